@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::cgroup::Inhabitants;
 use crate::machine::Machine;
 use crate::play::{Played, Players, Role};
+use crate::programs;
 use crate::report::{Case, Kind, Report};
 use crate::stories::{all, stories};
 use crate::story::Story;
@@ -102,7 +103,7 @@ fn played(report: &Report) -> String {
 pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     for name in &options.only {
         ensure!(
-            all().any(|s| s.name == name),
+            all().chain(programs::all()).any(|s| s.name == name),
             "unknown story `{name}`; the stories are: {}",
             names()
         );
@@ -111,7 +112,10 @@ pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Rep
     let mut report = Report::default();
     let wanted: Vec<&'static Story> = match &options.only[..] {
         [] => stories().collect(),
-        only => all().filter(|s| only.iter().any(|n| n == s.name)).collect(),
+        only => all()
+            .chain(programs::all())
+            .filter(|s| only.iter().any(|n| n == s.name))
+            .collect(),
     };
     for story in wanted {
         match players.machine().can_play(story) {

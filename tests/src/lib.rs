@@ -27,6 +27,7 @@ pub mod monitoring;
 pub mod network;
 pub mod play;
 pub mod privileges;
+pub mod programs;
 pub mod report;
 pub mod runtime;
 pub mod service;

@@ -66,6 +66,7 @@ impl Machine {
                 "kernel.core_pattern is `{}`: a core would go to this machine's own collection",
                 self.core_pattern
             )),
+            Need::Program(program) => program.is_here(),
             Need::NetworkNamespace => Network::available(),
             Need::Freezer | Need::CgroupKill | Need::CoreFile => Ok(()),
         })

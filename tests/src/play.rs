@@ -15,6 +15,7 @@ use crate::bystander::{Seen, What};
 use crate::cgroup::{Inhabitants, Memory, SLICE, Scope};
 use crate::machine::Machine;
 use crate::network::Network;
+use crate::programs::{Place, Ready};
 use crate::runtime::{Did, Spec, Stop};
 use crate::stories::{ANY, ANY_IPV6};
 use crate::story::{Bystander, Kind, Need, Program, Story, When, Whence};
@@ -210,6 +211,9 @@ impl Players {
             .to_str()
             .context("the players' directory is not UTF-8")?
             .to_owned();
+        let directory = self.directory.join(story.name);
+        std::fs::create_dir_all(&directory)?;
+        let mut listens = None;
         let command = match story.program {
             Program::Victim(args) => {
                 let place = |arg: &str| match network {
@@ -226,9 +230,13 @@ impl Players {
                     script.replace("$VICTIM", &format!("'{}'", victim.replace('\'', r"'\''"))),
                 ]
             }
+            Program::Installed(program) => {
+                let place = Place::new(&directory, &victim)?;
+                listens = (program.ready == Ready::Listens).then(|| SocketAddr::from(([127, 0, 0, 1], place.port)));
+                place.configure(program.configuration)?;
+                program.command.iter().map(|word| place.fill(word)).collect()
+            }
         };
-        let directory = self.directory.join(story.name);
-        std::fs::create_dir_all(&directory)?;
         Ok(Spec {
             scope: role.scope.clone(),
             command,
@@ -236,6 +244,7 @@ impl Players {
             memory_limit: story.memory_limit,
             stop: story.stop,
             mounts: self.machine.mounts.clone(),
+            listens,
             directory,
         })
     }

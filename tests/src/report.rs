@@ -365,7 +365,7 @@ pub enum Kind {
 }
 
 /// As the agent writes it.
-fn name(signal: i32) -> String {
+pub(crate) fn name(signal: i32) -> String {
     match Signal::try_from(signal) {
         Ok(signal) => signal.as_str().to_owned(),
         Err(_) => format!("SIGRTMIN+{}", signal - 34),

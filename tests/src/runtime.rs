@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::{Error, PipeReader, Read, Result, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ pub struct Spec {
     pub memory_limit: Option<u64>,
     pub stop: Stop,
     pub mounts: Mounts,
+    /// The main process is ready once connections to this address are accepted; None: once it prints so.
+    pub listens: Option<SocketAddr>,
     /// Working directory of the main process: where a core would go.
     pub directory: PathBuf,
 }
@@ -272,6 +275,11 @@ impl Shim {
                 Err(e) => return Err(Error::other(format!("wait for the main process: {e}"))),
             }
             self.receive(PollTimeout::from(ROUND))?;
+            if let Some(address) = self.spec.listens.filter(|_| !self.ready)
+                && TcpStream::connect(address).is_ok()
+            {
+                self.take_line(&format!("ready {address}"));
+            }
             if let Some((at, by)) = self.kill_at
                 && boot_now() >= at
             {

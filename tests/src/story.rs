@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::programs::Installed;
 use crate::runtime::{Kill, Stop};
 
 /// One termination.
@@ -41,6 +42,8 @@ pub enum Program {
     Victim(&'static [&'static str]),
     /// A script for `/bin/sh -c`; `$VICTIM` in it is the path of the victim.
     Shell(&'static str),
+    /// A real program of Debian's packages.
+    Installed(Installed),
 }
 
 /// Processes other than the container and its runtime.
@@ -123,6 +126,8 @@ pub enum Need {
     Ipv6,
     /// A core that stays in the story's own directory.
     CoreFile,
+    /// The program of the story.
+    Program(Installed),
     /// `ip`, to make network namespaces with.
     NetworkNamespace,
 }
@@ -141,6 +146,9 @@ impl Story {
         }
         if matches!(self.program, Program::Victim(args) if args.iter().any(|a| a.starts_with('['))) {
             needs.push(Need::Ipv6);
+        }
+        if let Program::Installed(program) = self.program {
+            needs.push(Need::Program(program));
         }
         if self.network_namespace {
             needs.push(Need::NetworkNamespace);

@@ -81,6 +81,9 @@ fn apt(args: &[&str]) -> Command {
     command.args(shell::env("CI").map(|_| "-oDPkg::Options::=--force-unsafe-io"));
     command
         .env("DEBIAN_FRONTEND", "noninteractive")
+        // A package's own service is not started: the tests run its program.
+        .env("RUNLEVEL", "1")
+        .env("SYSTEMD_OFFLINE", "1")
         .env("PATH", shell::path())
         .env_remove("LD_LIBRARY_PATH");
     command.args(args);

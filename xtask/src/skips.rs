@@ -43,6 +43,10 @@ const CONDITIONS: &[(&str, &str)] = &[
         "the Go servers of tests/traffic-go could not be built: no Go, and no package golang-go",
     ),
     (
+        "no-programs",
+        "some of the inits and language runtimes could not be installed: no Debian, or no network",
+    ),
+    (
         "no-kernel-packages",
         "some of Debian's kernels could not be fetched: no Debian, or no network",
     ),

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, kernels, monitoring, shell, skips,
-    skips::Allowed, tally::Tally,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, kernels, monitoring, programs, shell,
+    skips, skips::Allowed, tally::Tally,
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -26,6 +26,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("fresh") => return fresh::task(args),
         Some("image") => return image::test(args),
         Some("deb") => return deb::test(args),
+        Some("programs") => return programs::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;
@@ -51,7 +52,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !kernels.missing.is_empty() {
         holding.insert("no-kernel-packages".into());
     }
-    let epitaph = Built::of(&["--all-targets"], "building the workspace and its tests")?.bin("epitaph")?;
+    let built = Built::of(&["--all-targets"], "building the workspace and its tests")?;
+    let epitaph = built.bin("epitaph")?;
+    if shell::is_root() && !programs::of_everyday(&built.bin("demo")?) {
+        holding.insert("no-programs".into());
+    }
     let allowed = Allowed::read(holding)?;
 
     let recorded = shell::root().join("target/xtask/skips.txt");

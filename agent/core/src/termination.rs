@@ -1,6 +1,8 @@
 //! The facts of one termination: the kernel's evidence, before the judgement. Made by `correlate`, read by `verdict`, `render`
 //! and the sinks.
 
+mod forward;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
+
+pub use forward::{Forward, InnerKill, InnerProcess, Inside, RaisedAgain};
 
 /// Identifies a termination on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,6 +83,10 @@ pub struct Stop {
     pub state: TargetState,
     /// The process entered its handler for the signal.
     pub handler_entered: Option<Boot>,
+    pub raised_again: Option<RaisedAgain>,
+    /// The main process had not read the signal when its SIGKILL came. None: no SIGKILL, or its record does not have the pending
+    /// signals.
+    pub still_pending: Option<bool>,
     /// Later stop signals to the main process (a second `docker stop`, an impatient operator).
     pub repeated: u32,
 }
@@ -382,6 +390,7 @@ pub struct TerminationFacts {
     /// The fatal signal, as it was sent; for a SIGKILL the same as `kill`.
     pub fatal: Option<Fatal>,
     pub exit: Option<MainExit>,
+    pub inside: Inside,
     pub oom: Vec<OomKill>,
     /// Number of other processes of the subject that exited between `begin` and `end`.
     pub other_exits: u64,
@@ -411,6 +420,10 @@ pub struct Fatal {
 pub struct MissingEvidence {
     /// Records lost during the termination.
     pub lost: Vec<Kind>,
+    /// The same of what matters only to processes other than the main process: until the last of them was gone.
+    pub lost_inside: Vec<Kind>,
+    /// Facts about these processes were dropped.
+    pub over_cap_inside: bool,
     /// Probes that were not active.
     pub inactive: Vec<Kind>,
     /// A time without observation overlaps this termination.
@@ -419,6 +432,8 @@ pub struct MissingEvidence {
     pub late_start: Option<Boot>,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
+    /// The main process got a stop signal before the first one that was observed.
+    pub earlier_stop: bool,
     /// Another process may have been the main process: the record of its exec may be lost.
     pub main_unsure: bool,
 }

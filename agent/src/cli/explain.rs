@@ -256,11 +256,14 @@ mod tests {
 
                 What it means
                   The kernel discarded the stop signal, so the process kept running until the
-                  runtime killed it.
+                  runtime killed it: PID 1 has no handler, its handler only raised the signal
+                  again (Node.js), or the process below an init ignores it.
 
                 What proves it
-                  The result of signal_generate is `ignored`; the runtime's SIGKILL came
-                  later.
+                  The result of signal_generate is `ignored`, for the main process, for the
+                  signal that it raised again, or for the process to which an init forwarded
+                  it; or signal_deliver shows that PID 1 read the second signal without a
+                  handler. The SIGKILL came later.
 
                 How to fix it
                   Install a handler, use `exec` in the shell that starts the program, or run a

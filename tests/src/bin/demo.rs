@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use epitaph_tests::demo::{Options, demo};
+use epitaph_tests::programs::{self, packages};
 use epitaph_tests::stories::stories;
 
-const USAGE: &str = "usage: demo AGENT [--otlp URL] [--keep] [--record FILE] [--at-once NUMBER] [STORY...] | demo --list";
+const USAGE: &str = "usage: demo AGENT [--otlp URL] [--keep] [--record FILE] [--at-once NUMBER] [--programs | STORY...] | demo --list | demo --packages | demo --everyday-packages";
 
 fn main() -> ExitCode {
     match play() {
@@ -31,7 +32,18 @@ fn play() -> anyhow::Result<bool> {
                 stories().for_each(|s| println!("{:26} {}", s.name, s.what));
                 return Ok(true);
             }
+            "--packages" => {
+                packages(programs::all()).iter().for_each(|package| println!("{package}"));
+                return Ok(true);
+            }
+            "--everyday-packages" => {
+                packages(programs::everyday())
+                    .iter()
+                    .for_each(|package| println!("{package}"));
+                return Ok(true);
+            }
             "--otlp" => otlp = Some(args.next().context("--otlp needs a URL")?),
+            "--programs" => only.extend(programs::all().map(|story| story.name.to_owned())),
             "--keep" => keep = true,
             "--record" => record = Some(PathBuf::from(args.next().context("--record needs a file")?)),
             "--at-once" => at_once = Some(args.next().context("--at-once needs a number")?.parse()?),

@@ -78,6 +78,8 @@ fn behave(args: &[&str]) -> Result<i32> {
             let mut handled = handle()?;
             ready("")?;
             let signal = next(&mut handled)?;
+            // The work in flight: without it, this would be a language runtime's own handler, which only raises the signal again.
+            sleep(Duration::from_millis(50));
             sys::set_default(signal)?;
             sys::raise(signal)?;
             Err(Error::other("survived its own signal"))

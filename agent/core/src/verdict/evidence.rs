@@ -40,6 +40,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             add(at, Kind::SignalDeliver, text);
         }
     }
+    inside(case, &mut add);
     if let Some(fatal) = case.fatal() {
         let how = if case.kill().is_some_and(|kill| kill.cgroup_kill) {
             " through cgroup.kill"
@@ -53,11 +54,10 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             role(case, fatal.sender.role),
             target(case.main()),
         );
-        // A fatal stop signal already has a line.
-        if case
-            .stop()
-            .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
-        {
+        // A fatal stop signal, at first or raised again, already has a line.
+        let has_line = |at: Boot| case.stop().is_some_and(|stop| at == fatal.at && stop.signal == fatal.signal);
+        let raised = case.stop().and_then(|stop| stop.raised_again);
+        if !case.stop().is_some_and(|stop| has_line(stop.at)) && !raised.is_some_and(|raised| has_line(raised.at)) {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
@@ -144,6 +144,46 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     list
 }
 
+/// The way of the stop signal inside.
+fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
+    for forward in &case.inside.forwards {
+        let who = format!("`{}` (pid {})", forward.target.comm, forward.target.tgid);
+        let text = format!(
+            "{} from `{}` (pid {}) to {who}: {}{}",
+            forward.signal,
+            forward.sender.comm,
+            forward.sender.tgid,
+            result(forward.result, forward.disposition),
+            state(forward.state),
+        );
+        add(forward.at, Kind::SignalGenerate, text);
+        if let Some(at) = forward.handler_entered {
+            add(
+                at,
+                Kind::SignalDeliver,
+                format!("{who} entered the {} handler", forward.signal),
+            );
+        }
+        if let Some(raised) = forward.raised_again {
+            let how = if raised.discarded { ": discarded by the kernel" } else { "" };
+            let text = format!("{who} sent itself {} again, with the default action{how}", forward.signal);
+            add(raised.at, Kind::SignalGenerate, text);
+        }
+        if let Some(exit) = forward.exit {
+            add(exit.at, Kind::ProcessExit, format!("{who} {}", status(exit.status)));
+        }
+    }
+    let raised = case.stop().and_then(|stop| Some((stop.signal, stop.raised_again?)));
+    if let Some((signal, raised)) = raised {
+        let how = if raised.discarded { ": discarded by the kernel" } else { "" };
+        let text = format!(
+            "{} sent itself {signal} again, with the default action{how}",
+            target(case.main())
+        );
+        add(raised.at, Kind::SignalGenerate, text);
+    }
+}
+
 fn role(case: &Case<'_>, role: Role) -> &'static str {
     let is_unit = matches!(case.subject, Subject::Unit { .. });
     match role {
@@ -177,6 +217,7 @@ fn state(state: TargetState) -> String {
         (state.stopped, "stopped"),
         (state.traced, "traced"),
         (state.blocked, "signal blocked"),
+        (state.sigwait, "waiting for the signal without a handler"),
     ];
     let words: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
     if words.is_empty() {

@@ -4,6 +4,7 @@
 //! kinds was lost or not active, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
 
 mod hook;
+mod inside;
 mod kernel;
 mod kubernetes;
 
@@ -83,6 +84,8 @@ pub(super) struct Finding {
     pub why: Why,
     /// A lost record of these kinds could have changed the finding.
     absent: &'static [Kind],
+    /// These records count until the last process of the subject is gone, not only until the exit.
+    inside: bool,
     /// The finding depends on the absence of an earlier stop signal.
     no_stop_seen: bool,
 }
@@ -99,9 +102,15 @@ pub(super) enum Why {
     Reraised,
     DefaultAction,
     Nonzero,
+    /// A handler that only sent the process the same signal again.
+    RaisedAgain,
     Ignored,
+    /// The handler sent the process the same signal again, and the kernel discarded this one.
+    RaisedInVain,
     Blocked(Blocked),
     AfterGrace,
+    /// A process that got the signal from another process of the subject; its number in `inside.forwards`.
+    Inside(InnerEnd, usize),
     Forced,
     Oom,
     OomChild,
@@ -133,6 +142,16 @@ pub(super) enum Blocked {
     NothingEntered,
 }
 
+/// As the variants of [`Why`] of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InnerEnd {
+    Ignored,
+    Blocked(Blocked),
+    AfterGrace,
+    DefaultAction,
+    Nonzero,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crash {
     Fault,
@@ -150,6 +169,8 @@ pub(super) enum Missing {
     NoExit(Open),
     /// Terminated by this signal, and the sender was not observed.
     SenderNotSeen(Signal),
+    /// The signals between the processes of the subject are not recorded here.
+    Inside,
     /// The kernel sent a SIGKILL, and no evidence shows why.
     KernelKill,
 }
@@ -234,11 +255,19 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         let hit = |kind: &&Kind| finding.absent.contains(kind);
         kinds.iter().filter(hit).copied().collect()
     };
-    let (lost, inactive) = (within(&holes.lost), within(&holes.inactive));
+    let (mut lost, inactive) = (within(&holes.lost), within(&holes.inactive));
+    if finding.inside {
+        let of_others = within(&holes.lost_inside)
+            .into_iter()
+            .filter(|kind| !holes.lost.contains(kind));
+        lost.extend(of_others.collect::<Vec<_>>());
+    }
     // The exit does not need the OOM probe; only lost records of the probe can hide a victim.
     let inactive: Vec<Kind> = inactive.into_iter().filter(|&kind| kind != Kind::OomVictim).collect();
     let missing = if holes.main_unsure {
         Missing::Lost(vec![Kind::ProcessExec])
+    } else if holes.earlier_stop && finding.exit == Exit::IgnoredStopSignal {
+        Missing::Lost(vec![Kind::SignalGenerate])
     } else if finding.absent.is_empty() {
         return finding;
     } else if finding.no_stop_seen && may_have_been_stopped_before(case) {
@@ -249,7 +278,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Lost(lost)
     } else if holes.gap {
         Missing::Gap
-    } else if holes.over_cap {
+    } else if holes.over_cap || finding.inside && holes.over_cap_inside {
         Missing::OverCap
     } else {
         return finding;

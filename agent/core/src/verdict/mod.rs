@@ -19,7 +19,7 @@ pub use crate::axes::{Cause, Exit, TrafficAxis};
 pub use advice::{Advice, AdviceKind};
 pub use judge::{Case, Judged, judge};
 pub use pod::judge_pod;
-pub use sentence::{OBSERVATION_ENDED, ignored, in_container, peer_name, seconds};
+pub use sentence::{OBSERVATION_ENDED, discarded_inside, ignored, in_container, peer_name, raised_in_vain, seconds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]

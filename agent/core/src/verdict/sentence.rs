@@ -1,12 +1,14 @@
 //! The plain sentence with the measured times; [`remedy`] has what to do about it.
 
+mod inside;
 mod kubernetes;
 mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Blocked, Case, Crash, Finding, Missing, Why, may_have_been_stopped_before};
+use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before};
 use super::{Cause, Exit, TrafficAxis};
+pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};
@@ -74,6 +76,8 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             format!("{stopped}, the handler ran, and the process then terminated itself with the same signal, {took} later")
         }
         Why::DefaultAction => default_action(case, &who),
+        Why::RaisedAgain => raised_again(case, &who),
+        Why::Inside(end, of) => inside::how(case, *end, *of),
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
             None if finding.cause == Cause::Unknown && may_have_been_stopped_before(case) => format!(
@@ -83,26 +87,34 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             None => format!("{who} {}{}", by_itself(case), young(case)),
         },
         Why::Ignored => format!("{stopped}; {killed}"),
+        Why::RaisedInVain => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
+            format!("{in_vain}; {killed}")
+        }
         Why::Blocked(how) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            let how = match how {
-                Blocked::Frozen => "which was frozen and never read the signal".to_owned(),
-                Blocked::Stopped => "which was stopped (SIGSTOP) and never read the signal".to_owned(),
-                Blocked::Traced => "which was held by a debugger and never read the signal".to_owned(),
-                Blocked::Masked => format!("which blocks {signal} in its signal mask and never read the signal"),
-                Blocked::HandlerNeverEntered => "whose handler never ran".to_owned(),
-                Blocked::NothingEntered => "which never acted on the signal".to_owned(),
-            };
-            format!("{}, {how}; {killed}", sent(case))
+            format!("{}, {}; {killed}", sent(case), inside::unread(*how, signal))
         }
         Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
             let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
+                None if finding.why == Why::AfterGrace => {
+                    "which reads the signal without a handler (signalfd or sigwait)".to_owned()
+                }
                 Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
                     format!("the handler started {} later", seconds(at.since(stop.at)))
                 }
                 _ => "the handler started".to_owned(),
             };
-            format!("{}, {handled}, but the shutdown did not finish: {killed}", sent(case))
+            let sent_on = match (inside::receivers(case), inside::forwards_to_nobody(case)) {
+                (Some(receivers), _) => format!(" and forwarded it to {receivers}, which stopped"),
+                (None, Some(others)) => format!(" and sent no signal to {others}"),
+                (None, None) => String::new(),
+            };
+            format!(
+                "{}, {handled}{sent_on}, but the shutdown did not finish: {killed}",
+                sent(case)
+            )
         }
         Why::Forced => match case.kill() {
             Some(kill) => format!(
@@ -183,12 +195,15 @@ fn sent(case: &Case<'_>) -> String {
 }
 
 /// The words between the stop signal and the exit. A handler ran only if the kernel recorded its entry.
-fn ran_handler(case: &Case<'_>) -> &'static str {
+fn ran_handler(case: &Case<'_>) -> String {
+    let sent_on = inside::receivers(case).map_or(String::new(), |to| format!(" and sent the signal on to {to}"));
     match case.stop() {
-        Some(stop) if stop.handler_entered.is_some() => ", the handler ran, and",
-        Some(stop) if stop.state.blocked => ", which reads the signal without a handler (signalfd or sigwait), and",
-        Some(_) => ", and",
-        None => "",
+        Some(stop) if stop.handler_entered.is_some() => format!(", the handler ran{sent_on}, and"),
+        Some(stop) if stop.state.blocked || stop.state.sigwait => {
+            format!(", which reads the signal without a handler (signalfd or sigwait){sent_on}, and")
+        }
+        Some(_) => ", and".to_owned(),
+        None => String::new(),
     }
 }
 
@@ -267,6 +282,16 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
     )
 }
 
+fn raised_again(case: &Case<'_>, who: &str) -> String {
+    let Some(stop) = case.stop() else { return status(case) };
+    let signal = stop.signal;
+    let ended = match case.exit.map(|exit| exit.status) {
+        Some(ExitStatus::Exited(code)) => format!("exited with code {code}"),
+        _ => "was terminated by the default action".to_owned(),
+    };
+    format!("{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work in flight was lost")
+}
+
 fn oom_child(case: &Case<'_>, who: &str) -> String {
     let child = case.oom().iter().find(|oom| !oom.is_main);
     match child {
@@ -321,6 +346,10 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             return format!("how {who} terminated is unknown: {open}{stop}");
         }
         Missing::SenderNotSeen(signal) => format!("the sender of {signal} was not seen"),
+        Missing::Inside => format!(
+            "the signals between the processes of the {} are not recorded here, so it is unknown whether another process had the same end",
+            subject(case)
+        ),
         Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
     };
     format!("{status}{reason}")

@@ -205,7 +205,7 @@ pub const TABLE: [Row; 24] = [
         severity: Severity::Critical,
         precedence: 120,
         meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it.",
-        proof: "signal_deliver shows that the process entered its handler; the runtime's SIGKILL came before the exit.",
+        proof: "signal_deliver shows that the process entered its handler, or its pending signals at the SIGKILL that it had read the stop signal otherwise (signalfd, sigwait); the runtime's SIGKILL came before the exit. Below an init or a supervisor, the same of the process to which the signal was forwarded; the SIGKILL may be the supervisor's.",
         remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown.",
     },
     Row {
@@ -249,7 +249,7 @@ pub const TABLE: [Row; 24] = [
         severity: Severity::Warning,
         precedence: 100,
         meaning: "The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.",
-        proof: "signal_generate shows the state of the target; no handler was entered before the runtime's SIGKILL.",
+        proof: "signal_generate shows the state of the target, and at the runtime's SIGKILL the stop signal was still pending (where the record has the pending signals); no handler was entered. Below an init, the same of the process to which the signal was forwarded.",
         remedy: "Unblock the signal (a signal mask is inherited over fork and exec), or thaw the process before the stop.",
     },
     Row {
@@ -259,8 +259,8 @@ pub const TABLE: [Row; 24] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 90,
-        meaning: "The kernel discarded the stop signal, so the process kept running until the runtime killed it.",
-        proof: "The result of signal_generate is `ignored`; the runtime's SIGKILL came later.",
+        meaning: "The kernel discarded the stop signal, so the process kept running until the runtime killed it: PID 1 has no handler, its handler only raised the signal again (Node.js), or the process below an init ignores it.",
+        proof: "The result of signal_generate is `ignored`, for the main process, for the signal that it raised again, or for the process to which an init forwarded it; or signal_deliver shows that PID 1 read the second signal without a handler. The SIGKILL came later.",
         remedy: "Install a handler, use `exec` in the shell that starts the program, or run a small init (tini, dumb-init) as PID 1.",
     },
     Row {
@@ -270,8 +270,8 @@ pub const TABLE: [Row; 24] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 80,
-        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.",
-        proof: "The exit status names the stop signal, and signal_deliver shows no handler for it.",
+        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost. Below an init, the process that the init waits for. A handler that raises the signal again within 10 ms counts as none: that is what language runtimes do.",
+        proof: "The exit status names the stop signal, and signal_deliver shows no handler for it, or signal_generate the second signal just after the handler.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },
     Row {

@@ -8,7 +8,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Attribution, Index, Question, Subject};
-use crate::event::{Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
+use crate::event::{
+    Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, Task, Tcp,
+};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::termination::Actor;
@@ -78,6 +80,7 @@ pub(super) enum What {
         sender: Actor,
     },
     Deliver(SignalDeliver),
+    Discarded(SignalDiscarded),
     Exit(ProcessExit),
     /// `outside`: the executing process came from outside the subject.
     Exec {
@@ -285,11 +288,9 @@ impl Attributor {
                 (None, Some(cgroup)) => self.index.attribute_within(cgroup),
                 (None, None) => return Placed::Unknown,
             },
-            // Announcements of agents are not evidence about a subject. A signal that the kernel discards when the target reads it
-            // decides nothing yet.
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
-                return Placed::Done;
-            }
+            Event::SignalDiscarded(discarded) => self.index.attribute(&discarded.task),
+            // Announcements of agents are not evidence about a subject.
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
         };
         let (subject, own) = match place {
             Attribution::Subject(subject, own) => (subject, own),
@@ -320,9 +321,8 @@ impl Attributor {
                 armed: oom.armed,
             },
             Event::Tcp(tcp) => What::Tcp(*tcp),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
-                return Placed::Done;
-            }
+            Event::SignalDiscarded(discarded) => What::Discarded(*discarded),
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
         };
         out.push(Attributed::Evidence(Evidence {
             at,
@@ -487,12 +487,12 @@ fn party(event: &Event) -> CgroupId {
 fn kind(event: &Event) -> Option<Kind> {
     match event {
         Event::SignalGenerate(_) => Some(Kind::SignalGenerate),
-        Event::SignalDeliver(_) => Some(Kind::SignalDeliver),
+        Event::SignalDeliver(_) | Event::SignalDiscarded(_) => Some(Kind::SignalDeliver),
         Event::ProcessExit(_) => Some(Kind::ProcessExit),
         Event::ProcessExec(_) => Some(Kind::ProcessExec),
         Event::OomVictim(_) => Some(Kind::OomVictim),
         Event::Tcp(_) => Some(Kind::Tcp),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => None,
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => None,
     }
 }
 

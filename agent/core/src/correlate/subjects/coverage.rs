@@ -186,6 +186,9 @@ impl Coverage {
         let late = |&&(_, to): &&(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
+            lost_inside: Vec::new(),
+            over_cap_inside: false,
+            earlier_stop: false,
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
             late_start: self

@@ -1,7 +1,7 @@
 //! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp};
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
@@ -54,11 +54,13 @@ impl Subjects {
             What::Signal { signal, sender } => self.signal(at, own, &signal, sender, out),
             What::Deliver(deliver) => {
                 let cap = self.limits.facts;
-                self.keep(own, out, |state| {
-                    let over = state.is_past(&deliver.task) || !state.concerns(&deliver.task);
-                    over || state.timeline().deliver(at, deliver, cap)
+                self.keep(own, out, |state| match state.concerns(&deliver.task) {
+                    _ if state.is_past(&deliver.task) => true,
+                    true => state.timeline().deliver(at, deliver, cap),
+                    false => state.timeline().inside.entry(at, &deliver.task, deliver.signal, false, cap),
                 });
             }
+            What::Discarded(discarded) => self.discarded(at, own, &discarded, out),
             What::Exit(exit) => {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
                 out.push(SubjectEvent::Exited { at, own, exit });
@@ -198,7 +200,7 @@ impl Subjects {
             state.learn(Candidate::of(target, at, false));
         }
         if !state.concerns(target) {
-            return;
+            return self.inside(at, own, signal, sender.role, out);
         }
         let candidate = state.candidates.iter_mut().find(|candidate| candidate.id.is(target));
         let essential = candidate.is_some();
@@ -225,8 +227,44 @@ impl Subjects {
             out.push(SubjectEvent::StopSent { at, own });
         }
         self.warn(own, &fact, out);
-        let cap = self.limits.facts;
-        self.keep(own, out, |state| state.timeline().signal(fact, essential, cap));
+        let is_discarded = signal.result == SignalResult::Ignored && matches!(fact.sender.role, Role::Itself | Role::Inside);
+        let (cap, reorder) = (self.limits.facts, self.limits.reorder);
+        self.keep(own, out, |state| {
+            if is_discarded {
+                state.suspect(at.plus(reorder));
+            }
+            state.timeline().signal(fact, essential, cap)
+        });
+    }
+
+    /// A signal to another process than the main one counts once a stop has begun.
+    fn inside(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, role: Role, out: &mut Vec<SubjectEvent>) {
+        let (cap, reorder) = (self.limits.facts, self.limits.reorder);
+        // Workers of a healthy subject come and go.
+        let is_stopping = signal.armed.is_none_or(Armed::is_armed);
+        if !is_stopping && self.subjects.get(&own).is_none_or(|state| state.timeline.is_none()) {
+            return;
+        }
+        self.keep(own, out, |state| {
+            if signal.result == SignalResult::Ignored && role == Role::Inside {
+                state.suspect(at.plus(reorder));
+            }
+            state.timeline().inside.signal(at, signal, role, cap)
+        });
+    }
+
+    fn discarded(&mut self, at: Boot, own: CgroupId, discarded: &SignalDiscarded, out: &mut Vec<SubjectEvent>) {
+        let (cap, reorder) = (self.limits.facts, self.limits.reorder);
+        self.keep(own, out, |state| {
+            if state.is_past(&discarded.task) {
+                return true;
+            }
+            state.suspect(at.plus(reorder));
+            state
+                .timeline()
+                .inside
+                .entry(at, &discarded.task, discarded.signal, true, cap)
+        });
     }
 
     /// Reports at once that the kernel discarded a stop signal: once for each stop request.
@@ -240,24 +278,35 @@ impl Subjects {
         if signal.result != SignalResult::Ignored || !is_stop {
             return;
         }
-        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let Some(state) = self.subjects.get(&own) else { return };
         let main = state.main();
         if main.is_some_and(|main| !main.id.is(&signal.target)) || main.is_none() && fact.sender.role != Role::Runtime {
             return;
         }
-        let id = ProcessId::of(&signal.target);
+        let main = main.unwrap_or_else(|| Candidate::of(&signal.target, fact.at, false));
+        let sentence = verdict::ignored(Some(&main.process()), signal.signal, signal.disposition);
+        self.warn_once(own, &main, fact.at, fact, sentence, out);
+    }
+
+    /// `at`: of the discarded signal; `stop`: the signal that the main process got.
+    pub(super) fn warn_once(
+        &mut self,
+        own: CgroupId,
+        main: &Candidate,
+        at: Boot,
+        stop: &SignalFact,
+        sentence: String,
+        out: &mut Vec<SubjectEvent>,
+    ) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
         if let Some((warned, when)) = state.warned
-            && warned.same(&id)
-            && fact.at.0.abs_diff(when.0) <= RUN_GAP.as_nanos() as u64
+            && warned.same(&main.id)
+            && at.0.abs_diff(when.0) <= RUN_GAP.as_nanos() as u64
         {
             return;
         }
-        state.warned = Some((id, fact.at));
-        let process = main.map_or_else(
-            || Candidate::of(&signal.target, fact.at, false).process(),
-            |main| main.process(),
-        );
-        let sentence = verdict::ignored(Some(&process), signal.signal, signal.disposition);
+        state.warned = Some((main.id, at));
+        let process = main.process();
         out.push(SubjectEvent::StopIgnored(Box::new(StopSignalIgnored {
             key: TerminationKey {
                 boot_id: self.boot_id.clone(),
@@ -267,10 +316,10 @@ impl Subjects {
             subject: state.subject.clone(),
             container: None,
             main: Some(process),
-            at: fact.at,
-            signal: signal.signal,
-            sender: fact.sender.clone(),
-            disposition: signal.disposition,
+            at,
+            signal: stop.signal.signal,
+            sender: stop.sender.clone(),
+            disposition: stop.signal.disposition,
             grace_left: None,
             kubernetes: None,
             sentence,

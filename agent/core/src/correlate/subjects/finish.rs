@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use crate::attribute::{Index, Subject};
-use crate::event::{Armed, ExitStatus, Kind, SignalResult};
+use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
-use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey};
+use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey};
 use crate::time::Boot;
+use crate::verdict;
 use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Home, LATE_REACH};
+use super::inside::Way;
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -56,7 +58,21 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
     let deadline = kill_fact.map_or(end, |fact| fact.at);
     let stop_signal = stop_signal(&signals, deadline, by_runtime);
-    let stop = stop_signal.map(|fact| stop(fact, timeline, &signals, main.as_ref(), deadline, end));
+    let stop = stop_signal.map(|fact| Stop {
+        still_pending: kill_fact
+            .and_then(|kill| kill.signal.pending)
+            .map(|set| set.contains(fact.signal.signal)),
+        ..stop(fact, timeline, &signals, main.as_ref(), deadline, end)
+    });
+    let way = stop_signal.zip(main.as_ref()).map(|(stop, main)| Way {
+        state,
+        timeline,
+        main: main.id,
+        stop,
+        deadline,
+        end,
+    });
+    let inside = way.map(|way| way.inside()).unwrap_or_default();
     // Without a stop request, a termination needs an observed exit.
     let unended = exit.is_none() && open != Open::CgroupRemoved;
     if unended && stop.is_none() && kill_fact.is_none() {
@@ -84,6 +100,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let home = Home::of(own, context.index);
     let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
     missing.over_cap = timeline.over_cap_matters;
+    missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || state.exits_dropped > 0;
+    missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
+    missing.lost_inside = lost_inside(context, home, state, begin, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     missing.main_unsure = !is_sure(state, main.as_ref(), by_runtime)
         && context
@@ -150,6 +169,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         kill,
         fatal,
         exit,
+        inside,
         oom,
         other_exits: others + state.exits_dropped,
         traffic,
@@ -162,6 +182,54 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         missing,
         open,
     })
+}
+
+/// The discarded stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost.
+fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Option<&Candidate>, stop: &SignalFact) -> bool {
+    if stop.signal.result != SignalResult::Ignored || stop.signal.disposition != Disposition::Default {
+        return false;
+    }
+    let since = stop.at.minus(RUN_GAP);
+    let entered = timeline.delivers.iter().any(|(at, deliver)| {
+        let in_time = since <= *at && *at < stop.at;
+        in_time && deliver.signal == stop.signal.signal && main.is_some_and(|main| main.id.is(&deliver.task))
+    });
+    let losses = context.coverage.losses(home, since, stop.at);
+    let lost = |kind: Kind| losses.iter().any(|(lost, _)| *lost == kind);
+    entered || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
+}
+
+/// Kinds of lost records that can have been about the way of a stop signal inside, which does not end before the last process does.
+fn lost_inside(context: &Context<'_>, home: Home<'_>, state: &State, from: Boot, until: Boot) -> Vec<Kind> {
+    let lost = context.coverage.losses(home, from, until).into_iter().map(|(kind, _)| kind);
+    let dropped = state.doubts.within(from, until).map(|(kind, _)| kind);
+    let matters = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
+    let lost: Vec<Kind> = lost.chain(dropped).collect();
+    matters.into_iter().filter(|kind| lost.contains(kind)).collect()
+}
+
+/// The runtime's stop signal that the kernel has discarded on its way, while the main process still runs: the main process, the time, the
+/// signal to the main process, and the sentence.
+pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, SignalFact, String)> {
+    let main = state.main().filter(|main| main.exit.is_none() && state.removed.is_none())?;
+    let timeline = state.timeline.as_deref()?;
+    let signals = to_main(timeline, Some(&main), now);
+    let fact = stop_signal(&signals, now, true).filter(|fact| fact.sender.role == Role::Runtime)?;
+    let stop = stop(fact, timeline, &signals, Some(&main), now, now);
+    let way = Way {
+        state,
+        timeline,
+        main: main.id,
+        stop: fact,
+        deadline: now,
+        end: now,
+    };
+    let process = main.process();
+    let (at, sentence) = match stop.raised_again {
+        Some(raised) if raised.discarded => (raised.at, verdict::raised_in_vain(&process, stop.signal)),
+        _ => verdict::discarded_inside(&process, &way.inside())?,
+    };
+    Some((main, at, fact.clone(), sentence))
 }
 
 /// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process
@@ -306,6 +374,21 @@ fn stop(
             && *at <= end
             && main.is_some_and(|main| main.id.is(&deliver.task))
     });
+    let handler_entered = entered.map(|(at, _)| *at).min();
+    let raised_again = handler_entered.zip(main).and_then(|(entered, main)| {
+        let is_raised = |other: &&&SignalFact| {
+            let (of, role) = (&other.signal, other.sender.role);
+            role == Role::Itself && of.signal == fact.signal.signal && of.disposition == Disposition::Default
+        };
+        let raised = signals
+            .iter()
+            .filter(is_raised)
+            .flat_map(|raised| [(raised.at, raised), (raised.last, raised)]);
+        let (at, raised) = raised.filter(|(at, _)| *at >= entered).min_by_key(|(at, _)| *at)?;
+        let read_in_vain = timeline.inside.discarded(&main.id, fact.signal.signal, at);
+        let discarded = raised.signal.result == SignalResult::Ignored || read_in_vain;
+        Some(RaisedAgain { at, discarded })
+    });
     let later: u32 = possible_stops(signals, deadline)
         .filter(|other| other.last >= fact.at)
         .map(|other| other.count)
@@ -317,7 +400,9 @@ fn stop(
         result: fact.signal.result,
         disposition: fact.signal.disposition,
         state: fact.signal.state,
-        handler_entered: entered.map(|(at, _)| *at).min(),
+        handler_entered,
+        raised_again,
+        still_pending: None,
         repeated: later.saturating_sub(1),
     }
 }

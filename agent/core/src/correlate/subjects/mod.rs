@@ -10,6 +10,7 @@ mod coverage;
 mod doubt;
 mod evidence;
 mod finish;
+mod inside;
 mod listeners;
 mod peers;
 mod subject;

@@ -41,6 +41,8 @@ pub(super) struct State {
     pub finished: Option<(ProcessId, Boot)>,
     /// The process and time of the reported early warning.
     pub warned: Option<(ProcessId, Boot)>,
+    /// When to look whether a stop signal was discarded on its way: the process may exit all the same.
+    pub suspect: Option<Boot>,
     /// The subject's own cgroup first.
     pub cgroups: Vec<CgroupId>,
     /// Containers that only v1 knows share the v2 cgroup: their sockets cannot be separated from the subject's.
@@ -101,6 +103,7 @@ impl State {
             removed: None,
             finished: None,
             warned: None,
+            suspect: None,
             cgroups: vec![own],
             shares_cgroup: false,
             requested: None,
@@ -400,6 +403,10 @@ impl State {
         let span = Span { first: since, last: now };
         EVIDENCE.into_iter().for_each(|kind| self.doubts.add(kind, span, count));
         count
+    }
+
+    pub fn suspect(&mut self, look_at: Boot) {
+        self.suspect = Some(self.suspect.map_or(look_at, |known| known.max(look_at)));
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {

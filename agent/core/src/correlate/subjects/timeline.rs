@@ -7,6 +7,7 @@ use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Actor, Role};
 use crate::time::Boot;
 
+use super::inside::InnerFacts;
 use super::subject::ProcessId;
 use super::traffic::Sockets;
 
@@ -24,6 +25,8 @@ pub(super) struct Timeline {
     pub signals: Vec<SignalFact>,
     pub delivers: Vec<(Boot, SignalDeliver)>,
     pub ooms: Vec<OomFact>,
+    /// Of the other processes.
+    pub inside: InnerFacts,
     pub sockets: Sockets,
     /// Number of dropped facts.
     pub over_cap: u64,
@@ -123,7 +126,11 @@ impl Timeline {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.signals.is_empty() && self.delivers.is_empty() && self.ooms.is_empty() && self.sockets.is_empty()
+        self.signals.is_empty()
+            && self.delivers.is_empty()
+            && self.ooms.is_empty()
+            && self.inside.is_empty()
+            && self.sockets.is_empty()
     }
 
     /// Time of the earliest fact.
@@ -131,7 +138,13 @@ impl Timeline {
         let signals = self.signals.iter().map(|fact| fact.at);
         let delivers = self.delivers.iter().map(|(at, _)| *at);
         let ooms = self.ooms.iter().map(|fact| fact.at);
-        signals.chain(delivers).chain(ooms).chain(self.sockets.since()).min()
+        let inside = self.inside.since();
+        signals
+            .chain(delivers)
+            .chain(ooms)
+            .chain(inside)
+            .chain(self.sockets.since())
+            .min()
     }
 
     /// Bytes, with its own size.
@@ -143,11 +156,13 @@ impl Timeline {
         self.signals.capacity() * (size_of::<SignalFact>() + TEXTS)
             + self.delivers.capacity() * size_of::<(Boot, SignalDeliver)>()
             + self.ooms.capacity() * size_of::<OomFact>()
+            + self.inside.bytes()
     }
 
     /// Whether [`Timeline::squeeze`] frees anything.
     pub fn is_squeezable(&self) -> bool {
-        let has_facts = self.signals.capacity() > 1 || self.delivers.capacity() > 0 || self.ooms.capacity() > 0;
+        let has_facts =
+            self.signals.capacity() > 1 || self.delivers.capacity() > 0 || self.ooms.capacity() > 0 || self.inside.bytes() > 0;
         has_facts || self.sockets.is_squeezable()
     }
 
@@ -164,6 +179,7 @@ impl Timeline {
         self.signals.shrink_to_fit();
         self.delivers = Vec::new();
         self.ooms = Vec::new();
+        let dropped = dropped + self.inside.squeeze();
         self.over_cap += dropped;
         self.over_cap_matters |= dropped > 0;
         dropped
@@ -171,12 +187,12 @@ impl Timeline {
 
     /// Number of facts.
     pub fn len(&self) -> usize {
-        self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.len()
+        self.signals.len() + self.delivers.len() + self.ooms.len() + self.inside.len() + self.sockets.len()
     }
 
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.kept()
+        self.signals.len() + self.delivers.len() + self.ooms.len() + self.inside.len() + self.sockets.kept()
     }
 
     /// Drops old facts, which are too long ago to be the reason of an exit (`finish::STOP_REACH`). The runtime's stop signal stays, for
@@ -192,6 +208,7 @@ impl Timeline {
         let oldest = self.signals.iter().map(|fact| fact.at).min().unwrap_or(before).min(before);
         self.delivers.retain(|(at, _)| *at >= oldest);
         self.ooms.retain(|fact| fact.at >= before);
+        self.inside.expire(oldest);
         self.sockets.forget(before);
     }
 }

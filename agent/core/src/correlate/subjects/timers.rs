@@ -105,6 +105,11 @@ impl Subjects {
             return;
         };
         report_ooms(state, until, &self.limits, out);
+        if state.suspect.is_some_and(|at| at <= until) {
+            state.suspect = None;
+            self.warn_late(own, out);
+        }
+        let Some(state) = self.subjects.get(&own) else { return };
         match end_due(state, &self.limits) {
             Some(due) if due <= until => self.finish(own, Open::CgroupRemoved, around, out),
             due => {
@@ -113,6 +118,14 @@ impl Subjects {
                     out.push(SubjectEvent::CountsUntil { own, until });
                 }
             }
+        }
+    }
+
+    /// Reports that a stop signal was discarded on its way inside, or when the main process raised it again.
+    fn warn_late(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
+        let discarded = self.subjects.get(&own).and_then(|state| finish::discarded(state, self.now));
+        if let Some((main, at, stop, sentence)) = discarded {
+            self.warn_once(own, &main, at, &stop, sentence, out);
         }
     }
 
@@ -178,6 +191,7 @@ impl Subjects {
     fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot, out: &mut Vec<SubjectEvent>) {
         let main = state.main().map(|main| main.id);
         // Contradictory times (a recording can contain any) must not keep a removed subject among the live ones.
+        state.suspect = None;
         let is_main = |id: &ProcessId| main.is_some_and(|main| main.same(id));
         state
             .candidates
@@ -195,6 +209,7 @@ impl Subjects {
                 .delivers
                 .retain(|(_, deliver)| is_next(&ProcessId::of(&deliver.task)));
             timeline.ooms.retain(|fact| is_next(&fact.victim));
+            timeline.inside.retain(is_next);
             match next {
                 Some(next) => timeline.sockets.expire(next),
                 None => timeline.sockets = traffic::Sockets::default(),
@@ -308,10 +323,7 @@ fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
         let open = timeline.ooms.iter().filter(|fact| !fact.reported);
         open.map(|fact| fact.at.plus(limits.reorder)).min()
     });
-    match (end_due(state, limits), oom) {
-        (Some(end), Some(oom)) => Some(end.min(oom)),
-        (end, oom) => end.or(oom),
-    }
+    [end_due(state, limits), oom, state.suspect].into_iter().flatten().min()
 }
 
 fn end_due(state: &State, limits: &Limits) -> Option<Boot> {

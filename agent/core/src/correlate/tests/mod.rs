@@ -4,6 +4,7 @@ mod containers;
 mod doubt;
 mod evictions;
 mod hosts;
+mod inits;
 mod kills;
 mod monotone;
 mod nested;

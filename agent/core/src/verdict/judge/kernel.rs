@@ -1,6 +1,7 @@
 //! The kernel's evidence decides how the process terminated. No other source changes this.
 
-use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes, may_have_been_stopped_before};
+use super::inside::{self, Answer, inside, is_reflex};
+use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
@@ -91,21 +92,17 @@ fn is_manual_stop(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
 /// The runtime sent the stop signal, waited, and sent SIGKILL.
 fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     let cause = cause(case, kubernetes::stopped(case));
-    if stop.result == SignalResult::Ignored {
-        return finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[]);
+    let answer = Answer::of_main(case, stop);
+    // Of a main process that read the signal, another process may have held up the exit.
+    match answer {
+        Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[]),
+        Answer::RaisedInVain => finding(Exit::IgnoredStopSignal, cause, Why::RaisedInVain, &[]),
+        Answer::Unread(how) => finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver]),
+        Answer::Handled | Answer::Read => {
+            let held = inside::killed_after(case, cause);
+            held.unwrap_or_else(|| inside(Exit::KilledAfterGrace, cause, Why::AfterGrace))
+        }
     }
-    if stop.handler_entered.is_some() {
-        return finding(Exit::KilledAfterGrace, cause, Why::AfterGrace, &[]);
-    }
-    let how = match stop.state {
-        state if state.frozen => Blocked::Frozen,
-        state if state.stopped => Blocked::Stopped,
-        state if state.traced => Blocked::Traced,
-        state if state.blocked => Blocked::Masked,
-        _ if stop.disposition == Disposition::Handler => Blocked::HandlerNeverEntered,
-        _ => Blocked::NothingEntered,
-    };
-    finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver])
 }
 
 /// OOM, the end of a pid namespace and a resource limit share `si_code`: `mark_victim` and the current process separate them.
@@ -137,6 +134,9 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         .stop()
         .is_some_and(|stop| stop.signal == signal && stop.disposition == Disposition::Handler);
     if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
+        if is_reflex(stop.handler_entered, stop.raised_again) {
+            return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain, &[]);
+        }
         if stop.handler_entered.is_some() {
             return finding(
                 Exit::Clean,
@@ -196,6 +196,9 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
 }
 
 fn exited_with_0(case: &Case<'_>) -> Finding {
+    if let Some(finding) = inside::exited(case, cause(case, Cause::Completed)) {
+        return finding;
+    }
     match case.stop() {
         None => Finding {
             no_stop_seen: kubernetes::cause_before(case, case.end).is_none(),
@@ -212,6 +215,7 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
             Why::StoppedAfterDiscard,
             &[Kind::SignalGenerate],
         ),
+        Some(_) if !case.inside.forwards.is_empty() => inside(Exit::Clean, cause(case, Cause::Completed), Why::Stopped),
         Some(_) => finding(
             Exit::Clean,
             cause(case, Cause::Completed),
@@ -248,30 +252,36 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         };
     };
     let cause = cause(case, Cause::Crash);
+    if let Some(finding) = inside::exited(case, cause) {
+        return finding;
+    }
     let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
-    if !is_signal_code {
-        return finding(
-            Exit::NonzeroExit,
-            cause,
-            Why::Nonzero,
-            &[Kind::SignalGenerate, Kind::OomVictim],
-        );
+    // PID 1 has no default action: a language runtime exits by itself after its second signal.
+    let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
+    if !is_signal_code && is_discarded && is_reflex(stop.handler_entered, stop.raised_again) {
+        return finding(Exit::DefaultAction, cause, Why::RaisedAgain, &[]);
     }
     // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
-    let read = stop.state.blocked && stop.result != SignalResult::Ignored;
-    if stop.handler_entered.is_some() || read {
-        return finding(
-            Exit::Clean,
-            self::cause(case, Cause::Completed),
-            Why::StoppedWithSignalCode(stop.signal),
-            &[Kind::SignalGenerate],
-        );
+    let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
+    if !is_signal_code || stop.handler_entered.is_none() && !reads {
+        return Finding {
+            inside: !case.inside.forwards.is_empty(),
+            ..finding(
+                Exit::NonzeroExit,
+                cause,
+                Why::Nonzero,
+                &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::OomVictim],
+            )
+        };
     }
-    finding(
-        Exit::NonzeroExit,
-        cause,
-        Why::Nonzero,
-        &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::OomVictim],
+    // It may be an init that has the code from a child, which the default action terminated.
+    if stop.handler_entered.is_none() && !case.inside.observed {
+        return unknown(case, Missing::Inside);
+    }
+    inside(
+        Exit::Clean,
+        self::cause(case, Cause::Completed),
+        Why::StoppedWithSignalCode(stop.signal),
     )
 }
 
@@ -292,6 +302,7 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
         cause,
         why,
         absent,
+        inside: false,
         no_stop_seen: false,
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::kernel::finding;
-use super::{Case, Finding, Hook, HookEnd, Missing, Open, Why, traffic};
+use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::kubernetes::{PodContext, RESOLUTION};
@@ -74,17 +74,23 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
         );
     }
     match &found.why {
-        Why::Nonzero | Why::DefaultAction if is_expected(case, context) => Finding {
-            cause: match found.cause {
-                Cause::Crash => Cause::Completed,
-                cause => cause,
-            },
-            ..finding(Exit::Clean, found.cause, Why::Expected, &[])
-        },
+        Why::Nonzero | Why::DefaultAction | Why::RaisedAgain | Why::Inside(InnerEnd::DefaultAction | InnerEnd::Nonzero, _)
+            if is_expected(case, context) =>
+        {
+            Finding {
+                cause: match found.cause {
+                    Cause::Crash => Cause::Completed,
+                    cause => cause,
+                },
+                ..finding(Exit::Clean, found.cause, Why::Expected, &[])
+            }
+        }
         Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap)) if is_stuck(case, context) => {
             finding(Exit::Stuck, found.cause, Why::Stuck, &[Kind::ProcessExit])
         }
-        Why::AfterGrace => killed_while_stopping(case, context, found),
+        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) if case.kill().is_some() => {
+            killed_while_stopping(case, context, found)
+        }
         _ if found.exit == Exit::Clean => clean_except_hook(case, found),
         _ => found,
     }

@@ -141,7 +141,7 @@ fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
 /// People expect the main process of a container to be PID 1, which no default action terminates.
 fn no_init(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<String> {
     let shared = context.shares_pid_namespace && case.main().is_some_and(|main| !main.is_ns_init);
-    (shared && finding.why == Why::DefaultAction).then(|| {
+    (shared && matches!(finding.why, Why::DefaultAction | Why::RaisedAgain)).then(|| {
         "the pod shares a pid namespace, so the main process is not PID 1 and the default action of the signal applies"
             .to_owned()
     })

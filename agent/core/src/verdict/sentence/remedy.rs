@@ -1,6 +1,6 @@
 //! What to change, with the measured number in it.
 
-use super::{actor, kubernetes, lower, many, seconds, target, were};
+use super::{actor, inside, kubernetes, lower, many, seconds, target, were};
 use crate::attribute::Subject;
 use crate::ids::Signal;
 use crate::termination::Open;
@@ -29,24 +29,40 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
-                "handle {signal} in {}, use `exec` in the shell that starts the program, or run a small init such as tini{lost}",
+                "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
+                 a small init such as tini{lost}",
+                target(case.main())
+            ))
+        }
+        (Why::RaisedInVain, _) => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
+            Some(format!(
+                "handle {signal} in the application that runs in {}: the handler of a language \
+                 runtime only raises the signal again; or run \
+                 a small init such as tini{lost}",
+                target(case.main())
+            ))
+        }
+        (Why::RaisedAgain, _) => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            Some(format!(
+                "handle {signal} in the application that runs in {}: finish the work in flight, then exit with 0; the handler of a language \
+                 runtime only raises the signal again",
                 target(case.main())
             ))
         }
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
-        (Why::AfterGrace | Why::Starved, _) if case.kubernetes.is_some() => kubernetes::grace_remedy(case, finding),
-        (Why::AfterGrace, _) => {
-            let grace = seconds(grace.unwrap_or_default());
-            Some(format!(
-                "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
-            ))
-        }
-        (Why::Blocked(Blocked::Frozen), _) => Some("thaw the cgroup before the stop".to_owned()),
-        (Why::Blocked(Blocked::Stopped), _) => Some("continue the process (SIGCONT) before the stop".to_owned()),
-        (Why::Blocked(Blocked::Traced), _) => Some("detach the debugger before the stop".to_owned()),
-        (Why::Blocked(Blocked::HandlerNeverEntered | Blocked::NothingEntered), _) => {
-            Some("find what kept the process from running: a disk or network mount that hangs, or no CPU time".to_owned())
-        }
+        (Why::Inside(end, of), _) => inside::remedy(case, finding, *end, *of),
+        (Why::Starved, _) if case.kubernetes.is_some() => kubernetes::grace_remedy(case, finding),
+        (Why::AfterGrace, _) => match inside::forwards_to_nobody(case) {
+            Some(_) => {
+                let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+                Some(inside::to_others(case, &target(case.main()), signal))
+            }
+            None => after_grace(case, finding),
+        },
+        (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (_, Exit::Clean) => clients_remedy(case, axis),
         (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
@@ -67,6 +83,32 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
+}
+
+pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> {
+    if case.kubernetes.is_some() {
+        return kubernetes::grace_remedy(case, finding);
+    }
+    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
+    let grace = seconds(grace.unwrap_or_default());
+    Some(format!(
+        "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
+    ))
+}
+
+pub(super) fn blocked(how: Blocked) -> Option<String> {
+    let what = match how {
+        Blocked::Frozen => "thaw the cgroup before the stop",
+        Blocked::Stopped => "continue the process (SIGCONT) before the stop",
+        Blocked::Traced => "detach the debugger before the stop",
+        Blocked::Masked => {
+            "unblock the signal (a signal mask is inherited over fork and exec), or read it by sigwait or signalfd"
+        }
+        Blocked::HandlerNeverEntered | Blocked::NothingEntered => {
+            "find what kept the process from running: a disk or network mount that hangs, or no CPU time"
+        }
+    };
+    Some(what.to_owned())
 }
 
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
@@ -97,6 +139,9 @@ fn unknown_remedy(missing: &Missing) -> String {
         }
         Missing::SenderNotSeen(signal) => {
             format!("search the kernel log and the audit log for the sender of {signal}: epitaph has no record of the sender")
+        }
+        Missing::Inside => {
+            "use cgroup v2 for containers: what their processes signal each other is recorded there only".to_owned()
         }
         Missing::KernelKill => "search the kernel log (`dmesg`) for the reason of the SIGKILL".to_owned(),
     }

@@ -1,0 +1,384 @@
+//! Signals among the processes of a subject after the main process got its stop signal: kept in any order, bounded, and put together
+//! as the way of the stop signal inside.
+
+use crate::event::{Disposition, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
+use crate::ids::{Pid, Signal};
+use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
+use crate::time::Boot;
+
+use super::subject::{ProcessId, State};
+use super::timeline::{SignalFact, Timeline};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct InnerFacts {
+    signals: Vec<InnerSignal>,
+    entries: Vec<InnerEntry>,
+    /// Facts that were dropped.
+    pub over_cap: u64,
+}
+
+/// Equal signals from one process to another, and the first time's state.
+#[derive(Clone, Copy, Debug)]
+struct InnerSignal {
+    at: Boot,
+    last: Boot,
+    sender: InnerProcess,
+    role: Role,
+    target: InnerProcess,
+    parent: Pid,
+    signal: Signal,
+    result: SignalResult,
+    disposition: Disposition,
+    state: TargetState,
+    pending: Option<SignalSet>,
+}
+
+/// A process entered its handler, or read a signal without one and the kernel discarded it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InnerEntry {
+    at: Boot,
+    last: Boot,
+    process: ProcessId,
+    signal: Signal,
+    discarded: bool,
+}
+
+impl InnerFacts {
+    /// False: not kept.
+    pub fn signal(&mut self, at: Boot, signal: &SignalGenerate, role: Role, cap: usize) -> bool {
+        let new = InnerSignal::new(at, at, signal, role);
+        if !new.is_relevant() {
+            return true;
+        }
+        if let Some(known) = self.signals.iter_mut().find(|known| known.is_like(&new)) {
+            let last = known.last.max(new.last);
+            if new.at < known.at {
+                *known = new;
+            }
+            known.last = last;
+            return true;
+        }
+        let fits = self.signals.len() < cap;
+        match fits {
+            true => self.signals.push(new),
+            false => self.over_cap += 1,
+        }
+        fits
+    }
+
+    /// False: not kept.
+    pub fn entry(&mut self, at: Boot, task: &Task, signal: Signal, discarded: bool, cap: usize) -> bool {
+        let new = InnerEntry::new(at, task, signal, discarded);
+        if let Some(known) = self.entries.iter_mut().find(|known| known.is_like(&new)) {
+            (known.at, known.last) = (known.at.min(at), known.last.max(at));
+            return true;
+        }
+        let fits = self.entries.len() < cap;
+        match fits {
+            true => self.entries.push(new),
+            false => self.over_cap += 1,
+        }
+        fits
+    }
+
+    pub fn len(&self) -> usize {
+        self.signals.len() + self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn since(&self) -> Option<Boot> {
+        let signals = self.signals.iter().map(|fact| fact.at);
+        signals.chain(self.entries.iter().map(|entry| entry.at)).min()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.signals.capacity() * size_of::<InnerSignal>() + self.entries.capacity() * size_of::<InnerEntry>()
+    }
+
+    /// Returns the number of dropped facts.
+    pub fn squeeze(&mut self) -> u64 {
+        let dropped = self.len() as u64;
+        let over_cap = self.over_cap + dropped;
+        *self = InnerFacts {
+            over_cap,
+            ..InnerFacts::default()
+        };
+        dropped
+    }
+
+    pub fn expire(&mut self, before: Boot) {
+        self.signals.retain(|fact| fact.last >= before);
+        self.entries.retain(|entry| entry.last >= before);
+    }
+
+    /// Keeps the facts of these processes.
+    pub fn retain(&mut self, is_kept: impl Fn(&ProcessId) -> bool) {
+        self.signals.retain(|fact| is_kept(&id(&fact.target)));
+        self.entries.retain(|entry| is_kept(&entry.process));
+        self.over_cap = 0;
+    }
+
+    /// The kernel discarded a signal to this process that the process had read.
+    pub fn discarded(&self, process: &ProcessId, signal: Signal, since: Boot) -> bool {
+        let of = |entry: &&InnerEntry| entry.discarded && entry.signal == signal && entry.process.same(process);
+        self.entries.iter().filter(of).any(|entry| entry.last >= since)
+    }
+}
+
+impl InnerSignal {
+    fn new(at: Boot, last: Boot, signal: &SignalGenerate, role: Role) -> InnerSignal {
+        InnerSignal {
+            at,
+            last,
+            sender: process(&signal.sender),
+            role,
+            target: process(&signal.target),
+            parent: signal.target.ppid,
+            signal: signal.signal,
+            result: signal.result,
+            disposition: signal.disposition,
+            state: signal.state,
+            pending: signal.pending,
+        }
+    }
+
+    fn of(fact: &SignalFact) -> InnerSignal {
+        InnerSignal::new(fact.at, fact.last, &fact.signal, fact.sender.role)
+    }
+
+    /// A possible stop signal, or the end of the process.
+    fn is_relevant(&self) -> bool {
+        let signal = self.signal;
+        let unnoticed = signal.is_ignored_by_default() && self.disposition != Disposition::Handler;
+        !signal.is_job_control() && !signal.is_fault() && !signal.is_self_inflicted() && !unnoticed
+    }
+
+    fn is_like(&self, other: &InnerSignal) -> bool {
+        let key = |of: &InnerSignal| {
+            (
+                of.sender.tgid,
+                of.sender.start,
+                of.target.tgid,
+                of.target.start,
+                of.signal,
+                of.role,
+            )
+        };
+        key(self) == key(other) && (self.result, self.disposition) == (other.result, other.disposition)
+    }
+
+    /// The first time from then on; of equal ones between the first and the last only these two are known.
+    fn at_or_after(&self, since: Boot) -> Option<Boot> {
+        [self.at, self.last].into_iter().find(|at| *at >= since)
+    }
+
+    fn to(&self, process: &InnerProcess) -> bool {
+        is_same(&self.target, process)
+    }
+
+    fn is_raised(&self) -> bool {
+        self.role == Role::Itself && self.disposition == Disposition::Default
+    }
+
+    /// What sends a stop on: the same signal, or a conventional one (an init can be set to send another).
+    fn sends_on(&self, stop: Signal) -> bool {
+        let signal = self.signal;
+        self.role == Role::Inside
+            && signal != Signal::KILL
+            && (signal == stop || signal.is_request() && signal.is_conventional_stop())
+    }
+}
+
+impl InnerEntry {
+    fn new(at: Boot, task: &Task, signal: Signal, discarded: bool) -> InnerEntry {
+        InnerEntry {
+            at,
+            last: at,
+            process: ProcessId::of(task),
+            signal,
+            discarded,
+        }
+    }
+
+    fn of(&(at, deliver): &(Boot, SignalDeliver)) -> InnerEntry {
+        InnerEntry::new(at, &deliver.task, deliver.signal, false)
+    }
+
+    fn is_like(&self, other: &InnerEntry) -> bool {
+        self.process.same(&other.process) && (self.signal, self.discarded) == (other.signal, other.discarded)
+    }
+
+    fn at_or_after(&self, since: Boot) -> Option<Boot> {
+        [self.at, self.last].into_iter().find(|at| *at >= since)
+    }
+}
+
+/// The stop whose way is followed.
+pub(super) struct Way<'a> {
+    pub state: &'a State,
+    pub timeline: &'a Timeline,
+    pub main: ProcessId,
+    pub stop: &'a SignalFact,
+    /// Of the SIGKILL to the main process, otherwise its exit.
+    pub deadline: Boot,
+    pub end: Boot,
+}
+
+impl Way<'_> {
+    pub fn inside(&self) -> Inside {
+        let (signals, entries) = (self.signals(), self.entries());
+        let since = self.stop.at;
+        let mut forwards: Vec<Forward> = Vec::new();
+        for fact in signals.iter().filter(|fact| fact.sends_on(self.stop.signal.signal)) {
+            let Some(at) = fact.at_or_after(since).filter(|at| *at <= self.end) else {
+                continue;
+            };
+            if !forwards.iter().any(|known| fact.to(&known.target)) {
+                forwards.push(self.forward(at, fact, &signals, &entries));
+            }
+        }
+        forwards.sort_by_key(|forward| (forward.at, forward.target.tgid));
+        let more = keep(&mut forwards);
+        let is_main = |process: &InnerProcess| self.main.same(&id(process));
+        let by_main = |fact: &InnerSignal| fact.role == Role::Inside && is_main(&fact.sender) && fact.last >= since;
+        Inside {
+            forwards,
+            more,
+            unsignalled: self.unsignalled(&signals),
+            main_sent_nothing: !signals.iter().any(by_main),
+            observed: self.stop.armed_sockets(),
+        }
+    }
+
+    /// To other processes than the main one, in the order of their times. Where no init of a pid namespace is known, the timeline has them.
+    fn signals(&self) -> Vec<InnerSignal> {
+        let of_timeline = self.timeline.signals.iter().map(InnerSignal::of);
+        let inner = self.timeline.inside.signals.iter().copied();
+        let mut all: Vec<InnerSignal> = inner.chain(of_timeline.filter(InnerSignal::is_relevant)).collect();
+        all.retain(|fact| !self.main.same(&id(&fact.target)));
+        all.sort_by_key(|fact| (fact.at, fact.target.tgid, fact.sender.tgid, fact.signal.number()));
+        all
+    }
+
+    fn entries(&self) -> Vec<InnerEntry> {
+        let of_timeline = self.timeline.delivers.iter().map(InnerEntry::of);
+        self.timeline.inside.entries.iter().copied().chain(of_timeline).collect()
+    }
+
+    fn forward(&self, at: Boot, fact: &InnerSignal, signals: &[InnerSignal], entries: &[InnerEntry]) -> Forward {
+        let target = fact.target;
+        let of_target = |entry: &&InnerEntry| entry.signal == fact.signal && entry.process.same(&id(&target));
+        let entered = entries.iter().filter(of_target).filter(|entry| !entry.discarded);
+        let handler_entered = entered.filter_map(|entry| entry.at_or_after(at)).min();
+        let raised_again = handler_entered.and_then(|entered| {
+            let again = signals
+                .iter()
+                .filter(|again| again.to(&target) && again.is_raised() && again.signal == fact.signal);
+            let (at, again) = again
+                .filter_map(|again| Some((again.at_or_after(entered)?, again)))
+                .min_by_key(|(at, _)| *at)?;
+            let mut read = entries.iter().filter(of_target).filter(|entry| entry.discarded);
+            let discarded = again.result == SignalResult::Ignored || read.any(|entry| entry.last >= at);
+            Some(RaisedAgain { at, discarded })
+        });
+        let is_kill =
+            |kill: &&InnerSignal| kill.signal == Signal::KILL && kill.result != SignalResult::Ignored && kill.at >= at;
+        let kill = signals.iter().filter(is_kill).find(|kill| kill.to(&target));
+        Forward {
+            at,
+            signal: fact.signal,
+            sender: fact.sender,
+            target,
+            parent: fact.parent,
+            result: fact.result,
+            disposition: fact.disposition,
+            state: fact.state,
+            handler_entered,
+            raised_again,
+            still_pending: kill
+                .and_then(|kill| kill.pending)
+                .map(|pending| pending.contains(fact.signal)),
+            kill: kill.map(|kill| InnerKill {
+                at: kill.at,
+                sender: kill.sender,
+                role: kill.role,
+            }),
+            exit: self.exit(&id(&target)),
+        }
+    }
+
+    fn exit(&self, of: &ProcessId) -> Option<MainExit> {
+        let exits = self.state.exits.iter().filter(|(_, exit)| of.is(&exit.task));
+        let exits = exits.map(|(at, exit)| MainExit {
+            at: *at,
+            status: exit.status,
+        });
+        let candidates = self.state.candidates.iter().filter(|candidate| candidate.id.same(of));
+        exits
+            .chain(candidates.filter_map(|candidate| candidate.exit))
+            .min_by_key(|exit| exit.at)
+    }
+
+    fn unsignalled(&self, signals: &[InnerSignal]) -> Vec<InnerProcess> {
+        let at_the_end = |fact: &&InnerSignal| {
+            let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
+            fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
+        };
+        let was_signalled = |process: &InnerProcess| {
+            let before = |fact: &&InnerSignal| fact.signal != Signal::KILL && fact.to(process) && fact.role != Role::Itself;
+            signals.iter().filter(before).any(|fact| fact.last >= self.stop.at)
+        };
+        let killed = signals.iter().filter(at_the_end).map(|fact| fact.target);
+        let mut unsignalled: Vec<InnerProcess> = Vec::new();
+        for process in killed.filter(|process| !was_signalled(process)) {
+            if unsignalled.len() < Inside::UNSIGNALLED && !unsignalled.contains(&process) {
+                unsignalled.push(process);
+            }
+        }
+        unsignalled
+    }
+}
+
+/// Keeps the most important ones: those that were killed, or whose exit is not known, then those that a signal terminated. Returns the
+/// number of the others.
+fn keep(forwards: &mut Vec<Forward>) -> u64 {
+    let more = forwards.len().saturating_sub(Inside::MOST);
+    if more > 0 {
+        forwards.sort_by_key(|forward| {
+            let status = forward.exit.map(|exit| exit.status.reported_code());
+            let rank = match status {
+                None | Some(137) => 0,
+                Some(129..) => 1,
+                Some(_) => 2,
+            };
+            (rank, forward.at, forward.target.tgid)
+        });
+        forwards.truncate(Inside::MOST);
+        forwards.sort_by_key(|forward| (forward.at, forward.target.tgid));
+    }
+    more as u64
+}
+
+fn process(task: &Task) -> InnerProcess {
+    InnerProcess {
+        tgid: task.tgid,
+        comm: task.comm,
+        start: task.start,
+    }
+}
+
+fn id(process: &InnerProcess) -> ProcessId {
+    ProcessId {
+        tgid: process.tgid,
+        start: process.start,
+        exact: true,
+    }
+}
+
+fn is_same(a: &InnerProcess, b: &InnerProcess) -> bool {
+    (a.tgid, a.start) == (b.tgid, b.start)
+}

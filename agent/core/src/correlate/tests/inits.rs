@@ -1,0 +1,599 @@
+//! The way of the stop signal inside a container: inits, supervisors, shells, and runtimes that raise the signal again. The sequences are
+//! those of the programs named in the tests, as recorded from them.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container};
+
+/// An init, PID 1, with a program below.
+const INIT: &str = "
+    +0 mkdir app
+    proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+    proc python in=app pid=107 ns=7 start=+0.1 parent=main comm=python3
+    +0.001 exec main
+    +0.1 exec python
+";
+
+/// An init with a shell that does not execute the program but starts it.
+const SHELL: &str = "
+    +0 mkdir app
+    proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+    proc sh in=app pid=107 ns=7 start=+0.1 parent=main comm=sh
+    proc server in=app pid=108 ns=8 start=+0.2 parent=sh comm=server
+    +0.001 exec main
+    +0.1 exec sh
+    +0.2 exec server
+";
+
+fn init(rest: &str) -> String {
+    format!("{INIT}{rest}")
+}
+
+fn shell(rest: &str) -> String {
+    format!("{SHELL}{rest}")
+}
+
+#[test]
+fn tini_and_a_program_that_the_default_action_terminates() {
+    check_evidence(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default exiting already-armed
+        +1.0005 exit python TERM
+        +1.001 exit main 143
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
+              +1.000 signal_generate: SIGTERM from `tini` (pid 100) to `python3` (pid 107): delivered, no handler
+              +1.000 sched_process_exit: `python3` (pid 107) was terminated by SIGTERM
+              +1.001 sched_process_exit: PID 1 `tini` exited with code 143
+        "#]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_handles_it_and_exits_with_143() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0002 enter python TERM
+        +1.5 exit python 143
+        +1.501 exit main 143
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `python3`, and the process exited with code 143, 0.5 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+        "#]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_ignores_it() {
+    check_evidence(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python ignored ignore already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
+              +1.000 signal_generate: SIGTERM from `tini` (pid 100) to `python3` (pid 107): discarded by the kernel, SIG_IGN
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`
+              +11.001 sched_process_exit: PID 1 `tini` was terminated by SIGKILL
+              +11.002 sched_process_exit: `python3` (pid 107) was terminated by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_is_slow() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0002 enter python TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGTERM to `python3`, whose handler ran, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_blocks_it() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default blocked already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=TERM already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: unblock the signal (a signal mask is inherited over fork and exec), or read it by sigwait or signalfd
+        "#]],
+    );
+}
+
+#[test]
+fn a_blocked_signal_that_was_read_is_not_blocked() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default blocked already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGTERM to `python3`, which reads the signal without a handler (signalfd or sigwait), but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn a_reader_without_a_handler_that_was_read_is_killed_after_grace() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn a_blocked_signal_that_still_waits_is_blocked() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default armed
+        +11 KILL runc -> main waiting=TERM already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: unblock the signal (a signal mask is inherited over fork and exec), or thaw the process before the stop
+        "#]],
+    );
+}
+
+#[test]
+fn tini_and_a_shell_that_does_not_exec() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh default exiting already-armed
+        +1.0005 exit sh TERM
+        +1.001 exit main 143
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `server`, which never got the signal: any work in flight was lost
+              fix: start the program with `exec` in `sh`, so that `tini` forwards SIGTERM to the program itself and waits for it; an init that signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it
+        "#]],
+    );
+}
+
+#[test]
+fn dumb_init_signals_the_group_and_exits_with_the_shell() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> server handler already-armed
+        +1.0001 TERM main -> sh default exiting already-armed
+        +1.0003 enter server TERM
+        +1.0005 exit sh TERM
+        +1.001 exit main 143
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `server`, whose shutdown had not finished: any work in flight was lost
+              fix: start the program with `exec` in `sh`, so that `tini` forwards SIGTERM to the program itself and waits for it; an init that signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it
+        "#]],
+    );
+}
+
+#[test]
+fn a_shell_that_traps_forwards_and_waits() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh handler already-armed
+        +1.0002 enter sh TERM
+        +1.0004 TERM sh -> server ignored ignore already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> sh kernel waiting=none already-armed
+        +11.0012 KILL main -> server kernel waiting=none already-armed
+        +11.002 exit sh KILL
+        +11.0021 exit server KILL
+        ",
+        ),
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `server`; this avoids the wait of 10.0 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_shell_whose_trap_waits_for_a_program_in_the_foreground() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh handler already-armed
+        +1.0002 enter sh TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> sh kernel waiting=none already-armed
+        +11.0012 KILL main -> server kernel waiting=none already-armed
+        +11.002 exit sh KILL
+        +11.0021 exit server KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGTERM to `sh`, whose handler ran and sent no signal to `server`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: send SIGTERM on from `sh` to `server`: start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)
+        "#]],
+    );
+}
+
+#[test]
+fn pid_1_reads_the_signal_and_forwards_it_to_nobody() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, the handler started and sent no signal to `python3`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: send SIGTERM on from PID 1 `tini` to `python3`: start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)
+        "#]],
+    );
+}
+
+#[test]
+fn a_supervisor_that_kills_its_child_after_a_grace_period_of_its_own() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> python ignored ignore already-armed
+        +11 KILL main -> python waiting=none already-armed
+        +11.001 exit python KILL
+        +11.1 exit main 0
+        ",
+        ),
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); `tini` sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_supervisor_whose_only_child_the_default_action_terminates() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> python default exiting already-armed
+        +1.001 exit python TERM
+        +1.1 exit main 0
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn an_application_that_stops_a_helper_is_judged_by_itself() {
+    check(
+        &format!(
+            "{INIT}
+        proc worker in=app pid=108 ns=8 start=+0.2 parent=main comm=tini
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> worker default exiting already-armed
+        +1.001 exit worker TERM
+        +1.1 exit main 0
+        "
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, the handler ran and sent the signal on to `tini` (pid 108), and the process exited with code 0, 0.1 s later
+        "#]],
+    );
+}
+
+#[test]
+fn which_child_of_a_supervisor_held_up_the_stop() {
+    check(
+        &format!(
+            "{INIT}
+        proc nginx in=app pid=108 ns=8 start=+0.2 parent=main comm=nginx
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> nginx handler already-armed
+        +1.0003 enter nginx TERM
+        +1.0002 TERM main -> python ignored ignore already-armed
+        +1.2 exit nginx 0
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        "
+        ),
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+        "#]],
+    );
+}
+
+#[test]
+fn tini_that_is_not_pid_1() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=20 start=+0 parent=shim comm=tini
+        proc python in=app pid=107 ns=27 start=+0.1 parent=main comm=python3
+        +0.001 exec main
+        +0.1 exec python
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python ignored ignore already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL runc -> python cgroup.kill waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+        "#]],
+    );
+}
+
+#[test]
+fn node_as_pid_1_raises_the_signal_again_in_vain() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.00015 TERM main -> main default blocked thread waiting=TERM already-armed
+        +1.0002 discard main TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: the handler of a language runtime only raises the signal again; or run a small init such as tini; this avoids the wait of 10.0 s
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.000 signal_generate: PID 1 `app` sent itself SIGTERM again, with the default action: discarded by the kernel
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn a_second_stop_signal_that_is_discarded_is_not_raised_again() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +3 TERM runc -> main ignored default already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn a_runtime_that_raises_it_again_unblocked_in_vain() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.00015 TERM main -> main ignored default thread already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: the handler of a language runtime only raises the signal again; or run a small init such as tini; this avoids the wait of 10.0 s
+        "#]],
+    );
+}
+
+#[test]
+fn go_as_pid_1_raises_it_again_and_exits_with_2() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.00015 TERM main -> main ignored default thread already-armed
+        +1.001 exit main 2
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 2: any work in flight was lost
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
+        "#]],
+    );
+}
+
+#[test]
+fn a_handler_that_has_finished_raises_it_again() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.2 TERM main -> main ignored default thread already-armed
+        +1.201 exit main 143
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+        "#]],
+    );
+}
+
+#[test]
+fn node_below_tini_is_terminated_by_its_second_signal() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0002 enter python TERM
+        +1.0003 TERM python -> python default blocked thread already-armed
+        +1.0005 exit python TERM
+        +1.001 exit main 143
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, whose handler raised SIGTERM again at once, so the default action terminated it: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn without_a_record_of_what_happened_inside_143_is_unknown() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main default sigwait unarmed
+        +1.2 exit main 143 unarmed
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 143, but the reason is unknown: the signals between the processes of the container are not recorded here, so it is unknown whether another process had the same end
+              fix: use cgroup v2 for containers: what their processes signal each other is recorded there only
+        "#]],
+    );
+}
+
+#[test]
+fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
+    check(
+        &format!(
+            "{INIT}
+        proc forger in=app pid=120 ns=20 start=+0.2 parent=python comm=forger
+        proc forged in=app pid=121 ns=21 start=+0.2 parent=forger comm=forged
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default exiting already-armed
+        +1.0002 TERM forger -> forged handler already-armed
+        +1.0003 enter forged TERM
+        +1.0005 exit python TERM
+        +1.001 exit main 143
+        "
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}

@@ -1,0 +1,236 @@
+//! The way of the stop signal inside: from the main process, which may be an init or a supervisor, to the process that people wrote.
+//!
+//! The main process's own answer goes first where it is proven. A process that got the signal from another one decides only if it held
+//! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
+
+use std::time::Duration;
+
+use super::kernel::finding;
+use super::{Blocked, Case, Finding, InnerEnd, Why};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::ids::{Pid, Signal};
+use crate::termination::{Forward, RaisedAgain, Role, Stop};
+use crate::time::Boot;
+use crate::verdict::{Cause, Exit};
+
+/// A process that sends itself the stop signal again so soon after its handler has entered has finished no work in between.
+pub const REFLEX: Duration = Duration::from_millis(10);
+/// What the way inside rests on.
+const INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
+
+/// What a process did with a stop signal until it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Discarded,
+    /// The handler entered, the process sent itself the signal again, and the kernel discarded this second one.
+    RaisedInVain,
+    Unread(Blocked),
+    Handled,
+    /// Without a handler: by sigwait(3) or signalfd(2).
+    Read,
+}
+
+struct Receipt {
+    result: SignalResult,
+    disposition: Disposition,
+    state: TargetState,
+    handler_entered: Option<Boot>,
+    raised_again: Option<RaisedAgain>,
+    still_pending: Option<bool>,
+}
+
+impl Answer {
+    pub fn of_main(case: &Case<'_>, stop: &Stop) -> Answer {
+        let answer = Answer::of(&Receipt {
+            result: stop.result,
+            disposition: stop.disposition,
+            state: stop.state,
+            handler_entered: stop.handler_entered,
+            raised_again: stop.raised_again,
+            still_pending: stop.still_pending,
+        });
+        // Whoever sends the signal on has read it; the one that still waits is a later one.
+        let by_main = |forward: &Forward| case.main().is_some_and(|main| main.tgid == forward.sender.tgid);
+        match answer {
+            Answer::Unread(_) if case.inside.forwards.iter().any(by_main) => Answer::Read,
+            answer => answer,
+        }
+    }
+
+    fn of_forward(forward: &Forward) -> Answer {
+        Answer::of(&Receipt {
+            result: forward.result,
+            disposition: forward.disposition,
+            state: forward.state,
+            handler_entered: forward.handler_entered,
+            raised_again: forward.raised_again,
+            still_pending: forward.still_pending,
+        })
+    }
+
+    fn of(receipt: &Receipt) -> Answer {
+        let state = receipt.state;
+        let unread = || match state {
+            state if state.frozen => Blocked::Frozen,
+            state if state.stopped => Blocked::Stopped,
+            state if state.traced => Blocked::Traced,
+            state if state.blocked => Blocked::Masked,
+            _ if receipt.disposition == Disposition::Handler => Blocked::HandlerNeverEntered,
+            _ => Blocked::NothingEntered,
+        };
+        let needs_no_handler = state.blocked || state.sigwait || receipt.disposition == Disposition::Handler;
+        if receipt.result == SignalResult::Ignored {
+            return Answer::Discarded;
+        }
+        match (receipt.handler_entered, receipt.raised_again, receipt.still_pending) {
+            (Some(_), Some(raised), _) if raised.discarded => Answer::RaisedInVain,
+            (Some(_), ..) => Answer::Handled,
+            // A debugger takes the signal out of the queue and keeps it.
+            (None, _, _) if state.traced => Answer::Unread(Blocked::Traced),
+            (None, _, Some(false)) if needs_no_handler => Answer::Read,
+            (None, _, None) if state.sigwait && !state.frozen => Answer::Read,
+            (None, ..) => Answer::Unread(unread()),
+        }
+    }
+
+    fn is_fault(self) -> bool {
+        !matches!(self, Answer::Handled | Answer::Read)
+    }
+}
+
+/// The main process was killed after the grace period: by the process that held it up, if that is another one.
+pub(super) fn killed_after(case: &Case<'_>, cause: Cause) -> Option<Finding> {
+    let deadline = case.kill()?.at;
+    let is_alive = |forward: &Forward| forward.exit.is_none_or(|exit| exit.at >= deadline);
+    let held_up = holder(case, is_alive)?;
+    Some(held(case, held_up, cause))
+}
+
+/// The main process exited after its stop signal: a process inside did not stop as it should.
+pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
+    let stop = case.stop().filter(|stop| stop.result != SignalResult::Ignored)?;
+    let forwards = &case.inside.forwards;
+    if let Some(killed) = forwards.iter().position(|forward| killed_by_its_supervisor(case, forward)) {
+        return Some(held(case, killed, cause));
+    }
+    if let Some(of) = terminated(case, stop) {
+        return Some(inside(Exit::DefaultAction, cause, Why::Inside(InnerEnd::DefaultAction, of)));
+    }
+    let ExitStatus::Exited(code) = case.exit?.status else {
+        return None;
+    };
+    let failed = |forward: &Forward| is_child_of_main(case, forward) && status(forward) == Some(ExitStatus::Exited(code));
+    let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
+    let failed = forwards.iter().position(failed).filter(|_| is_failure)?;
+    Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)))
+}
+
+/// Nothing but the second signal came of the handler: the application has none.
+pub(super) fn is_reflex(handler_entered: Option<Boot>, raised_again: Option<RaisedAgain>) -> bool {
+    handler_entered
+        .zip(raised_again)
+        .is_some_and(|(entered, raised)| raised.at.since(entered) <= REFLEX)
+}
+
+pub(super) fn inside(exit: Exit, cause: Cause, why: Why) -> Finding {
+    Finding {
+        inside: true,
+        ..finding(exit, cause, why, INSIDE)
+    }
+}
+
+fn held(case: &Case<'_>, of: usize, cause: Cause) -> Finding {
+    let answer = Answer::of_forward(&case.inside.forwards[of]);
+    let (exit, end) = match answer {
+        Answer::Discarded | Answer::RaisedInVain => (Exit::IgnoredStopSignal, InnerEnd::Ignored),
+        Answer::Unread(how) => (Exit::BlockedStopSignal, InnerEnd::Blocked(how)),
+        Answer::Handled | Answer::Read => (Exit::KilledAfterGrace, InnerEnd::AfterGrace),
+    };
+    inside(exit, cause, Why::Inside(end, of))
+}
+
+/// From the main process down: of the children that got the signal and were alive, one that certainly would not stop, and below a child
+/// that may only have waited, the same again. A process whose parent is not among them comes after these.
+fn holder(case: &Case<'_>, is_alive: impl Fn(&Forward) -> bool) -> Option<usize> {
+    let forwards = &case.inside.forwards;
+    let main = case.main()?.tgid;
+    let below = |parent: Option<Pid>| {
+        let is_below = |forward: &Forward| match parent {
+            Some(parent) => forward.parent == parent && forward.target.tgid != parent,
+            None => true,
+        };
+        let alive = (0..forwards.len()).filter(|&i| is_alive(&forwards[i]) && is_below(&forwards[i]));
+        alive.min_by_key(|&i| (!Answer::of_forward(&forwards[i]).is_fault(), i))
+    };
+    let mut found = below(Some(main)).or_else(|| below(None))?;
+    // A chain is no longer than the list; crafted parents may go in a circle.
+    for _ in 0..forwards.len() {
+        let Some(deeper) = below(Some(forwards[found].target.tgid)) else {
+            break;
+        };
+        let [here, there] = [found, deeper].map(|i| Answer::of_forward(&forwards[i]).is_fault());
+        if here && !there {
+            break;
+        }
+        found = deeper;
+    }
+    Some(found)
+}
+
+/// A supervisor has a grace period of its own.
+fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
+    let by = forward
+        .kill
+        .filter(|kill| kill.role == Role::Inside)
+        .map(|kill| kill.sender.tgid);
+    let is_supervisor = |by: Pid| by == forward.sender.tgid && by == forward.parent;
+    let in_time = forward.exit.is_some_and(|exit| exit.at <= case.end);
+    by.is_some_and(is_supervisor) && in_time && signal(forward) == Some(Signal::KILL)
+}
+
+/// The process that the default action terminated, if the main process did nothing but wait for it: an init reads the signal without a
+/// handler and exits with the code of its child. With a handler of its own the main process may be the application, and its children
+/// helpers: then only if nothing else was there to stop.
+fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
+    let forwards = &case.inside.forwards;
+    let code = case.exit?.status.reported_code();
+    let of_init = |forward: &Forward| {
+        let is_its_code = code == 128 + i32::from(forward.signal.number());
+        is_child_of_main(case, forward) && by_default(forward) && is_its_code
+    };
+    let reads_without_handler = stop.handler_entered.is_none() && (stop.state.blocked || stop.state.sigwait);
+    if reads_without_handler && let Some(found) = forwards.iter().position(of_init) {
+        return Some(found);
+    }
+    let main = case.main()?;
+    let serves = case.traffic().listeners.iter().any(|listener| !listener.by_exit);
+    let is_apart = |forward: &Forward| forward.target.comm != main.comm;
+    let all = forwards.iter().all(|forward| by_default(forward) && is_apart(forward));
+    let is_supervised = |forward: &Forward| forward.parent == forward.sender.tgid;
+    if !all || serves && !reads_without_handler {
+        return None;
+    }
+    forwards.iter().position(is_supervised)
+}
+
+/// The signal's default action terminated it, at once or after a handler that only raised the signal again.
+fn by_default(forward: &Forward) -> bool {
+    let is_accepted = forward.state.exiting && forward.disposition == Disposition::Default;
+    let is_terminated = signal(forward) == Some(forward.signal) || forward.exit.is_none() && is_accepted;
+    is_terminated && (forward.handler_entered.is_none() || is_reflex(forward.handler_entered, forward.raised_again))
+}
+
+fn is_child_of_main(case: &Case<'_>, forward: &Forward) -> bool {
+    case.main().is_some_and(|main| main.tgid == forward.parent)
+}
+
+fn status(forward: &Forward) -> Option<ExitStatus> {
+    forward.exit.map(|exit| exit.status)
+}
+
+fn signal(forward: &Forward) -> Option<Signal> {
+    match status(forward) {
+        Some(ExitStatus::Signaled { signal, .. }) => Some(signal),
+        _ => None,
+    }
+}

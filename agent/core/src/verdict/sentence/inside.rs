@@ -1,0 +1,258 @@
+//! The stop signal's way from the main process to the process that people wrote.
+
+use super::{killed, seconds, upper};
+use crate::event::{Disposition, SignalResult};
+use crate::ids::{Pid, Signal};
+use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role};
+use crate::time::Boot;
+use crate::verdict::evidence;
+use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd};
+
+/// Longest chain of processes in a sentence.
+const CHAIN: usize = 4;
+
+/// The sentence of a second signal that the kernel has just discarded: the handler of the main process had raised it.
+pub fn raised_in_vain(main: &MainProcess, signal: Signal) -> String {
+    upper(in_vain(main, signal))
+}
+
+/// The sentence of a stop signal that the kernel discarded for each process at the end of its way that still runs, with its time. None if
+/// there is none.
+pub fn discarded_inside(main: &MainProcess, inside: &Inside) -> Option<(Boot, String)> {
+    let alive = || inside.forwards.iter().filter(|forward| forward.exit.is_none());
+    let sends_on = |forward: &Forward| alive().any(|other| other.sender.tgid == forward.target.tgid);
+    let mut last = alive().filter(|forward| !sends_on(forward));
+    let discards = |forward: &&Forward| {
+        let raised = forward.raised_again.is_some_and(|raised| raised.discarded);
+        forward.result == SignalResult::Ignored || raised
+    };
+    let (first, all) = (last.clone().next()?, last.all(|forward| discards(&forward)));
+    all.then(|| {
+        let sentence = upper(format!("{}, {}", chain(Some(main), inside, first), discarding(first)));
+        (first.at, sentence)
+    })
+}
+
+pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
+    let Some(forward) = case.inside.forwards.get(of) else {
+        return super::sent(case);
+    };
+    let signal = forward.signal;
+    let chain = chain(case.main(), &case.inside, forward);
+    let read = match forward.handler_entered {
+        Some(_) => "whose handler ran",
+        None => "which reads the signal without a handler (signalfd or sigwait)",
+    };
+    match end {
+        InnerEnd::Ignored => format!("{chain}, {}; {}", discarding(forward), killed_by(case, forward)),
+        InnerEnd::Blocked(how) => format!("{chain}, {}; {}", unread(how, signal), killed_by(case, forward)),
+        InnerEnd::AfterGrace => {
+            let waits = if has_unreached(case, forward) {
+                format!(" and sent no signal to {}", names(case, &case.inside.unsignalled))
+            } else {
+                String::new()
+            };
+            format!(
+                "{chain}, {read}{waits}, but the shutdown did not finish: {}",
+                killed_by(case, forward)
+            )
+        }
+        InnerEnd::DefaultAction => {
+            let how = match forward.raised_again {
+                Some(_) => format!("whose handler raised {signal} again at once, so the default action terminated it"),
+                None => format!("which has no {signal} handler and was terminated by the default action"),
+            };
+            format!("{chain}, {how}{}: any work in flight was lost", left(case))
+        }
+        InnerEnd::Nonzero => {
+            let status = forward.exit.map_or(String::new(), |exit| evidence::status(exit.status));
+            let took = forward.exit.map_or(String::new(), |exit| seconds(exit.at.since(forward.at)));
+            let handled = match forward.handler_entered {
+                Some(_) => "whose handler ran, and which",
+                None => "which",
+            };
+            format!("{chain}, {handled} {status}, {took} later")
+        }
+    }
+}
+
+/// The words of a process that never read its stop signal.
+pub(super) fn unread(how: Blocked, signal: Signal) -> String {
+    match how {
+        Blocked::Frozen => "which was frozen and never read the signal".to_owned(),
+        Blocked::Stopped => "which was stopped (SIGSTOP) and never read the signal".to_owned(),
+        Blocked::Traced => "which was held by a debugger and never read the signal".to_owned(),
+        Blocked::Masked => format!("which blocks {signal} in its signal mask and never read the signal"),
+        Blocked::HandlerNeverEntered => "whose handler never ran".to_owned(),
+        Blocked::NothingEntered => "which never acted on the signal".to_owned(),
+    }
+}
+
+/// The main process and its second signal.
+pub(super) fn in_vain(main: &MainProcess, signal: Signal) -> String {
+    let who = super::target(Some(main));
+    format!(
+        "{who} entered its {signal} handler, which raised {signal} again for the default action; PID 1 has none, so the kernel discarded \
+         the second signal"
+    )
+}
+
+/// Whom the main process sent the stop signal on to: "`app`", "4 processes". None: nobody.
+pub(super) fn receivers(case: &Case<'_>) -> Option<String> {
+    let main = case.main()?.tgid;
+    let mut of_main = case.inside.forwards.iter().filter(|forward| forward.sender.tgid == main);
+    let first = of_main.next()?;
+    Some(match of_main.count() as u64 + case.inside.more {
+        0 => name(case.main(), &case.inside, &first.target),
+        more => format!("{} processes", more + 1),
+    })
+}
+
+/// The main process read the signal, and others did not get it.
+pub(super) fn forwards_to_nobody(case: &Case<'_>) -> Option<String> {
+    let inside = &case.inside;
+    let is_known = inside.observed && case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
+    let nobody = is_known && inside.main_sent_nothing && inside.forwards.is_empty() && !inside.unsignalled.is_empty();
+    nobody.then(|| names(case, &inside.unsignalled))
+}
+
+pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usize) -> Option<String> {
+    let forward = case.inside.forwards.get(of)?;
+    let signal = forward.signal;
+    let who = name(case.main(), &case.inside, &forward.target);
+    let by = name(case.main(), &case.inside, &forward.sender);
+    let waited = forward.exit.map(|exit: MainExit| seconds(exit.at.since(forward.at)));
+    match end {
+        InnerEnd::Ignored => {
+            let lost = waited.map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
+            Some(format!("handle {signal} in {who}{lost}"))
+        }
+        InnerEnd::Blocked(how) => super::remedy::blocked(how),
+        InnerEnd::AfterGrace if has_unreached(case, forward) => Some(to_others(case, &who, signal)),
+        InnerEnd::AfterGrace if is_killed_inside(forward) => Some(format!(
+            "the shutdown of {who} needs more than the {} that {by} gave it: raise the stop timeout of {by}, or shorten the shutdown",
+            waited.unwrap_or_default()
+        )),
+        InnerEnd::AfterGrace => super::remedy::after_grace(case, finding),
+        InnerEnd::DefaultAction if left(case).is_empty() => Some(format!(
+            "install a {signal} handler in {who} that finishes the work in flight and then exits with 0"
+        )),
+        InnerEnd::DefaultAction => Some(format!(
+            "start the program with `exec` in {who}, so that {by} forwards {signal} to the program itself and waits for it; an init that \
+             signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it"
+        )),
+        InnerEnd::Nonzero => Some(format!(
+            "read the log of {who}; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number"
+        )),
+    }
+}
+
+/// What lets the signal reach the others.
+pub(super) fn to_others(case: &Case<'_>, who: &str, signal: Signal) -> String {
+    let others = names(case, &case.inside.unsignalled);
+    format!(
+        "send {signal} on from {who} to {others}: start the program with `exec`, or in the background with a trap that runs `kill` and then \
+         `wait`, or let the init signal the whole process group (`tini -g`)"
+    )
+}
+
+/// A process that others wait behind, without a signal.
+fn has_unreached(case: &Case<'_>, forward: &Forward) -> bool {
+    let inside = &case.inside;
+    let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
+    let is_known = case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
+    is_known && !sends_on && !inside.unsignalled.is_empty()
+}
+
+fn is_killed_inside(forward: &Forward) -> bool {
+    forward.kill.is_some_and(|kill| kill.role == Role::Inside)
+}
+
+/// "the container runtime sent SIGKILL 10.0 s later", "`supervisord` sent SIGKILL 10.0 s later".
+fn killed_by(case: &Case<'_>, forward: &Forward) -> String {
+    match forward.kill.filter(|_| is_killed_inside(forward)) {
+        Some(kill) => format!(
+            "{} sent SIGKILL {} later",
+            name(case.main(), &case.inside, &kill.sender),
+            seconds(kill.at.since(forward.at))
+        ),
+        None => killed(case),
+    }
+}
+
+/// Processes that the exit of PID 1 killed: without the signal, or before their shutdown had finished.
+fn left(case: &Case<'_>) -> String {
+    let inside = &case.inside;
+    let cut = |forward: &&Forward| forward.kill.is_some_and(|kill| kill.role == Role::Kernel);
+    let cut: Vec<InnerProcess> = inside.forwards.iter().filter(cut).map(|forward| forward.target).collect();
+    let mut left = Vec::new();
+    if !inside.unsignalled.is_empty() {
+        left.push(format!("{}, which never got the signal", names(case, &inside.unsignalled)));
+    }
+    if !cut.is_empty() {
+        left.push(format!("{}, whose shutdown had not finished", names(case, &cut)));
+    }
+    match left.is_empty() {
+        true => String::new(),
+        false => format!("; PID 1 then exited, and the kernel killed {}", left.join(", and ")),
+    }
+}
+
+/// "`tini` forwarded SIGTERM to `bash`, which forwarded SIGTERM to `app`".
+fn chain(main: Option<&MainProcess>, inside: &Inside, last: &Forward) -> String {
+    let mut hops = vec![last];
+    while let Some(first) = hops.last()
+        && hops.len() < CHAIN
+        && main.is_none_or(|main| main.tgid != first.sender.tgid)
+        && let Some(earlier) = inside
+            .forwards
+            .iter()
+            .find(|forward| forward.target.tgid == first.sender.tgid)
+    {
+        hops.push(earlier);
+    }
+    let mut text = hops.last().map_or(String::new(), |first| name(main, inside, &first.sender));
+    for (i, hop) in hops.iter().rev().enumerate() {
+        let which = if i == 0 { "" } else { ", which" };
+        text.push_str(&format!(
+            "{which} forwarded {} to {}",
+            hop.signal,
+            name(main, inside, &hop.target)
+        ));
+    }
+    text
+}
+
+fn discarding(forward: &Forward) -> String {
+    let signal = forward.signal;
+    match (forward.raised_again, forward.disposition) {
+        (Some(_), _) => format!("whose handler raised {signal} again, which the kernel discarded"),
+        (None, Disposition::Ignore) => format!("which ignores {signal} (SIG_IGN)"),
+        (None, Disposition::Default) => format!("which has no {signal} handler, so the kernel discarded the signal"),
+        (None, Disposition::Handler | Disposition::Unknown) => format!("which ignores {signal}"),
+    }
+}
+
+/// "`python3`", with its pid where another process has the same name.
+fn name(main: Option<&MainProcess>, inside: &Inside, process: &InnerProcess) -> String {
+    let all = inside
+        .forwards
+        .iter()
+        .map(|forward| (forward.target.tgid, forward.target.comm));
+    let unsignalled = inside.unsignalled.iter().map(|process| (process.tgid, process.comm));
+    let mains = main.map(|main| (main.tgid, main.comm));
+    let is_other = |(tgid, comm): (Pid, _)| tgid != process.tgid && comm == process.comm;
+    match all.chain(unsignalled).chain(mains).any(is_other) {
+        true => format!("`{}` (pid {})", process.comm, process.tgid),
+        false => format!("`{}`", process.comm),
+    }
+}
+
+fn names(case: &Case<'_>, of: &[InnerProcess]) -> String {
+    let mut names: Vec<String> = of.iter().map(|process| name(case.main(), &case.inside, process)).collect();
+    match names.pop() {
+        Some(last) if names.is_empty() => last,
+        Some(last) => format!("{} and {last}", names.join(", ")),
+        None => "other processes".to_owned(),
+    }
+}

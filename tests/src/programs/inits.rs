@@ -1,0 +1,435 @@
+//! Inits and supervisors, with the victims below.
+
+use std::time::Duration;
+
+use nix::libc::{SIGKILL, SIGTERM};
+
+use super::{CLEAN, Installed, Ready, by, ignored, stopped, unclean};
+use crate::runtime::Stop;
+use crate::story::{End, Expected, Story};
+
+const TINI: Installed = Installed {
+    name: "tini",
+    packages: &["tini"],
+    files: &["/usr/bin/tini"],
+    configuration: &[],
+    command: &[],
+    ready: Ready::Prints,
+    documented: "Forwards signals to its child, with `-g` to the child's process group, and exits with the child's exit code.",
+};
+
+const DUMB_INIT: Installed = Installed {
+    name: "dumb-init",
+    packages: &["dumb-init"],
+    files: &["/usr/bin/dumb-init"],
+    documented: "Forwards signals to the session rooted at its child, with `--single-child` to the child only, and exits with the child's exit code.",
+    ..TINI
+};
+
+const CATATONIT: Installed = Installed {
+    name: "catatonit",
+    packages: &["catatonit"],
+    files: &["/usr/bin/catatonit"],
+    documented: "Forwards signals to its child.",
+    ..TINI
+};
+
+const SUPERVISORD: Installed = Installed {
+    name: "supervisord",
+    packages: &["supervisor"],
+    files: &["/usr/bin/supervisord"],
+    command: &["/usr/bin/supervisord", "-n", "-c", "$DIR/supervisord.conf"],
+    documented: "SIGTERM: shuts down all subprocesses and itself; a subprocess gets `stopsignal` (SIGTERM), and after `stopwaitsecs` SIGKILL.",
+    ..TINI
+};
+
+const RUNIT: Installed = Installed {
+    name: "runit",
+    packages: &["runit"],
+    files: &["/usr/bin/runsvdir", "/usr/bin/runsv"],
+    documented: "runsv, SIGTERM: sends the service SIGTERM and SIGCONT, waits for it, and exits.",
+    ..TINI
+};
+
+const S6: Installed = Installed {
+    name: "s6-svscan",
+    packages: &["s6", "execline"],
+    files: &["/usr/bin/s6-svscan", "/usr/bin/s6-supervise", "/usr/bin/execlineb"],
+    documented: "SIGTERM: terminates the supervision tree; each s6-supervise sends its service SIGTERM and SIGCONT and waits for it.",
+    ..TINI
+};
+
+const BASH: Installed = Installed {
+    name: "bash with a trap",
+    packages: &["bash"],
+    files: &["/bin/bash"],
+    documented: "A trap runs when the command in the foreground has exited; `wait` returns at once.",
+    ..TINI
+};
+
+/// supervisord looks at its programs each second.
+const SUPERVISED: Stop = by(SIGTERM, Duration::from_secs(8));
+
+const NO_HANDLER: &[&str] = &["forwarded SIGTERM to `victim`, which has no SIGTERM handler"];
+const IGNORES: &[&str] = &["forwarded SIGTERM to `victim`, which ignores SIGTERM", "SIGKILL"];
+
+pub(super) static STORIES: &[Story] = &[
+    stopped(
+        "tini-default-action",
+        "the program below tini has no handler",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
+            ..TINI
+        },
+        unclean(
+            End::Code(143),
+            "default-action",
+            &["`tini` forwarded SIGTERM to `victim`, which has no SIGTERM handler"],
+            &["handler in `victim`"],
+        ),
+    ),
+    stopped(
+        "tini-exits-0",
+        "the program below tini handles SIGTERM and exits with 0",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "handle", "0"],
+            ..TINI
+        },
+        Expected {
+            sentence: &["sent the signal on to `victim`"],
+            ..CLEAN
+        },
+    ),
+    stopped(
+        "tini-exits-143",
+        "the program below tini handles SIGTERM and exits with 143",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "handle", "143"],
+            ..TINI
+        },
+        Expected {
+            end: End::Code(143),
+            ..CLEAN
+        },
+    ),
+    stopped(
+        "tini-exits-3",
+        "the program below tini handles SIGTERM and exits with 3",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "handle", "3"],
+            ..TINI
+        },
+        unclean(
+            End::Code(3),
+            "nonzero-exit",
+            &["forwarded SIGTERM to `victim`, whose handler ran, and which exited with code 3"],
+            &["log of `victim`"],
+        ),
+    ),
+    stopped(
+        "tini-signalfd",
+        "the program below tini reads SIGTERM from a signalfd and exits with 0",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "signalfd"],
+            ..TINI
+        },
+        CLEAN,
+    ),
+    stopped(
+        "tini-ignored",
+        "the program below tini ignores SIGTERM",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "ignore"],
+            ..TINI
+        },
+        ignored(IGNORES, &["handle SIGTERM in `victim`"]),
+    ),
+    stopped(
+        "tini-slow",
+        "the program below tini handles SIGTERM, and its shutdown takes too long",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "handle-slowly"],
+            ..TINI
+        },
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["forwarded SIGTERM to `victim`, whose handler ran"],
+            &["raise the grace"],
+        ),
+    ),
+    stopped(
+        "tini-blocked",
+        "the program below tini blocks SIGTERM and never reads it",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "block"],
+            ..TINI
+        },
+        unclean(
+            End::Signal(SIGKILL),
+            "blocked-stop-signal",
+            &["forwarded SIGTERM to `victim`, which blocks SIGTERM"],
+            &["unblock"],
+        ),
+    ),
+    stopped(
+        "tini-shell",
+        "tini forwards to a shell that started the program without exec",
+        Installed {
+            command: &["/usr/bin/tini", "--", "/bin/sh", "-c", "\"$VICTIM\" handle 0; true"],
+            ..TINI
+        },
+        unclean(
+            End::Code(143),
+            "default-action",
+            &["forwarded SIGTERM to `sh`", "killed `victim`, which never got the signal"],
+            &["`exec` in `sh`"],
+        ),
+    ),
+    stopped(
+        "tini-group",
+        "tini -g reaches the program below a shell, but waits for the shell only",
+        Installed {
+            command: &[
+                "/usr/bin/tini",
+                "-g",
+                "--",
+                "/bin/sh",
+                "-c",
+                "\"$VICTIM\" handle-for 1 0; true",
+            ],
+            ..TINI
+        },
+        unclean(
+            End::Code(143),
+            "default-action",
+            &[
+                "forwarded SIGTERM to `sh`",
+                "killed `victim`, whose shutdown had not finished",
+            ],
+            &["`exec` in `sh`"],
+        ),
+    ),
+    stopped(
+        "dumb-init-default-action",
+        "the program below dumb-init has no handler",
+        Installed {
+            command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
+            ..DUMB_INIT
+        },
+        unclean(End::Code(143), "default-action", NO_HANDLER, &["handler in `victim`"]),
+    ),
+    stopped(
+        "dumb-init-exits-0",
+        "the program below dumb-init handles SIGTERM and exits with 0",
+        Installed {
+            command: &["/usr/bin/dumb-init", "$VICTIM", "handle", "0"],
+            ..DUMB_INIT
+        },
+        CLEAN,
+    ),
+    stopped(
+        "dumb-init-ignored",
+        "the program below dumb-init ignores SIGTERM",
+        Installed {
+            command: &["/usr/bin/dumb-init", "$VICTIM", "ignore"],
+            ..DUMB_INIT
+        },
+        ignored(IGNORES, &["handle SIGTERM in `victim`"]),
+    ),
+    stopped(
+        "dumb-init-slow",
+        "the program below dumb-init handles SIGTERM, and its shutdown takes too long",
+        Installed {
+            command: &["/usr/bin/dumb-init", "$VICTIM", "handle-slowly"],
+            ..DUMB_INIT
+        },
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["forwarded SIGTERM to `victim`, whose handler ran"],
+            &["raise the grace"],
+        ),
+    ),
+    stopped(
+        "dumb-init-shell",
+        "dumb-init reaches the program below a shell, but waits for the shell only",
+        Installed {
+            command: &["/usr/bin/dumb-init", "/bin/sh", "-c", "\"$VICTIM\" handle-for 1 0; true"],
+            ..DUMB_INIT
+        },
+        unclean(
+            End::Code(143),
+            "default-action",
+            &[
+                "forwarded SIGTERM to `sh`",
+                "killed `victim`, whose shutdown had not finished",
+            ],
+            &["`exec` in `sh`"],
+        ),
+    ),
+    stopped(
+        "catatonit-default-action",
+        "the program below catatonit has no handler",
+        Installed {
+            command: &["/usr/bin/catatonit", "--", "$VICTIM", "idle"],
+            ..CATATONIT
+        },
+        unclean(End::Code(143), "default-action", NO_HANDLER, &["handler in `victim`"]),
+    ),
+    stopped(
+        "catatonit-ignored",
+        "the program below catatonit ignores SIGTERM",
+        Installed {
+            command: &["/usr/bin/catatonit", "--", "$VICTIM", "ignore"],
+            ..CATATONIT
+        },
+        ignored(IGNORES, &["handle SIGTERM in `victim`"]),
+    ),
+    Story {
+        stop: SUPERVISED,
+        ..stopped(
+            "supervisord-clean",
+            "supervisord's programs handle SIGTERM",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+                )],
+                ..SUPERVISORD
+            },
+            CLEAN,
+        )
+    },
+    Story {
+        stop: SUPERVISED,
+        ..stopped(
+            "supervisord-held-up",
+            "one of supervisord's two programs ignores SIGTERM until supervisord kills it",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:good]\ncommand=$VICTIM handle 0\n\
+                 [program:bad]\ncommand=$VICTIM named bad ignore\nstopwaitsecs=1\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+                )],
+                ..SUPERVISORD
+            },
+            Expected {
+                early_warning: true,
+                ..unclean(
+                    End::Code(0),
+                    "ignored-stop-signal",
+                    &[
+                        "`supervisord` forwarded SIGTERM to `bad`, which ignores SIGTERM",
+                        "`supervisord` sent SIGKILL",
+                    ],
+                    &["handle SIGTERM in `bad`"],
+                )
+            },
+        )
+    },
+    Story {
+        stop: SUPERVISED,
+        ..stopped(
+            "supervisord-default-action",
+            "supervisord's program has no handler",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:app]\ncommand=$VICTIM idle\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+                )],
+                ..SUPERVISORD
+            },
+            unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
+        )
+    },
+    stopped(
+        "runsv-clean",
+        "the service below runsv handles SIGTERM",
+        Installed {
+            configuration: &[("app/run", "#!/bin/sh\nexec \"$VICTIM\" handle 0\n")],
+            command: &["/usr/bin/runsv", "$DIR/app"],
+            ..RUNIT
+        },
+        CLEAN,
+    ),
+    stopped(
+        "runsv-ignored",
+        "the service below runsv ignores SIGTERM",
+        Installed {
+            configuration: &[("app/run", "#!/bin/sh\nexec \"$VICTIM\" ignore\n")],
+            command: &["/usr/bin/runsv", "$DIR/app"],
+            ..RUNIT
+        },
+        ignored(IGNORES, &["handle SIGTERM in `victim`"]),
+    ),
+    stopped(
+        "s6-svscan-ignored",
+        "the service below s6-supervise ignores SIGTERM",
+        Installed {
+            configuration: &[("scan/app/run", "#!/bin/sh\nexec \"$VICTIM\" ignore\n")],
+            command: &["/usr/bin/s6-svscan", "$DIR/scan"],
+            ..S6
+        },
+        ignored(
+            &["`s6-svscan` forwarded SIGTERM to `s6-supervise`, which forwarded SIGTERM to `victim`, which ignores SIGTERM"],
+            &["handle SIGTERM in `victim`"],
+        ),
+    ),
+    stopped(
+        "s6-svscan-clean",
+        "the service below s6-supervise handles SIGTERM",
+        Installed {
+            configuration: &[("scan/app/run", "#!/bin/sh\nexec \"$VICTIM\" handle 0\n")],
+            command: &["/usr/bin/s6-svscan", "$DIR/scan"],
+            ..S6
+        },
+        CLEAN,
+    ),
+    stopped(
+        "bash-forwards",
+        "a shell's trap sends SIGTERM to the program and waits",
+        Installed {
+            command: &[
+                "/bin/bash",
+                "-c",
+                "trap 'kill -TERM $app; wait $app; exit 0' TERM; \"$VICTIM\" handle 0 & app=$!; wait $app",
+            ],
+            ..BASH
+        },
+        CLEAN,
+    ),
+    stopped(
+        "bash-forwards-in-vain",
+        "a shell's trap sends SIGTERM to a program that ignores it",
+        Installed {
+            command: &[
+                "/bin/bash",
+                "-c",
+                "trap 'kill -TERM $app; wait $app; exit 0' TERM; \"$VICTIM\" ignore & app=$!; wait $app",
+            ],
+            ..BASH
+        },
+        ignored(
+            &["`bash` forwarded SIGTERM to `victim`, which ignores SIGTERM"],
+            &["handle SIGTERM in `victim`"],
+        ),
+    ),
+    stopped(
+        "bash-waits-in-the-foreground",
+        "a shell's trap waits for the program in the foreground, which gets no signal",
+        Installed {
+            command: &["/bin/bash", "-c", "trap 'exit 0' TERM; \"$VICTIM\" idle; true"],
+            ..BASH
+        },
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["sent no signal to `victim`"],
+            &["send SIGTERM on from PID 1 `bash` to `victim`"],
+        ),
+    ),
+];

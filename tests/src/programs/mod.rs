@@ -1,0 +1,143 @@
+//! Real programs of Debian's packages, as containers: each with what its own documentation says of a stop signal, and the verdict.
+//!
+//! A program is a [`Story`] like any other: [`crate::play::Players`] starts it in a container, waits until it is ready, stops it with the
+//! story's signal, and compares the report with [`Story::expected`]. `docs/programs.md` is the table of all of them.
+
+mod inits;
+mod place;
+mod runtimes;
+mod servers;
+mod table;
+
+pub(crate) use place::Place;
+pub use table::table;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::runtime::{Kill, Stop};
+use crate::story::{Bystander, End, Expected, Kind, Program, Story};
+
+/// A program that Debian packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// As the table names it.
+    pub name: &'static str,
+    /// Debian's packages, those of the programs that it runs included.
+    pub packages: &'static [&'static str],
+    /// Files that must exist: the programs.
+    pub files: &'static [&'static str],
+    /// Configuration, written into the story's own directory: name, text.
+    pub configuration: &'static [(&'static str, &'static str)],
+    /// Program and arguments. In these and in the configuration `$DIR` is the story's own directory, `$PORT` a free port on the loopback,
+    /// and `$VICTIM` the path of the victim.
+    pub command: &'static [&'static str],
+    pub ready: Ready,
+    /// What its documentation says of this signal.
+    pub documented: &'static str,
+}
+
+/// How the player knows that the program has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It prints `ready`, as the victims do.
+    Prints,
+    /// It accepts connections on `$PORT` of the loopback.
+    Listens,
+}
+
+impl Installed {
+    /// Err with the missing file.
+    pub fn is_here(&self) -> Result<(), String> {
+        match self.files.iter().find(|file| !Path::new(file).exists()) {
+            Some(file) => Err(format!("{file} is missing: install {}", self.packages.join(" "))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The inits and the language runtimes, whose stories take seconds: played by the everyday tests.
+pub fn everyday() -> impl Iterator<Item = &'static Story> {
+    inits::STORIES.iter().chain(runtimes::STORIES)
+}
+
+/// All programs.
+pub fn all() -> impl Iterator<Item = &'static Story> {
+    everyday().chain(servers::STORIES)
+}
+
+/// The packages that the programs need, each once.
+pub fn packages<'a>(of: impl Iterator<Item = &'a Story>) -> Vec<&'static str> {
+    let mut packages: Vec<_> = of
+        .filter_map(installed)
+        .flat_map(|program| program.packages)
+        .copied()
+        .collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+/// The program of a story, if it is an installed one.
+pub fn installed(story: &Story) -> Option<&Installed> {
+    match &story.program {
+        Program::Installed(installed) => Some(installed),
+        Program::Victim(_) | Program::Shell(_) => None,
+    }
+}
+
+/// A container in a pid namespace of its own that gets SIGTERM, a grace of 2 s, and SIGKILL.
+const fn stopped(name: &'static str, what: &'static str, program: Installed, expected: Expected) -> Story {
+    Story {
+        name,
+        what,
+        subject: Kind::Container,
+        program: Program::Installed(program),
+        pid_namespace: true,
+        memory_limit: None,
+        leaves_core: false,
+        network_namespace: false,
+        called_at: None,
+        stop: by(nix::libc::SIGTERM, Duration::from_secs(2)),
+        bystander: Bystander::None,
+        expected,
+    }
+}
+
+const fn by(signal: i32, grace: Duration) -> Stop {
+    Stop::Signal {
+        signal,
+        grace,
+        frozen: false,
+        kill: Kill::Main,
+    }
+}
+
+const CLEAN: Expected = Expected {
+    end: End::Code(0),
+    verdict: "clean",
+    cause: "stopped",
+    exit: "clean",
+    traffic: "quiet",
+    sentence: &[],
+    remedy: &[],
+    early_warning: false,
+};
+
+const fn unclean(end: End, exit: &'static str, sentence: &'static [&'static str], remedy: &'static [&'static str]) -> Expected {
+    Expected {
+        end,
+        verdict: exit,
+        exit,
+        sentence,
+        remedy,
+        ..CLEAN
+    }
+}
+
+const fn ignored(sentence: &'static [&'static str], remedy: &'static [&'static str]) -> Expected {
+    Expected {
+        early_warning: true,
+        ..unclean(End::Signal(nix::libc::SIGKILL), "ignored-stop-signal", sentence, remedy)
+    }
+}

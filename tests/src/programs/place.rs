@@ -1,0 +1,44 @@
+//! Where a program runs: its directory and port, in its command and its configuration.
+
+use std::io::Result;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+pub(crate) struct Place<'a> {
+    directory: &'a Path,
+    victim: &'a str,
+    pub port: u16,
+}
+
+impl Place<'_> {
+    /// # Errors
+    /// No free port.
+    pub fn new<'a>(directory: &'a Path, victim: &'a str) -> Result<Place<'a>> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        Ok(Place { directory, victim, port })
+    }
+
+    pub fn fill(&self, text: &str) -> String {
+        text.replace("$DIR", &self.directory.to_string_lossy())
+            .replace("$PORT", &self.port.to_string())
+            .replace("$VICTIM", self.victim)
+    }
+
+    /// Writes the files; a script is executable.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn configure(&self, files: &[(&str, &str)]) -> Result<()> {
+        for (name, text) in files {
+            let path = self.directory.join(name);
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            std::fs::write(&path, self.fill(text))?;
+            let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Language runtimes, with and without a handler of the application.
+
+use nix::libc::SIGTERM;
+
+use super::{CLEAN, Installed, Ready, ignored, stopped, unclean};
+use crate::story::{End, Expected, Story};
+
+const NODE: Installed = Installed {
+    name: "Node.js",
+    packages: &["nodejs"],
+    files: &["/usr/bin/node"],
+    configuration: &[],
+    command: &[],
+    ready: Ready::Prints,
+    documented: "SIGTERM and SIGINT: default handlers reset the terminal mode, then exit with 128 + signal number; with a listener the default behaviour is removed.",
+};
+
+const PYTHON: Installed = Installed {
+    name: "Python",
+    packages: &["python3-minimal"],
+    files: &["/usr/bin/python3"],
+    documented: "SIGTERM: the default action, unless the program calls signal.signal().",
+    ..NODE
+};
+
+const RUBY: Installed = Installed {
+    name: "Ruby",
+    packages: &["ruby"],
+    files: &["/usr/bin/ruby"],
+    documented: "SIGTERM: SignalException in the main thread, unless the program calls trap().",
+    ..NODE
+};
+
+const PERL: Installed = Installed {
+    name: "Perl",
+    packages: &["perl-base"],
+    files: &["/usr/bin/perl"],
+    documented: "SIGTERM: the default action, unless the program sets $SIG{TERM}.",
+    ..NODE
+};
+
+const BASH: Installed = Installed {
+    name: "bash",
+    packages: &["bash"],
+    files: &["/bin/bash"],
+    documented: "SIGTERM: the default action in a script without a trap.",
+    ..NODE
+};
+
+const NODE_IDLE: &str = "setInterval(() => {}, 1000); console.log('ready')";
+const NODE_HANDLES: &str = "process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); console.log('ready')";
+const PYTHON_IDLE: &str = "import time; print('ready', flush=True); time.sleep(60)";
+const PYTHON_HANDLES: &str = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('ready', flush=True); time.sleep(60)";
+const RUBY_IDLE: &str = "STDOUT.sync = true; puts 'ready'; sleep 60";
+const RUBY_HANDLES: &str = "trap('TERM') { exit 0 }; STDOUT.sync = true; puts 'ready'; sleep 60";
+const PERL_IDLE: &str = "$| = 1; print \"ready\\n\"; sleep 60";
+const PERL_HANDLES: &str = "$SIG{TERM} = sub { exit 0 }; $| = 1; print \"ready\\n\"; sleep 60";
+
+pub(super) static STORIES: &[Story] = &[
+    stopped(
+        "node-without-handler",
+        "Node.js as PID 1 without a handler of the application",
+        Installed {
+            command: &["/usr/bin/node", "-e", NODE_IDLE],
+            ..NODE
+        },
+        ignored(
+            &[
+                "PID 1 `node` entered its SIGTERM handler, which raised SIGTERM again",
+                "SIGKILL",
+            ],
+            &["handle SIGTERM in the application", "small init"],
+        ),
+    ),
+    stopped(
+        "node-handles",
+        "Node.js as PID 1, the application handles SIGTERM",
+        Installed {
+            command: &["/usr/bin/node", "-e", NODE_HANDLES],
+            ..NODE
+        },
+        CLEAN,
+    ),
+    stopped(
+        "node-below-tini",
+        "Node.js below tini without a handler of the application",
+        Installed {
+            packages: &["nodejs", "tini"],
+            files: &["/usr/bin/node", "/usr/bin/tini"],
+            command: &["/usr/bin/tini", "--", "/usr/bin/node", "-e", NODE_IDLE],
+            ..NODE
+        },
+        unclean(
+            End::Code(143),
+            "default-action",
+            &["`tini` forwarded SIGTERM to `node`, whose handler raised SIGTERM again at once"],
+            &["handler in `node`"],
+        ),
+    ),
+    Story {
+        pid_namespace: false,
+        ..stopped(
+            "node-not-pid-1",
+            "Node.js shares the host's pid namespace, without a handler of the application",
+            Installed {
+                command: &["/usr/bin/node", "-e", NODE_IDLE],
+                ..NODE
+            },
+            unclean(
+                End::Signal(SIGTERM),
+                "default-action",
+                &["entered its SIGTERM handler, raised SIGTERM again at once"],
+                &["handle SIGTERM in the application"],
+            ),
+        )
+    },
+    stopped(
+        "python-without-handler",
+        "Python as PID 1 without a handler",
+        Installed {
+            command: &["/usr/bin/python3", "-c", PYTHON_IDLE],
+            ..PYTHON
+        },
+        ignored(
+            &["`python3` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `python3`"],
+        ),
+    ),
+    stopped(
+        "python-handles",
+        "Python as PID 1 with a handler",
+        Installed {
+            command: &["/usr/bin/python3", "-c", PYTHON_HANDLES],
+            ..PYTHON
+        },
+        CLEAN,
+    ),
+    stopped(
+        "ruby-without-handler",
+        "Ruby as PID 1 without a handler of the application: an exception, after which the process exits",
+        Installed {
+            command: &["/usr/bin/ruby", "-e", RUBY_IDLE],
+            ..RUBY
+        },
+        unclean(
+            End::Code(1),
+            "default-action",
+            &["PID 1 `ruby` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 1"],
+            &["handle SIGTERM in the application"],
+        ),
+    ),
+    stopped(
+        "ruby-handles",
+        "Ruby as PID 1 with a handler",
+        Installed {
+            command: &["/usr/bin/ruby", "-e", RUBY_HANDLES],
+            ..RUBY
+        },
+        CLEAN,
+    ),
+    stopped(
+        "perl-without-handler",
+        "Perl as PID 1 without a handler",
+        Installed {
+            command: &["/usr/bin/perl", "-e", PERL_IDLE],
+            ..PERL
+        },
+        ignored(
+            &["`perl` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `perl`"],
+        ),
+    ),
+    stopped(
+        "perl-handles",
+        "Perl as PID 1 with a handler",
+        Installed {
+            command: &["/usr/bin/perl", "-e", PERL_HANDLES],
+            ..PERL
+        },
+        CLEAN,
+    ),
+    stopped(
+        "bash-without-trap",
+        "bash as PID 1, a script without a trap",
+        Installed {
+            command: &["/bin/bash", "-c", "echo ready; while :; do sleep 0.1; done"],
+            ..BASH
+        },
+        ignored(
+            &["`bash` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `bash`"],
+        ),
+    ),
+    stopped(
+        "bash-trap-on-exit",
+        "bash as PID 1, a script with a trap on EXIT: bash has a handler then, and exits with 143",
+        Installed {
+            command: &["/bin/bash", "-c", "trap 'true' EXIT; echo ready; while :; do sleep 0.1; done"],
+            ..BASH
+        },
+        Expected {
+            end: End::Code(143),
+            ..CLEAN
+        },
+    ),
+];

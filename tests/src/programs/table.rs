@@ -1,0 +1,59 @@
+//! `docs/programs.md`.
+
+use std::fmt::Write as _;
+
+use super::{all, installed};
+use crate::report::name;
+use crate::runtime::Stop;
+use crate::story::{End, Story};
+
+const HEAD: &str = "\
+# Real programs
+
+What programs of Debian's packages do on a stop signal, and how Epitaph judges it. Each row is a test: the program runs as a container, gets
+the signal and after two seconds SIGKILL, and the verdict must be the one in the row. `cargo xtask test` plays the inits and the language
+runtimes, `cargo xtask test programs` also the servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
+the table of the tests (`tests/src/programs`).
+
+| program | case | signal | documented | ends with | verdict |
+|---|---|---|---|---|---|
+";
+
+/// The whole page.
+pub fn table() -> String {
+    let mut page = HEAD.to_owned();
+    for story in all() {
+        row(&mut page, story);
+    }
+    page
+}
+
+fn row(page: &mut String, story: &Story) {
+    let (Some(program), Stop::Signal { signal, .. }) = (installed(story), story.stop) else {
+        return;
+    };
+    let end = match story.expected.end {
+        End::Code(code) => format!("code {code}"),
+        End::Signal(signal) => name(signal),
+    };
+    let _ = writeln!(
+        page,
+        "| {} | {} | {} | {} | {end} | `{}` |",
+        program.name,
+        story.what,
+        name(signal),
+        program.documented,
+        story.expected.verdict
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs.md");
+        expect_test::expect_file![path].assert_eq(&table());
+    }
+}
