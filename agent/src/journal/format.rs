@@ -125,6 +125,14 @@ pub(crate) enum FileKind {
     Newer(u64),
 }
 
+impl FileKind {
+    pub fn number(self) -> u64 {
+        match self {
+            FileKind::Segment(number) | FileKind::Newer(number) => number,
+        }
+    }
+}
+
 /// None: not a file of the journal.
 pub(crate) fn kind_of(name: &str) -> Option<FileKind> {
     let number = |digits: &str| {

@@ -5,12 +5,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use epitaph_core::time::Boot;
-
 use super::directory::Directory;
 use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, newer_name, segment_name};
 use crate::error::{HasRemedy, Remedy};
-use crate::recording::frames::{Frames, Next, PREFIX, stamped};
+use crate::recording::frames::{Frames, Next, stamped};
 use crate::recording::{ReadError, read_header};
 
 #[derive(Debug, thiserror::Error)]
@@ -66,17 +64,6 @@ pub(crate) struct Place {
     pub length: usize,
 }
 
-/// A frame with all that is known of it.
-#[derive(Debug)]
-pub(crate) struct Frame<'a> {
-    pub place: Place,
-    pub now: Boot,
-    pub tag: u8,
-    pub body: &'a [u8],
-    /// Damaged bytes before the frame.
-    pub skipped: u64,
-}
-
 /// Reads the frames of a journal, the oldest first.
 #[derive(Debug)]
 pub struct Reader {
@@ -88,8 +75,6 @@ pub struct Reader {
 
 #[derive(Debug)]
 struct Segment {
-    number: u64,
-    header: SegmentHeader,
     frames: Frames<File>,
 }
 
@@ -127,7 +112,7 @@ impl Reader {
     /// The next finished report, the oldest first.
     pub fn next_report(&mut self) -> Option<Finished<'_>> {
         loop {
-            let (at, length) = self.advance()?.1;
+            let (at, length) = self.advance()?;
             let segment = self.open.as_ref()?;
             let (_, tag, body) = stamped(segment.frames.payload(at, length));
             if tag != TAG_REPORT {
@@ -147,27 +132,14 @@ impl Reader {
         &self.skipped
     }
 
-    /// The next frame of any kind, with the header of its segment.
-    pub(crate) fn next_frame(&mut self) -> Option<(&SegmentHeader, Frame<'_>)> {
-        let (skipped, (at, length)) = self.advance()?;
-        let segment = self.open.as_ref()?;
-        let (now, tag, body) = stamped(segment.frames.payload(at, length));
-        let frame = Frame {
-            place: Place {
-                segment: segment.number,
-                offset: segment.frames.offset() - (PREFIX + length) as u64,
-                length,
-            },
-            now,
-            tag,
-            body,
-            skipped,
-        };
-        Some((&segment.header, frame))
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.open.as_ref().map_or(0, |segment| segment.frames.memory())
     }
 
-    /// Finds the next frame: skipped bytes, and the payload in the buffer of the open segment.
-    fn advance(&mut self) -> Option<(u64, (usize, usize))> {
+    /// Finds the next frame: its payload in the buffer of the open segment.
+    fn advance(&mut self) -> Option<(usize, usize)> {
         loop {
             let Some(segment) = &mut self.open else {
                 let number = self.segments.pop_front()?;
@@ -178,7 +150,7 @@ impl Reader {
                 Next::Frame { skipped, at, length } => {
                     self.skipped.damaged += u64::from(skipped > 0);
                     self.skipped.damaged_bytes += skipped;
-                    return Some((skipped, (at, length)));
+                    return Some((at, length));
                 }
                 Next::End { tail, error } => {
                     self.open = None;
@@ -206,8 +178,8 @@ impl Reader {
             }
         };
         let mut frames = Frames::new(file);
-        match read_header(&mut frames) {
-            Ok(header) => Some(Segment { number, header, frames }),
+        match read_header::<_, SegmentHeader>(&mut frames) {
+            Ok(_) => Some(Segment { frames }),
             Err(ReadError::Newer { .. }) => {
                 self.skipped.newer.push(name);
                 None

@@ -174,6 +174,12 @@ impl<R: Read> Frames<R> {
         &self.buffer[at..at + length]
     }
 
+    /// Bytes of the buffer.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// Where the file is read next, bytes from its beginning: after the last found frame.
     pub(crate) fn offset(&self) -> u64 {
         self.before + self.at as u64

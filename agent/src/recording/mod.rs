@@ -20,8 +20,8 @@ use crate::error::{HasRemedy, Remedy};
 
 pub(crate) use frames::read_header;
 pub use reader::{Reader, Report};
-pub use writer::{Writer, create};
 pub(crate) use writer::input_json;
+pub use writer::{Writer, create};
 
 /// Raised only if an older reader would misread the file; not for new inputs and fields.
 pub(crate) const VERSION: u32 = 1;

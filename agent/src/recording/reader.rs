@@ -6,7 +6,7 @@ use epitaph_core::input::Input;
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::Boot;
 
-use super::frames::{Frames, Next, STAMP, stamped};
+use super::frames::{Frames, Next, stamped};
 use super::{Header, ReadError, TAG_INPUT, TAG_KERNEL, read_header};
 
 /// What was read and what was lost; complete once the iterator has ended.

@@ -67,9 +67,9 @@ impl Sinks {
             return self.show(|terminal| terminal.report(report, observation, path));
         }
         self.metrics.report(observation.wall_offset.wall(now), report);
-        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
+        if let (Some(traces), Some((trace, verdict))) = (&self.traces, self.trace(report, observation)) {
             // A full queue drops and counts its oldest trace; the count is on /metrics.
-            traces.offer(trace);
+            traces.offer(&trace, verdict);
         }
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
@@ -138,13 +138,13 @@ impl Sinks {
         self.show(terminal::Sink::finish)
     }
 
-    fn trace(&self, report: &Report, observation: &Observation) -> Option<Trace> {
-        let wants = |verdict| self.spans.wants(verdict);
-        match report {
-            Report::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
-            Report::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
-            _ => None,
-        }
+    fn trace(&self, report: &Report, observation: &Observation) -> Option<(Trace, &'static str)> {
+        let (trace, verdict) = match report {
+            Report::Terminated(t) => (span::trace(t, observation, &self.spans), &t.verdict),
+            Report::PodTerminated(p) => (span::pod_trace(p, observation, &self.spans), &p.verdict),
+            _ => return None,
+        };
+        self.spans.wants(verdict).then_some((trace, verdict.headline))
     }
 
     fn show(
