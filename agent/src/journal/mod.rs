@@ -39,13 +39,12 @@ use files::{Disk, Files, SegmentFile};
 use format::SegmentHeader;
 use reader::Place;
 use store::Store;
-use worker::Trouble;
 
 pub use files::RefusedError;
 pub use format::{Finished, ReportId};
 pub use past::{Past, Pending};
 pub use store::Bounds;
-pub use worker::{Journal, JournalDropReason, JournalStats, JournalThread};
+pub use worker::{Journal, JournalDropReason, JournalStats, JournalThread, Trouble};
 
 /// Where the journal is, and how large it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +109,7 @@ pub fn open(options: &Options, observation: &Observation) -> Result<Opened, Refu
         }
         Err(refused) => return Err(refused),
     };
-    let store = Store::new(files, bounds, header, past.segments.clone());
+    let store = Store::new(files, bounds, header, past.segments.clone(), past.next);
     let (journal, thread) = Journal::start(store, trouble).map_err(disk_error)?;
     Ok(Opened {
         journal,

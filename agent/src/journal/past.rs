@@ -42,6 +42,8 @@ pub struct Past {
     pub skipped: Skipped,
     /// Number and bytes of each segment, the oldest first.
     pub(super) segments: Vec<(u64, u64)>,
+    /// Number of the next segment: above all that are there, those of a newer version, too.
+    pub(super) next: u64,
     directory: Option<Arc<Directory>>,
 }
 
@@ -93,6 +95,7 @@ impl Past {
                 FileKind::Segment(number) => (number, segment_name(number)),
                 FileKind::Newer(number) => (number, newer_name(number)),
             };
+            self.next = self.next.max(number + 1);
             let is_newer = disk.directory.read(&name).is_ok_and(|file| {
                 let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(file));
                 matches!(header, Err(ReadError::Newer { .. }))
@@ -176,7 +179,9 @@ impl Past {
         let mut last = Boot(0);
         let mut expected = None;
         for (number, _) in &self.segments {
-            let Ok(file) = directory.read(&segment_name(*number)) else { continue };
+            let Ok(file) = directory.read(&segment_name(*number)) else {
+                continue;
+            };
             let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(&file));
             let Ok(header) = header else { continue };
             let Ok(mut reader) = directory

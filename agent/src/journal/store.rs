@@ -53,9 +53,8 @@ struct Current {
 }
 
 impl Store {
-    /// `existing`: number and bytes of each segment.
-    pub fn new(files: Box<dyn Files>, bounds: Bounds, header: SegmentHeader, existing: Vec<(u64, u64)>) -> Store {
-        let next = existing.iter().map(|(number, _)| number + 1).max().unwrap_or(1);
+    /// `existing`: number and bytes of each segment. `next`: number of the first segment that is begun.
+    pub fn new(files: Box<dyn Files>, bounds: Bounds, header: SegmentHeader, existing: Vec<(u64, u64)>, next: u64) -> Store {
         Store {
             files,
             bounds,
@@ -81,7 +80,10 @@ impl Store {
     /// Bytes of all segments; the current one counts with all that is reserved.
     pub fn bytes(&self) -> u64 {
         let sealed: u64 = self.sealed.iter().map(|(_, bytes)| bytes).sum();
-        let current = self.current.as_ref().map_or(0, |current| current.length.max(self.bounds.segment));
+        let current = self
+            .current
+            .as_ref()
+            .map_or(0, |current| current.length.max(self.bounds.segment));
         sealed + current
     }
 

@@ -333,6 +333,7 @@ struct FaultyState {
     synced: BTreeMap<u64, usize>,
     error: Option<i32>,
     hang: Option<Arc<std::sync::Barrier>>,
+    hangs: bool,
 }
 
 impl Faulty {
@@ -342,9 +343,12 @@ impl Faulty {
     fn check(&self) -> io::Result<()> {
         let hang = self.state().hang.clone();
         if let Some(barrier) = hang {
+            self.state().hangs = true;
             barrier.wait();
         }
-        self.state().error.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+        self.state()
+            .error
+            .map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
     }
 }
 
@@ -385,7 +389,7 @@ fn on(disk: &Faulty) -> (Journal, JournalThread) {
         observation: observation(),
         first: true,
     };
-    let store = Store::new(Box::new(disk.clone()), Bounds::of(16 << 20), header, Vec::new());
+    let store = Store::new(Box::new(disk.clone()), Bounds::of(16 << 20), header, Vec::new(), 1);
     Journal::start(store, None).unwrap()
 }
 
@@ -445,6 +449,7 @@ fn a_disk_that_does_not_answer_delays_no_report_for_long() {
     disk.state().hang = Some(barrier.clone());
     let (sender, receiver) = mpsc::channel();
     write(&journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
+    until("the call that does not return", || disk.state().hangs);
     let now = clock::now();
     journal.tick(now);
     assert!(receiver.try_recv().is_err(), "not yet late");

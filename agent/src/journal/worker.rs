@@ -174,6 +174,7 @@ struct Buffer {
     /// Finished reports that are not in the journal: a later run must not report them again.
     untold: VecDeque<ReportId>,
     observation: Option<Observation>,
+    flush: bool,
     closing: bool,
 }
 
@@ -217,6 +218,17 @@ pub struct JournalThread {
 }
 
 impl JournalThread {
+    /// Has all frames synced, and the reports delivered, within `limit`.
+    pub fn flush(&self, limit: Duration) {
+        self.shared.buffer().flush = true;
+        self.shared.wake.notify_one();
+        let mut waited = Duration::ZERO;
+        while waited < limit && !self.shared.buffer().waiting.is_empty() {
+            std::thread::sleep(POLL);
+            waited += POLL;
+        }
+    }
+
     /// Writes and syncs what is left, for `limit` at most.
     pub fn close(self, limit: Duration) {
         self.shared.buffer().closing = true;
@@ -378,6 +390,7 @@ struct Taken {
     count: u64,
     hole: Option<Boot>,
     untold: VecDeque<ReportId>,
+    flush: bool,
     closing: bool,
 }
 
@@ -400,10 +413,10 @@ impl Worker {
         loop {
             frames.clear();
             let taken = self.take(&mut frames);
-            let closing = taken.closing;
+            let (closing, flush) = (taken.closing, taken.flush);
             self.write(&frames, taken);
             let now = clock::now();
-            if closing || self.sync_by.is_some_and(|by| by <= now) {
+            if closing || flush || self.sync_by.is_some_and(|by| by <= now) {
                 self.sync(now);
             }
             if closing && self.shared.buffer().frames.is_empty() {
@@ -419,13 +432,14 @@ impl Worker {
     fn take(&mut self, frames: &mut Vec<u8>) -> Taken {
         let shared = self.shared.clone();
         let mut buffer = shared.buffer();
-        while buffer.frames.is_empty() && !buffer.closing {
+        while buffer.frames.is_empty() && !buffer.closing && !buffer.flush {
             let now = clock::now();
             let until = if self.is_down() { Some(self.retry_at) } else { self.sync_by };
             buffer = match until {
                 Some(until) if until <= now => break,
                 Some(until) => {
-                    let (buffer, _) = (shared.wake.wait_timeout(buffer, until.since(now))).unwrap_or_else(PoisonError::into_inner);
+                    let (buffer, _) =
+                        (shared.wake.wait_timeout(buffer, until.since(now))).unwrap_or_else(PoisonError::into_inner);
                     buffer
                 }
                 None => shared.wake.wait(buffer).unwrap_or_else(PoisonError::into_inner),
@@ -444,14 +458,13 @@ impl Worker {
             count: std::mem::take(&mut buffer.count),
             hole,
             untold,
+            flush: std::mem::take(&mut buffer.flush),
             closing: buffer.closing,
         }
     }
 
     fn write(&mut self, frames: &[u8], taken: Taken) {
-        let Taken {
-            count, hole, untold, ..
-        } = taken;
+        let Taken { count, hole, untold, .. } = taken;
         let from = self.written;
         self.written += frames.len() as u64;
         if self.is_down() && !self.retry() {
@@ -626,5 +639,9 @@ fn missing(now: Boot, hole: Option<Boot>, untold: Vec<ReportId>) -> Vec<u8> {
 }
 
 fn pop_if(waiting: &mut VecDeque<Waiting>, is_it: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
-    if waiting.front().is_some_and(is_it) { waiting.pop_front() } else { None }
+    if waiting.front().is_some_and(is_it) {
+        waiting.pop_front()
+    } else {
+        None
+    }
 }

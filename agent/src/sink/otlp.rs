@@ -67,6 +67,8 @@ impl Sink {
     /// As [`Sink::offer`]. A trace that is kept elsewhere, too, is not dropped by a full queue: it stays without its bytes.
     pub fn push(&self, parcel: Parcel) -> Offer {
         let (offer, dropped) = self.queue.push(parcel);
+        // After a shutdown, what is kept elsewhere is sent after the next start.
+        let dropped = dropped.filter(|parcel| offer != Offer::Closed || parcel.kept.is_none());
         let reason = match offer {
             Offer::Closed => SpanDropReason::Shutdown,
             Offer::Queued | Offer::OldestDropped { .. } => SpanDropReason::QueueFull,
@@ -118,7 +120,11 @@ impl ExportWorker {
         let in_flight = self.stats.in_flight.swap(0, Ordering::Relaxed);
         self.stats.count_dropped(SpanDropReason::Shutdown, in_flight);
         let spans = in_flight + left.iter().map(|parcel| parcel.spans).sum::<u64>();
-        tracing::warn!(spans, kept, "shut down before the collector accepted all spans; those that are kept are sent after the next start");
+        tracing::warn!(
+            spans,
+            kept,
+            "shut down before the collector accepted all spans; those that are kept are sent after the next start"
+        );
     }
 }
 
@@ -182,7 +188,10 @@ impl SpanStats {
     /// Traces that the collector never gets, by reason and the verdict's headline.
     pub fn given_up(&self) -> Vec<(&'static str, Arc<str>, u64)> {
         let counts = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.iter().map(|((reason, verdict), count)| (*reason, verdict.clone(), *count)).collect()
+        counts
+            .iter()
+            .map(|((reason, verdict), count)| (*reason, verdict.clone(), *count))
+            .collect()
     }
 
     fn give_up(&self, reason: SpanDropReason, parcels: &[Parcel]) {

@@ -63,7 +63,9 @@ impl Queue {
         state.traces.push_back(parcel);
         drop(state);
         self.changed.notify_one();
-        let offer = oldest.as_ref().map_or(Offer::Queued, |oldest| Offer::OldestDropped { spans: oldest.spans });
+        let offer = oldest
+            .as_ref()
+            .map_or(Offer::Queued, |oldest| Offer::OldestDropped { spans: oldest.spans });
         (offer, oldest)
     }
 

@@ -165,7 +165,10 @@ async fn a_silent_collector_fills_only_the_bounded_queue() {
             assert_eq!(sink.offer(&ignored_stop(n), "ignored-stop-signal"), Offer::Queued);
         }
         for n in 11..=25 {
-            assert_eq!(sink.offer(&ignored_stop(n), "ignored-stop-signal"), Offer::OldestDropped { spans: SPANS });
+            assert_eq!(
+                sink.offer(&ignored_stop(n), "ignored-stop-signal"),
+                Offer::OldestDropped { spans: SPANS }
+            );
         }
         assert_eq!(sink.queued(), 10);
         assert_eq!(sink.stats().dropped(SpanDropReason::QueueFull), 15 * SPANS);

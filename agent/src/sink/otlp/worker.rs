@@ -188,7 +188,10 @@ fn request(parcels: &[Parcel]) -> Bytes {
 }
 
 fn answered(parcels: &[Parcel]) {
-    parcels.iter().filter_map(|parcel| parcel.kept.as_ref()).for_each(|kept| kept.answered());
+    parcels
+        .iter()
+        .filter_map(|parcel| parcel.kept.as_ref())
+        .for_each(|kept| kept.answered());
 }
 
 /// A collector may ask for a longer pause, up to `most`, but not for a shorter one: a pause of zero would cause a busy loop.
