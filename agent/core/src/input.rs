@@ -177,6 +177,8 @@ pub enum LossScope {
 pub enum Input {
     /// First input of every run, and again after a gap.
     Start(Observation),
+    /// After a gap, all that exists was shown ([`Input::Cgroup`], [`Input::Process`]): what was not shown has ended in the gap.
+    Scanned,
     Probe {
         name: String,
         state: ProbeState,

@@ -14,6 +14,7 @@ use crate::time::{Boot, WallOffset};
 #[serde(tag = "input", rename_all = "snake_case")]
 pub enum StoredInput {
     Start(Observation),
+    Scanned,
     Probe {
         name: String,
         state: ProbeState,
@@ -56,6 +57,7 @@ impl StoredInput {
         Some(match input.clone() {
             Input::Kernel { .. } => return None,
             Input::Start(observation) => StoredInput::Start(observation),
+            Input::Scanned => StoredInput::Scanned,
             Input::Probe { name, state } => StoredInput::Probe { name, state },
             Input::Cgroup(fact) => StoredInput::Cgroup(fact),
             Input::Process(fact) => StoredInput::Process(fact),
@@ -88,6 +90,7 @@ impl StoredInput {
     pub fn input(self) -> Option<Input> {
         Some(match self {
             StoredInput::Start(observation) => Input::Start(observation),
+            StoredInput::Scanned => Input::Scanned,
             StoredInput::Probe { name, state } => Input::Probe { name, state },
             StoredInput::Cgroup(fact) => Input::Cgroup(fact),
             StoredInput::Process(fact) => Input::Process(fact),

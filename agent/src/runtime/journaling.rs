@@ -80,6 +80,11 @@ impl Journaling {
         }
     }
 
+    /// False: in memory only.
+    pub fn is_written(&self) -> bool {
+        self.journal.stats().trouble().is_none()
+    }
+
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -187,7 +192,7 @@ impl FinishedReport {
 }
 
 /// Of the trace's first span.
-fn id(trace: &Trace) -> Option<ReportId> {
+pub fn id(trace: &Trace) -> Option<ReportId> {
     let root = &trace.spans.first()?.span_context;
     Some(ReportId {
         trace: root.trace_id().to_bytes(),

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
+use crate::journal::Past;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
 use crate::source::pods::{Pods, PodsDropReason};
@@ -86,9 +87,11 @@ impl Live {
         pods: Option<Pods>,
         observation: Observation,
         mut pipeline: Pipeline,
+        past: Option<&Past>,
     ) -> Result<Live, RuntimeError> {
         let since = observation.since;
         let wall_offset = observation.wall_offset;
+        let watched = past.map(|past| pipeline.resume(past)).transpose()?;
         pipeline.feed(since, Input::Start(observation))?;
         for (name, state) in kernel.probes() {
             let (name, state) = (name.clone(), state.clone());
@@ -107,6 +110,12 @@ impl Live {
             swept: since,
         };
         procfs_facts(&mut live)?;
+        if let Some(watched) = watched {
+            let commands = live.pipeline.feed(since, Input::Scanned)?;
+            live.pipeline.resumed();
+            live.obey(watched);
+            live.obey(commands);
+        }
         live.pipeline.sinks().alive(clock::now())?;
         live.meet_peers(clock::now())?;
         Ok(live)
@@ -137,7 +146,10 @@ impl Live {
         }
         self.drain_rest()?;
         self.tick()?;
-        self.pipeline.feed(clock::now(), Input::End)?;
+        // The successor goes on with what is in the journal.
+        if !self.pipeline.sinks().is_kept() {
+            self.pipeline.feed(clock::now(), Input::End)?;
+        }
         self.pipeline.flush()?;
         self.pipeline.sinks().finish()
     }

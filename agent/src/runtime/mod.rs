@@ -5,6 +5,7 @@
 
 mod doctor;
 mod error;
+mod evidence;
 mod export;
 mod journaling;
 mod live;

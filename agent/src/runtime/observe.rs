@@ -71,7 +71,8 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         sinks.journal = Some(journal);
     }
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
-    let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
+    let past = opened.as_ref().map(|opened| &opened.past);
+    let observed = match Live::start(kernel, procfs, pods, observation, pipeline, past) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
     };

@@ -1,5 +1,6 @@
 //! Passes the core's reports to the sinks, one after the other; no sink can block the loop.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use epitaph_core::event::Kind;
@@ -10,6 +11,7 @@ use epitaph_core::time::Boot;
 
 use crate::cli::SysExit;
 use crate::config::Config;
+use crate::journal::ReportId;
 use crate::render::span::{self, Options};
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
@@ -19,7 +21,7 @@ use crate::sink::terminal::{self, Background, Flow};
 
 use super::RuntimeError;
 use super::export::Export;
-use super::journaling::{FinishedReport, Journaling};
+use super::journaling::{self, FinishedReport, Journaling};
 
 /// All sinks; each command uses those that it needs.
 pub struct Sinks {
@@ -28,6 +30,8 @@ pub struct Sinks {
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
     pub journal: Option<Journaling>,
+    /// Reports that earlier runs had finished: not reported again.
+    pub resumed: HashSet<ReportId>,
     pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
     /// The reader of the output is gone (EPIPE): the command ends.
@@ -42,6 +46,7 @@ impl Sinks {
             terminal,
             traces: export.traces(),
             journal: None,
+            resumed: HashSet::new(),
             events: None,
             spans: Options {
                 service_name: config.export.service_name.clone(),
@@ -51,6 +56,32 @@ impl Sinks {
             },
             reader_gone: false,
         }
+    }
+
+    /// Whether a report from the evidence of earlier runs is new. Of these runs' warnings and counts nothing is.
+    pub fn is_new(&self, report: &Report, observation: &Observation, finished: &HashSet<ReportId>) -> bool {
+        match report {
+            Report::Terminated(t) => !t.is_still_ending() && !self.is_finished(report, observation, finished),
+            Report::PodTerminated(_) => !self.is_finished(report, observation, finished),
+            Report::Workload(_) | Report::WorkloadGone(_) => true,
+            Report::StopSignalIgnored(_)
+            | Report::ChildOomKilled { .. }
+            | Report::Stuck(_)
+            | Report::OptedOut { .. }
+            | Report::Dropped { .. } => false,
+        }
+    }
+
+    fn is_finished(&self, report: &Report, observation: &Observation, finished: &HashSet<ReportId>) -> bool {
+        if finished.is_empty() {
+            return false;
+        }
+        let trace = match report {
+            Report::Terminated(t) => span::trace(t, observation, &self.spans),
+            Report::PodTerminated(p) => span::pod_trace(p, observation, &self.spans),
+            _ => return false,
+        };
+        journaling::id(&trace).is_some_and(|id| finished.contains(&id))
     }
 
     /// Passes on a report of the core. `path`: the cgroup of a container or unit that is still running.
@@ -68,6 +99,9 @@ impl Sinks {
             // that observes the exit.
             tracing::debug!(subject = %t.subject, "epitaph stopped while this container or unit was still shutting down");
             return self.show(|terminal| terminal.report(report, observation, path));
+        }
+        if self.is_finished(report, observation, &self.resumed) {
+            return Ok(());
         }
         self.metrics.report(observation.wall_offset.wall(now), report);
         self.export(now, report, observation);
@@ -89,6 +123,11 @@ impl Sinks {
     pub fn lost(&mut self, kind: Kind, count: u64) -> Result<(), RuntimeError> {
         self.metrics.lost(kind, count);
         self.show(|terminal| terminal.lost(kind, count))
+    }
+
+    /// Whether the evidence of terminations in progress is on disk, for the next run.
+    pub fn is_kept(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journaling::is_written)
     }
 
     /// State of the connection to the Kubernetes API.

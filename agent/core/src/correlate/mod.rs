@@ -8,8 +8,10 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
 mod attribution;
+mod keeper;
 mod limits;
 mod pods;
+mod progress;
 mod subjects;
 
 #[cfg(test)]
@@ -19,14 +21,17 @@ use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question};
 use crate::ids::CgroupId;
 use crate::input::{Input, Observation};
+use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
+use crate::termination::Open;
 use crate::time::Boot;
 
 pub use attribution::KUBELET_UNITS;
+pub use keeper::{Concern, Keeper, Kept};
 use attribution::{Attributed, Attributor};
 pub use limits::Limits;
 use pods::{FromPods, Pods};
-use subjects::{LossPlace, SubjectEvent, Subjects};
+use subjects::{LossPlace, Scan, SubjectEvent, Subjects};
 
 /// See the module.
 pub struct Correlator {
@@ -36,6 +41,8 @@ pub struct Correlator {
     attribution: Attributor,
     subjects: Subjects,
     pods: Pods,
+    /// After a gap, until all that exists was shown.
+    scan: Option<Scan>,
     buffers: Buffers,
 }
 
@@ -59,6 +66,7 @@ impl Correlator {
             attribution: Attributor::new(limits, units),
             subjects: Subjects::new(limits),
             pods: Pods::new(limits),
+            scan: None,
             buffers: Buffers::default(),
         }
     }
@@ -105,6 +113,7 @@ impl Correlator {
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
     pub fn handle(&mut self, now: Boot, input: Input) -> Answers {
         let mut answers = Answers::default();
+        let before = self.now;
         self.now = self.now.max(now);
         let now = self.now;
         // By the record's own time, before and after: if the caller was late, waiting records may belong to a termination that is
@@ -115,6 +124,9 @@ impl Correlator {
             _ => now,
         };
         let mut from_pods = FromPods::default();
+        if let Some(scan) = &mut self.scan {
+            scan.take(&input);
+        }
         match input {
             Input::Kernel { at, event } => {
                 self.subjects_due(until, &mut answers);
@@ -129,7 +141,8 @@ impl Correlator {
                 self.attribution.process(now, fact, &mut self.buffers.found);
                 self.found(&mut answers);
             }
-            Input::Start(observation) => self.start(&observation, &mut answers),
+            Input::Start(observation) => self.start(before, &observation, &mut answers),
+            Input::Scanned => self.scanned(&mut answers),
             Input::Probe { name, state } => self.subjects.probe(name, state),
             Input::Lost {
                 kind,
@@ -144,6 +157,9 @@ impl Correlator {
             Input::Clock(offset) => self.pods.clock(offset),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {
+                if state == PodsState::Synced {
+                    self.pods.relisted(now, &mut from_pods);
+                }
                 if self.pods.state(now, state) {
                     self.buffers.events = self.subjects.containers(now);
                     self.became(&mut answers);
@@ -155,7 +171,7 @@ impl Correlator {
             Input::PodEvents(events) => self.pods.events(now, events),
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End => {
-                self.end(&mut answers);
+                self.end(Open::ObservationEnded, &mut answers);
                 self.report_drops(&mut answers.reports);
                 return answers;
             }
@@ -224,10 +240,16 @@ impl Correlator {
         }
     }
 
-    fn start(&mut self, observation: &Observation, answers: &mut Answers) {
-        if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
+    /// `before`: time of the last input.
+    fn start(&mut self, before: Boot, observation: &Observation, answers: &mut Answers) {
+        let is_first = self.boot_id.is_empty();
+        let is_other_boot = !is_first && self.boot_id != observation.boot_id;
+        let mut ended = before;
+        if is_other_boot {
             // Another boot: its clock starts again, and nothing of the old boot runs.
-            self.end(answers);
+            self.now = before;
+            self.end(Open::NodeDown, answers);
+            ended = Boot(0);
             let drops = self.subjects.take_drops();
             let unattributed = self.attribution.take_unattributed();
             let units = self.attribution.kubelet_units().to_vec();
@@ -240,18 +262,34 @@ impl Correlator {
             true => Nodes::Containers,
         };
         self.attribution.start(observation.cgroups, nodes);
-        self.subjects.start(self.now, observation);
+        self.subjects.start(ended, observation);
+        self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));
         self.now = self.now.max(observation.since);
         self.pods.clock(observation.wall_offset);
         self.pods.observed_since(observation.since);
+        if !is_first {
+            self.pods.resume();
+        }
         self.boot_id.clone_from(&observation.boot_id);
     }
 
-    /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed.
-    fn end(&mut self, answers: &mut Answers) {
+    /// What was not shown since the start has ended before it.
+    fn scanned(&mut self, answers: &mut Answers) {
+        let Some(scan) = self.scan.take() else { return };
+        let removed = self.subjects.scanned(&scan, &self.attribution, &mut self.buffers.events);
+        self.became(answers);
+        for cgroup in removed {
+            let gone = self.attribution.removed(self.now, scan.gap.1, cgroup);
+            self.buffers.found.push(gone);
+        }
+        self.found(answers);
+    }
+
+    /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed. `open`: why it ended.
+    fn end(&mut self, open: Open, answers: &mut Answers) {
         self.attribution.end(&mut self.buffers.found);
         self.found(answers);
-        self.subjects.end(self.now, &self.attribution, &mut self.buffers.events);
+        self.subjects.end(self.now, open, &self.attribution, &mut self.buffers.events);
         self.became(answers);
         self.pods_due(self.now, answers);
         let mut from_pods = FromPods::default();

@@ -12,6 +12,7 @@ mod context;
 mod learn;
 mod pod;
 mod prestop;
+mod resumed;
 mod sandbox;
 mod senders;
 mod settle;
@@ -65,6 +66,8 @@ pub(super) struct Pods {
     /// Containers that the kernel shows.
     homes: Map<CgroupId, PodUid>,
     workloads: HashSet<Workload>,
+    /// After a gap: pods that were known before, and that no list has shown since.
+    unlisted: HashSet<PodUid>,
     due: BTreeSet<(Boot, PodUid)>,
     /// Number of held terminations.
     held: usize,
@@ -86,6 +89,7 @@ impl Pods {
             ids: HashMap::new(),
             homes: Map::default(),
             workloads: HashSet::new(),
+            unlisted: HashSet::new(),
             due: BTreeSet::new(),
             held: 0,
             weight: 0,

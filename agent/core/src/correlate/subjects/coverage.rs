@@ -187,11 +187,16 @@ impl Coverage {
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
-            gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
+            gap: self.has_gap(begin, end),
             late_start: !stop_requested && self.gaps.iter().any(late),
             over_cap: false,
             main_unsure: false,
         }
+    }
+
+    /// Whether a part of that time was not observed.
+    pub fn has_gap(&self, begin: Boot, end: Boot) -> bool {
+        self.gaps.iter().any(|&(from, to)| from < end && to > begin)
     }
 
     /// The earliest time at which missing evidence could matter.

@@ -29,6 +29,8 @@ pub(super) struct Context<'a> {
     pub coverage: &'a Coverage,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
+    /// Records arrive in another order within this time.
+    pub reorder: Duration,
     /// Evidence after the exit counts for this long.
     pub linger: Duration,
 }
@@ -59,7 +61,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let stop_signal = stop_signal(&signals, deadline, by_runtime);
     let stop = stop_signal.map(|fact| stop(fact, timeline, &signals, main.as_ref(), deadline, end));
     // Without a stop request, a termination needs an observed exit.
-    let unended = exit.is_none() && open != Open::CgroupRemoved;
+    let unended = exit.is_none() && !matches!(open, Open::CgroupRemoved | Open::InGap { .. });
     if unended && stop.is_none() && kill_fact.is_none() {
         return None;
     }
@@ -84,6 +86,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     };
     let home = Home::of(own, context.index);
     let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
+    // Records of other CPUs may arrive that much later than the exit's.
+    missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     missing.main_unsure = !is_sure(state, main.as_ref(), by_runtime)
@@ -112,6 +116,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         // The observation ended before all of the clients' time.
         && until <= now
         && !missing.gap
+        && !context.coverage.has_gap(begin, until)
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && !state.cgroups_over

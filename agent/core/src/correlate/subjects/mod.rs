@@ -12,6 +12,7 @@ mod evidence;
 mod finish;
 mod listeners;
 mod peers;
+mod resumed;
 mod subject;
 mod timeline;
 mod timers;
@@ -39,6 +40,7 @@ use finish::Context;
 use subject::State;
 
 pub(super) use coverage::LossPlace;
+pub(super) use resumed::Scan;
 pub(super) use subject::ProcessId;
 
 /// A timeline's place in the order of idleness is renewed at most this often.
@@ -153,9 +155,9 @@ impl Subjects {
         }
     }
 
-    /// The observation begins (again).
-    pub fn start(&mut self, now: Boot, observation: &Observation) {
-        self.coverage.start(now, observation.since);
+    /// The observation begins (again); the previous one ended at `ended`.
+    pub fn start(&mut self, ended: Boot, observation: &Observation) {
+        self.coverage.start(ended, observation.since);
         self.boot_id.clone_from(&observation.boot_id);
     }
 
@@ -241,6 +243,7 @@ impl Subjects {
             coverage: &self.coverage,
             clients: &self.clients,
             kubelet_known: around.knows_kubelet(),
+            reorder: self.limits.reorder,
             linger: self.limits.linger,
         }
     }
