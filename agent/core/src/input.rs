@@ -212,6 +212,8 @@ pub enum Input {
     Tick,
     /// No more input will come (end of a recording, shutdown): finish what can be finished now.
     End,
+    /// As [`Input::End`], but the recorder was stopped in the middle: what it had observed last may be missing.
+    Cut,
 }
 
 impl Input {

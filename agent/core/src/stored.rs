@@ -49,6 +49,7 @@ pub enum StoredInput {
     },
     Tick,
     End,
+    Cut,
 }
 
 impl StoredInput {
@@ -83,6 +84,7 @@ impl StoredInput {
             Input::Clock(offset) => StoredInput::Clock { offset },
             Input::Tick => StoredInput::Tick,
             Input::End => StoredInput::End,
+            Input::Cut => StoredInput::Cut,
         })
     }
 
@@ -114,6 +116,7 @@ impl StoredInput {
             StoredInput::Clock { offset } => Input::Clock(offset),
             StoredInput::Tick => Input::Tick,
             StoredInput::End => Input::End,
+            StoredInput::Cut => Input::Cut,
         })
     }
 }

@@ -425,7 +425,9 @@ pub enum Open {
     /// The cap on live timelines closed it.
     TimelineCap,
     /// The process exited in a gap of the observation, which began then.
-    InGap { since: Boot },
+    InGap {
+        since: Boot,
+    },
     /// The node went down: this is the last that is known.
     NodeDown,
 }

@@ -66,7 +66,7 @@ fn log(past: &Past) {
     }
 }
 
-/// Writes what is left.
+/// Writes what is left, for half a second at most.
 pub fn close(thread: JournalThread) {
     thread.close(CLOSE);
 }

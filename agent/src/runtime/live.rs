@@ -173,6 +173,7 @@ impl Live {
         let mut commands = self.feed_losses(now, since)?;
         commands.extend(self.feed_clock_step(now)?);
         commands.extend(self.pipeline.tick(now)?);
+        self.pipeline.flush()?;
         self.count_pods_dropped();
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;

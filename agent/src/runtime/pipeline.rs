@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::BufWriter;
 
 use epitaph_core::correlate::Correlator;
+use epitaph_core::event::Kind;
 use epitaph_core::input::{Input, Observation, ProbeState};
 use epitaph_core::report::{Answers, Command, Report};
 use epitaph_core::time::Boot;
@@ -28,6 +29,8 @@ pub struct Pipeline {
     evidence: Option<Evidence>,
     /// The inputs are those of earlier runs: what these reported is not reported again.
     replaying: Option<HashSet<ReportId>>,
+    /// The current input is one of an earlier run, which the sinks got then.
+    is_past: bool,
     /// States of probes until the first other input, which sends them to the sinks; None afterwards.
     probes: Option<Vec<(String, ProbeState)>>,
 }
@@ -39,6 +42,7 @@ impl Pipeline {
             recorder,
             evidence: sinks.journal.as_ref().map(|journal| Evidence::new(journal.journal().clone())),
             replaying: None,
+            is_past: false,
             sinks,
             observation,
             probes: Some(Vec::new()),
@@ -91,7 +95,10 @@ impl Pipeline {
         if let Some(recorder) = self.recorder.as_mut().filter(|_| !answers.is_empty()) {
             recorder.input(now, &Input::Tick)?;
         }
-        let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &Input::Tick));
+        let noted = self
+            .evidence
+            .as_mut()
+            .map(|evidence| evidence.before(&self.core, &Input::Tick));
         let answered = !answers.is_empty();
         let commands = self.send(now, answers)?;
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
@@ -109,8 +116,14 @@ impl Pipeline {
     /// Takes the inputs of earlier runs: reports that these had finished are left out. Returns the commands that still hold.
     pub fn resume(&mut self, past: &Past) -> Result<Vec<Command>, RuntimeError> {
         self.replaying = Some(past.finished.clone());
+        self.is_past = true;
         let mut watched = BTreeSet::new();
+        let mut last = None;
         past.replay(|now, input| {
+            if let (Input::Start(_), Some(last)) = (&input, last) {
+                self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
+            }
+            last = Some(now);
             for command in self.handle(now, input)? {
                 match command {
                     Command::Watch(cgroup) => watched.insert(cgroup),
@@ -119,6 +132,11 @@ impl Pipeline {
             }
             Ok::<_, RuntimeError>(())
         })?;
+        // The connects of clients are not kept.
+        if let Some(last) = last {
+            self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
+        }
+        self.is_past = false;
         Ok(watched.into_iter().map(Command::Watch).collect())
     }
 
@@ -147,6 +165,14 @@ impl Pipeline {
 
     /// Passes to the sinks what they need of the input itself.
     fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
+        if self.is_past {
+            match input {
+                Input::Start(observation) => self.observation = observation.clone(),
+                Input::Clock(offset) => self.observation.wall_offset = *offset,
+                _ => {}
+            }
+            return Ok(());
+        }
         match input {
             Input::Start(observation) => self.observation = observation.clone(),
             Input::Probe { name, state } => match &mut self.probes {
@@ -170,6 +196,10 @@ impl Pipeline {
     }
 
     fn send(&mut self, now: Boot, answers: Answers) -> Result<Vec<Command>, RuntimeError> {
+        // What is shown must be in the file, however the recorder ends.
+        if !answers.reports.is_empty() {
+            self.flush()?;
+        }
         for report in &answers.reports {
             if let Some(finished) = &self.replaying
                 && !self.sinks.is_new(report, &self.observation, finished)

@@ -193,6 +193,12 @@ impl Sinks {
                 if let Some(finished) = finished {
                     journal.report(now, &finished, traces);
                 }
+                if let Report::PodTerminated(pod) = report {
+                    // Reported with the pod: after a restart, not alone.
+                    let alone = pod.containers.iter().map(|t| span::trace(t, observation, &self.spans));
+                    let ids: Vec<ReportId> = alone.filter_map(|trace| journaling::id(&trace)).collect();
+                    journal.journal().answered(now, &ids);
+                }
             }
             None => {
                 if let Some(traces) = traces {

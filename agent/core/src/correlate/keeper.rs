@@ -50,10 +50,21 @@ pub enum Concern {
     /// Kept in any case.
     Everything,
     /// A kernel record about the subject.
-    Subject { own: CgroupId, at: Boot, event: Box<Event> },
+    Subject {
+        own: CgroupId,
+        at: Boot,
+        event: Box<Event>,
+    },
     /// Kept if the pod is ending, before or after the input.
-    Pod { uid: PodUid, was: bool },
-    Loss { kind: Kind, since: Boot, count: u64 },
+    Pod {
+        uid: PodUid,
+        was: bool,
+    },
+    Loss {
+        kind: Kind,
+        since: Boot,
+        count: u64,
+    },
     Tick,
 }
 
@@ -107,7 +118,9 @@ impl Keeper {
             // The core's own clock for the API matters with evidence only: kept with it.
             Input::ApiClock(_) => Concern::Nothing,
             // Begin and end of a run are not evidence; what exists is shown again after a restart.
-            Input::Start(_) | Input::Scanned | Input::Cgroup(_) | Input::Process(_) | Input::End => Concern::Nothing,
+            Input::Start(_) | Input::Scanned | Input::Cgroup(_) | Input::Process(_) | Input::End | Input::Cut => {
+                Concern::Nothing
+            }
         }
     }
 
@@ -166,7 +179,7 @@ impl Keeper {
             before.extend(self.clock.clone());
         }
         if is_new {
-            before.extend(core.introduce(own));
+            before.extend(core.introduce(own, event));
         }
         let tracked = self.tracked.entry(own).or_default();
         tracked.events += 1;

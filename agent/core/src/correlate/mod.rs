@@ -27,8 +27,8 @@ use crate::termination::Open;
 use crate::time::Boot;
 
 pub use attribution::KUBELET_UNITS;
-pub use keeper::{Concern, Keeper, Kept};
 use attribution::{Attributed, Attributor};
+pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
 use pods::{FromPods, Pods};
 use subjects::{LossPlace, Scan, SubjectEvent, Subjects};
@@ -123,6 +123,7 @@ impl Correlator {
             Input::Cgroup(_) | Input::Process(_) => Boot(0),
             _ => now,
         };
+        let input_is_cut = input == Input::Cut;
         let mut from_pods = FromPods::default();
         if let Some(scan) = &mut self.scan {
             scan.take(&input);
@@ -170,7 +171,10 @@ impl Correlator {
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
             Input::Tick => self.report_drops(&mut answers.reports),
-            Input::End => {
+            Input::End | Input::Cut => {
+                if input_is_cut {
+                    self.subjects.cut(now);
+                }
                 self.end(Open::ObservationEnded, &mut answers);
                 self.report_drops(&mut answers.reports);
                 return answers;
@@ -263,6 +267,11 @@ impl Correlator {
         };
         self.attribution.start(observation.cgroups, nodes);
         self.subjects.start(ended, observation);
+        if !is_first {
+            // Terminations from before the gap are judged by the probes of that time.
+            self.subjects_due(self.now, answers);
+        }
+        self.subjects.forget_probes();
         self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));
         self.now = self.now.max(observation.since);
         self.pods.clock(observation.wall_offset);

@@ -61,9 +61,13 @@ impl Correlator {
         self.pods.is_pod_ending(uid, ends)
     }
 
-    /// Inputs that make the subject, and its pod, known to another core.
-    pub fn introduce(&self, own: CgroupId) -> Vec<Input> {
-        let mut inputs = self.subjects.introduce(own, self.attribution.index());
+    /// Inputs that make the subject, and its pod, known to another core, which gets this event, already taken here, next.
+    pub fn introduce(&self, own: CgroupId, event: &Event) -> Vec<Input> {
+        let exited = match event {
+            Event::ProcessExit(exit) => Some(exit.task.tgid),
+            _ => None,
+        };
+        let mut inputs = self.subjects.introduce(own, exited, self.attribution.index());
         inputs.extend(self.pods.fact_of(own).map(Input::Pod));
         inputs
     }

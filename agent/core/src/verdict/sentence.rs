@@ -308,7 +308,10 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
                 Open::CgroupRemoved => "the cgroup was removed, and no exit of the main process was seen".to_owned(),
                 Open::ObservationEnded => format!("{OBSERVATION_ENDED} {} was still shutting down", subject(case)),
                 Open::InGap { since: gap } => {
-                    format!("the process exited within {} in which epitaph did not observe", seconds(case.end.since(*gap)))
+                    format!(
+                        "the process exited within {} in which epitaph did not observe",
+                        seconds(case.end.since(*gap))
+                    )
                 }
                 Open::NodeDown => match case.stop() {
                     Some(stop) => {

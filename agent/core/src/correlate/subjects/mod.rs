@@ -161,6 +161,16 @@ impl Subjects {
         self.boot_id.clone_from(&observation.boot_id);
     }
 
+    /// The states of the probes follow.
+    pub fn forget_probes(&mut self) {
+        self.coverage.forget_probes();
+    }
+
+    /// What was observed last may be missing.
+    pub fn cut(&mut self, now: Boot) {
+        self.coverage.cut(now);
+    }
+
     pub fn probe(&mut self, name: String, state: ProbeState) {
         self.coverage.probe(name, state);
     }

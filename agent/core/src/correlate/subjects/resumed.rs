@@ -104,7 +104,8 @@ impl Subjects {
     }
 
     /// Inputs that make the subject known to another core: its cgroup, and the processes that may be its main one.
-    pub fn introduce(&self, own: CgroupId, index: &Index) -> Vec<Input> {
+    /// `exited`: as of before this process's exit.
+    pub fn introduce(&self, own: CgroupId, exited: Option<Pid>, index: &Index) -> Vec<Input> {
         let Some(state) = self.subjects.get(&own) else {
             return Vec::new();
         };
@@ -119,7 +120,8 @@ impl Subjects {
             }));
         }
         let Some(home) = path(own) else { return inputs };
-        let living = state.candidates.iter().filter(|candidate| candidate.exit.is_none());
+        let is_living = |of: &&Candidate| of.exit.is_none() || exited == Some(of.id.tgid);
+        let living = state.candidates.iter().filter(is_living);
         inputs.extend(living.map(|candidate| {
             Input::Process(ProcessFact {
                 tgid: candidate.id.tgid,
