@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
+pub mod journal;
 #[cfg(test)]
 mod mock_api;
 pub mod recording;

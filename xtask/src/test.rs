@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, kernels, monitoring, programs, shell,
-    skips, skips::Allowed, tally::Tally,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, kernels, monitoring, programs,
+    shell, skips, skips::Allowed, tally::Tally,
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {

@@ -180,6 +180,8 @@ pub enum LossScope {
 pub enum Input {
     /// First input of every run, and again after a gap.
     Start(Observation),
+    /// After a gap, all that exists was shown ([`Input::Cgroup`], [`Input::Process`]): what was not shown has ended in the gap.
+    Scanned,
     Probe {
         name: String,
         state: ProbeState,
@@ -215,6 +217,8 @@ pub enum Input {
     Tick,
     /// No more input will come (end of a recording, shutdown): finish what can be finished now.
     End,
+    /// As [`Input::End`], but the recorder was stopped in the middle: what it had observed last may be missing.
+    Cut,
 }
 
 impl Input {

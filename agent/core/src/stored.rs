@@ -15,6 +15,7 @@ use crate::time::{Boot, WallOffset};
 #[serde(tag = "input", rename_all = "snake_case")]
 pub enum StoredInput {
     Start(Observation),
+    Scanned,
     Probe {
         name: String,
         state: ProbeState,
@@ -50,6 +51,7 @@ pub enum StoredInput {
     },
     Tick,
     End,
+    Cut,
 }
 
 impl StoredInput {
@@ -58,6 +60,7 @@ impl StoredInput {
         Some(match input.clone() {
             Input::Kernel { .. } => return None,
             Input::Start(observation) => StoredInput::Start(observation),
+            Input::Scanned => StoredInput::Scanned,
             Input::Probe { name, state } => StoredInput::Probe { name, state },
             Input::Cgroup(fact) => StoredInput::Cgroup(fact),
             Input::Process(fact) => StoredInput::Process(fact),
@@ -84,6 +87,7 @@ impl StoredInput {
             Input::Clock(offset) => StoredInput::Clock { offset },
             Input::Tick => StoredInput::Tick,
             Input::End => StoredInput::End,
+            Input::Cut => StoredInput::Cut,
         })
     }
 
@@ -91,6 +95,7 @@ impl StoredInput {
     pub fn input(self) -> Option<Input> {
         Some(match self {
             StoredInput::Start(observation) => Input::Start(observation),
+            StoredInput::Scanned => Input::Scanned,
             StoredInput::Probe { name, state } => Input::Probe { name, state },
             StoredInput::Cgroup(fact) => Input::Cgroup(fact),
             StoredInput::Process(fact) => Input::Process(fact),
@@ -115,6 +120,7 @@ impl StoredInput {
             StoredInput::Clock { offset } => Input::Clock(offset),
             StoredInput::Tick => Input::Tick,
             StoredInput::End => Input::End,
+            StoredInput::Cut => Input::Cut,
         })
     }
 }

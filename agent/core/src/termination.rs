@@ -446,6 +446,12 @@ pub enum Open {
     ObservationEnded,
     /// The cap on live timelines closed it.
     TimelineCap,
+    /// The process exited in a gap of the observation, which began then.
+    InGap {
+        since: Boot,
+    },
+    /// The node went down: this is the last that is known.
+    NodeDown,
 }
 
 impl TerminationFacts {

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
+use crate::journal::Past;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
 use crate::source::pods::{Pods, PodsDropReason};
@@ -92,9 +93,11 @@ impl Live {
         runtimes: Option<Runtimes>,
         observation: Observation,
         mut pipeline: Pipeline,
+        past: Option<&Past>,
     ) -> Result<Live, RuntimeError> {
         let since = observation.since;
         let wall_offset = observation.wall_offset;
+        let watched = past.map(|past| pipeline.resume(past)).transpose()?;
         pipeline.feed(since, Input::Start(observation))?;
         for (name, state) in kernel.probes() {
             let (name, state) = (name.clone(), state.clone());
@@ -115,6 +118,12 @@ impl Live {
             swept: since,
         };
         procfs_facts(&mut live)?;
+        if let Some(watched) = watched {
+            let commands = live.pipeline.feed(since, Input::Scanned)?;
+            live.pipeline.resumed();
+            live.obey(watched)?;
+            live.obey(commands)?;
+        }
         live.ask_runtimes();
         live.pipeline.sinks().alive(clock::now())?;
         live.meet_peers(clock::now())?;
@@ -150,7 +159,10 @@ impl Live {
         }
         self.drain_rest()?;
         self.tick()?;
-        self.pipeline.feed(clock::now(), Input::End)?;
+        // The successor goes on with what is in the journal.
+        if !self.pipeline.sinks().is_kept() {
+            self.pipeline.feed(clock::now(), Input::End)?;
+        }
         self.pipeline.flush()?;
         self.pipeline.sinks().finish()
     }
@@ -174,6 +186,7 @@ impl Live {
         let mut commands = self.feed_losses(now, since)?;
         commands.extend(self.feed_clock_step(now)?);
         commands.extend(self.pipeline.tick(now)?);
+        self.pipeline.flush()?;
         self.count_dropped();
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;

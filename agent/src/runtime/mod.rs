@@ -5,7 +5,9 @@
 
 mod doctor;
 mod error;
+mod evidence;
 mod export;
+mod journaling;
 mod live;
 mod logging;
 mod observe;
@@ -25,10 +27,11 @@ use epitaph_core::correlate::Correlator;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cli;
+use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{Config, Env, Listen};
 use crate::sink::http::{Health, Server};
+use crate::sink::otlp::{self, SpanDropReason};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
@@ -80,9 +83,25 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());
         // Reading a file blocks; the exporter's tasks continue meanwhile.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
-        tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
-        replayed
+        let traces = export.traces();
+        // Nobody else sends a recording's traces: the collector gets the time of a whole request.
+        tokio::join!(export.finish(config.otlp.timeout.max(FLUSH)), logging.finish(FLUSH));
+        replayed?;
+        traces.map_or(Ok(()), |traces| all_sent(&traces))
     })
+}
+
+/// Fails if the collector did not accept every span.
+fn all_sent(traces: &otlp::Sink) -> Result<(), RuntimeError> {
+    let stats = traces.stats();
+    let sent = stats.exported();
+    let lost: u64 = SpanDropReason::ALL.into_iter().map(|reason| stats.dropped(reason)).sum();
+    if lost == 0 {
+        return Ok(());
+    }
+    let problem = format!("{sent} of {} spans sent", sent + lost);
+    Err(RuntimeError::new(SysExit::Unavailable, problem)
+        .with_remedy("start the collector, or correct --otlp, and replay again: spans that are sent twice are identical"))
 }
 
 /// `epitaph ready [HOST:PORT...]`.

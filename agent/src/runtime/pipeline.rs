@@ -1,17 +1,21 @@
 //! The body of the one loop: an input is recorded and handed to the core, and the core's reports go to the sinks.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
 
 use epitaph_core::correlate::Correlator;
+use epitaph_core::event::Kind;
 use epitaph_core::ids::ContainerId;
 use epitaph_core::input::{Input, Observation, ProbeState};
 use epitaph_core::report::{Answers, Command, Report};
 use epitaph_core::time::Boot;
 
+use crate::journal::{Past, ReportId};
 use crate::recording::Writer;
 
 use super::RuntimeError;
+use super::evidence::Evidence;
 use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
@@ -22,6 +26,12 @@ pub struct Pipeline {
     recorder: Option<Recorder>,
     sinks: Sinks,
     observation: Observation,
+    /// The evidence that goes to the journal; None without one.
+    evidence: Option<Evidence>,
+    /// The inputs are those of earlier runs: what these reported is not reported again.
+    replaying: Option<HashSet<ReportId>>,
+    /// The current input is one of an earlier run, which the sinks got then.
+    is_past: bool,
     /// States of probes until the first other input, which sends them to the sinks; None afterwards.
     probes: Option<Vec<(String, ProbeState)>>,
 }
@@ -31,6 +41,9 @@ impl Pipeline {
         Pipeline {
             core,
             recorder,
+            evidence: sinks.journal.as_ref().map(|journal| Evidence::new(journal.journal().clone())),
+            replaying: None,
+            is_past: false,
             sinks,
             observation,
             probes: Some(Vec::new()),
@@ -55,7 +68,17 @@ impl Pipeline {
         if let Some(recorder) = &mut self.recorder {
             recorder.input(now, &input)?;
         }
-        self.handle(now, input)
+        let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &input));
+        let copy = noted.as_ref().and_then(|noted| noted.copy(&input));
+        let (answered, commands) = self.take(now, input)?;
+        if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
+            evidence.after(&self.core, now, noted, answered, |journal| {
+                if let Some(copy) = &copy {
+                    journal.input(now, copy);
+                }
+            });
+        }
+        Ok(commands)
     }
 
     /// Takes a kernel record with its original bytes, which are recorded unchanged.
@@ -63,7 +86,12 @@ impl Pipeline {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(now, bytes)?;
         }
-        self.handle(now, input)
+        let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &input));
+        let (answered, commands) = self.take(now, input)?;
+        if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
+            evidence.after(&self.core, now, noted, answered, |journal| journal.record(now, bytes));
+        }
+        Ok(commands)
     }
 
     /// Time passed. Recorded only if the core answers: a replay then answers at the same place.
@@ -73,18 +101,84 @@ impl Pipeline {
         if let Some(recorder) = self.recorder.as_mut().filter(|_| !answers.is_empty()) {
             recorder.input(now, &Input::Tick)?;
         }
-        self.send(now, answers)
+        let noted = self
+            .evidence
+            .as_mut()
+            .map(|evidence| evidence.before(&self.core, &Input::Tick));
+        let answered = !answers.is_empty();
+        let commands = self.send(now, answers)?;
+        if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
+            evidence.after(&self.core, now, noted, answered, |journal| journal.input(now, &Input::Tick));
+            evidence.tick(&self.core, now);
+        }
+        Ok(commands)
     }
 
     /// Takes an input that is recorded already.
     pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
+        Ok(self.take(now, input)?.1)
+    }
+
+    /// Takes the inputs of earlier runs: reports that these had finished are left out. Returns the commands that still hold.
+    pub fn resume(&mut self, past: &Past) -> Result<Vec<Command>, RuntimeError> {
+        self.replaying = Some(past.finished.clone());
+        self.is_past = true;
+        let mut watched = BTreeSet::new();
+        let mut last = None;
+        past.replay(|now, input| {
+            if let (Input::Start(_), Some(last)) = (&input, last) {
+                self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
+            }
+            last = Some(now);
+            for command in self.handle(now, input)? {
+                match command {
+                    Command::Watch(cgroup) => watched.insert(cgroup),
+                    Command::Forget(cgroup) => watched.remove(&cgroup),
+                };
+            }
+            Ok::<_, RuntimeError>(())
+        })?;
+        // The connects of clients are not kept.
+        if let Some(last) = last {
+            self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
+        }
+        self.is_past = false;
+        Ok(watched.into_iter().map(Command::Watch).collect())
+    }
+
+    /// The gap after [`Pipeline::resume`] is closed: from now on all is reported but what an earlier run has finished.
+    pub fn resumed(&mut self) {
+        self.sinks.resumed = self.replaying.take().unwrap_or_default();
+    }
+
+    /// Whether the core answered, and its commands.
+    fn take(&mut self, now: Boot, input: Input) -> Result<(bool, Vec<Command>), RuntimeError> {
+        // What another boot left open ended by that boot's clock.
+        let old = match &input {
+            Input::Start(new) if new.boot_id != self.observation.boot_id => Some(self.observation.clone()),
+            _ => None,
+        };
         self.before(&input)?;
         let answers = self.core.handle(now, input);
-        self.send(now, answers)
+        let answered = !answers.is_empty();
+        let new = old.map(|old| std::mem::replace(&mut self.observation, old));
+        let commands = self.send(now, answers)?;
+        if let Some(new) = new {
+            self.observation = new;
+        }
+        Ok((answered, commands))
     }
 
     /// Passes to the sinks what they need of the input itself.
     fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
+        if self.is_past {
+            match input {
+                Input::Start(observation) => self.observation = observation.clone(),
+                Input::Clock(offset) => self.observation.wall_offset = *offset,
+                _ => {}
+            }
+            return Ok(());
+        }
         match input {
             Input::Start(observation) => self.observation = observation.clone(),
             Input::Probe { name, state } => match &mut self.probes {
@@ -108,7 +202,16 @@ impl Pipeline {
     }
 
     fn send(&mut self, now: Boot, answers: Answers) -> Result<Vec<Command>, RuntimeError> {
+        // What is shown must be in the file, however the recorder ends.
+        if !answers.reports.is_empty() {
+            self.flush()?;
+        }
         for report in &answers.reports {
+            if let Some(finished) = &self.replaying
+                && !self.sinks.is_new(report, &self.observation, finished)
+            {
+                continue;
+            }
             let path = match report {
                 Report::StopSignalIgnored(early) => self.core.index().path(early.key.cgroup),
                 _ => None,

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use epitaph_core::correlate::Correlator;
 use epitaph_core::decode::decode;
-use epitaph_core::event::Kind;
 use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
@@ -47,12 +46,9 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         }
     }
     if !ended {
-        // The recorder was stopped in the middle, or the end of the file is lost: what followed is unknown, so every open
-        // termination is judged as one that may have lost evidence.
-        for kind in Kind::ALL {
-            pipeline.handle(last, Input::lost_by_machine(kind, last, 1))?;
-        }
-        pipeline.handle(last, Input::End)?;
+        // The recorder was stopped in the middle, or the end of the file is lost: what followed is unknown, but nothing proves
+        // that the kernel's records were lost.
+        pipeline.handle(last, Input::Cut)?;
     }
     pipeline.sinks().finish()?;
     let report = reader.report();

@@ -1,5 +1,6 @@
 //! Passes the core's reports to the sinks, one after the other; no sink can block the loop.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use epitaph_core::event::Kind;
@@ -10,7 +11,8 @@ use epitaph_core::time::Boot;
 
 use crate::cli::SysExit;
 use crate::config::Config;
-use crate::render::span::{self, Options, Trace};
+use crate::journal::ReportId;
+use crate::render::span::{self, Options};
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
@@ -19,6 +21,7 @@ use crate::sink::terminal::{self, Background, Flow};
 
 use super::RuntimeError;
 use super::export::Export;
+use super::journaling::{self, FinishedReport, Journaling};
 
 /// All sinks; each command uses those that it needs.
 pub struct Sinks {
@@ -26,6 +29,9 @@ pub struct Sinks {
     pub health: Arc<Health>,
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
+    pub journal: Option<Journaling>,
+    /// Reports that earlier runs had finished: not reported again.
+    pub resumed: HashSet<ReportId>,
     pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
     /// The reader of the output is gone (EPIPE): the command ends.
@@ -39,6 +45,8 @@ impl Sinks {
             health,
             terminal,
             traces: export.traces(),
+            journal: None,
+            resumed: HashSet::new(),
             events: None,
             spans: Options {
                 service_name: config.export.service_name.clone(),
@@ -48,6 +56,32 @@ impl Sinks {
             },
             reader_gone: false,
         }
+    }
+
+    /// Whether a report from the evidence of earlier runs is new. Of these runs' warnings and counts nothing is.
+    pub fn is_new(&self, report: &Report, observation: &Observation, finished: &HashSet<ReportId>) -> bool {
+        match report {
+            Report::Terminated(t) => !t.is_still_ending() && !self.is_finished(report, observation, finished),
+            Report::PodTerminated(_) => !self.is_finished(report, observation, finished),
+            Report::Workload(_) | Report::WorkloadGone(_) => true,
+            Report::StopSignalIgnored(_)
+            | Report::ChildOomKilled { .. }
+            | Report::Stuck(_)
+            | Report::OptedOut { .. }
+            | Report::Dropped { .. } => false,
+        }
+    }
+
+    fn is_finished(&self, report: &Report, observation: &Observation, finished: &HashSet<ReportId>) -> bool {
+        if finished.is_empty() {
+            return false;
+        }
+        let trace = match report {
+            Report::Terminated(t) => span::trace(t, observation, &self.spans),
+            Report::PodTerminated(p) => span::pod_trace(p, observation, &self.spans),
+            _ => return false,
+        };
+        journaling::id(&trace).is_some_and(|id| finished.contains(&id))
     }
 
     /// Passes on a report of the core. `path`: the cgroup of a container or unit that is still running.
@@ -66,11 +100,11 @@ impl Sinks {
             tracing::debug!(subject = %t.subject, "epitaph stopped while this container or unit was still shutting down");
             return self.show(|terminal| terminal.report(report, observation, path));
         }
-        self.metrics.report(observation.wall_offset.wall(now), report);
-        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
-            // A full queue drops and counts its oldest trace; the count is on /metrics.
-            traces.offer(trace);
+        if self.is_finished(report, observation, &self.resumed) {
+            return Ok(());
         }
+        self.metrics.report(observation.wall_offset.wall(now), report);
+        self.export(now, report, observation);
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
         }
@@ -89,6 +123,11 @@ impl Sinks {
     pub fn lost(&mut self, kind: Kind, count: u64) -> Result<(), RuntimeError> {
         self.metrics.lost(kind, count);
         self.show(|terminal| terminal.lost(kind, count))
+    }
+
+    /// Whether the evidence of terminations in progress is on disk, for the next run.
+    pub fn is_kept(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journaling::is_written)
     }
 
     /// State of the connection to the Kubernetes API.
@@ -123,6 +162,9 @@ impl Sinks {
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
         self.metrics.alive(now);
+        if let Some(journal) = &mut self.journal {
+            journal.tick(now, &self.health, self.traces.as_ref());
+        }
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
         }
@@ -138,12 +180,32 @@ impl Sinks {
         self.show(terminal::Sink::finish)
     }
 
-    fn trace(&self, report: &Report, observation: &Observation) -> Option<Trace> {
-        let wants = |verdict| self.spans.wants(verdict);
-        match report {
-            Report::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
-            Report::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
-            _ => None,
+    fn export(&self, now: Boot, report: &Report, observation: &Observation) {
+        let (trace, verdict) = match report {
+            Report::Terminated(t) => (span::trace(t, observation, &self.spans), &t.verdict),
+            Report::PodTerminated(p) => (span::pod_trace(p, observation, &self.spans), &p.verdict),
+            _ => return,
+        };
+        let traces = self.traces.as_ref().filter(|_| self.spans.wants(verdict));
+        match &self.journal {
+            Some(journal) => {
+                let finished = FinishedReport::of(report, &trace, observation, traces.is_some());
+                if let Some(finished) = finished {
+                    journal.report(now, &finished, traces);
+                }
+                if let Report::PodTerminated(pod) = report {
+                    // Reported with the pod: after a restart, not alone.
+                    let alone = pod.containers.iter().map(|t| span::trace(t, observation, &self.spans));
+                    let ids: Vec<ReportId> = alone.filter_map(|trace| journaling::id(&trace)).collect();
+                    journal.journal().answered(now, &ids);
+                }
+            }
+            None => {
+                if let Some(traces) = traces {
+                    // A full queue drops and counts its oldest trace; the count is on /metrics.
+                    traces.offer(&trace, verdict.headline);
+                }
+            }
         }
     }
 

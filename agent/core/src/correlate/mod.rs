@@ -9,8 +9,10 @@
 
 mod attribution;
 mod containers;
+mod keeper;
 mod limits;
 mod pods;
+mod progress;
 mod subjects;
 mod units;
 
@@ -24,15 +26,18 @@ use crate::attribute::{Index, Question, Subject};
 use crate::container::ContainerFact;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
+use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
+use crate::termination::Open;
 use crate::time::Boot;
 
 pub use attribution::KUBELET_UNITS;
 use attribution::{Attributed, Attributor};
 use containers::Containers;
+pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
 use pods::{FromPods, Pods};
-use subjects::{LossPlace, SubjectEvent, Subjects};
+use subjects::{LossPlace, Scan, SubjectEvent, Subjects};
 pub use units::ReportedUnits;
 
 /// See the module.
@@ -45,6 +50,8 @@ pub struct Correlator {
     pods: Pods,
     containers: Containers,
     units: ReportedUnits,
+    /// After a gap, until all that exists was shown.
+    scan: Option<Scan>,
     buffers: Buffers,
 }
 
@@ -70,6 +77,7 @@ impl Correlator {
             pods: Pods::new(limits),
             containers: Containers::new(limits.containers_bytes()),
             units: ReportedUnits::default(),
+            scan: None,
             buffers: Buffers::default(),
         }
     }
@@ -128,6 +136,7 @@ impl Correlator {
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
     pub fn handle(&mut self, now: Boot, input: Input) -> Answers {
         let mut answers = Answers::default();
+        let before = self.now;
         self.now = self.now.max(now);
         let now = self.now;
         // By the record's own time, before and after: if the caller was late, waiting records may belong to a termination that is
@@ -137,7 +146,11 @@ impl Correlator {
             Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
             _ => now,
         };
+        let input_is_cut = input == Input::Cut;
         let mut from_pods = FromPods::default();
+        if let Some(scan) = &mut self.scan {
+            scan.take(&input);
+        }
         match input {
             Input::Kernel { at, event } => {
                 self.subjects_due(until, &mut answers);
@@ -153,7 +166,8 @@ impl Correlator {
                 self.found(&mut answers);
             }
             Input::Container(fact) => self.containers.learn(fact),
-            Input::Start(observation) => self.start(&observation, &mut answers),
+            Input::Start(observation) => self.start(before, &observation, &mut answers),
+            Input::Scanned => self.scanned(&mut answers),
             Input::Probe { name, state } => self.subjects.probe(name, state),
             Input::Lost {
                 kind,
@@ -168,6 +182,9 @@ impl Correlator {
             Input::Clock(offset) => self.pods.clock(offset),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {
+                if state == PodsState::Synced {
+                    self.pods.relisted(now, &mut from_pods);
+                }
                 if self.pods.state(now, state) {
                     self.buffers.events = self.subjects.containers(now);
                     self.became(&mut answers);
@@ -178,8 +195,11 @@ impl Correlator {
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
             Input::Tick => self.report_drops(&mut answers.reports),
-            Input::End => {
-                self.end(&mut answers);
+            Input::End | Input::Cut => {
+                if input_is_cut {
+                    self.subjects.cut(now);
+                }
+                self.end(Open::ObservationEnded, &mut answers);
                 self.report_drops(&mut answers.reports);
                 return answers;
             }
@@ -259,10 +279,16 @@ impl Correlator {
         }
     }
 
-    fn start(&mut self, observation: &Observation, answers: &mut Answers) {
-        if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
+    /// `before`: time of the last input.
+    fn start(&mut self, before: Boot, observation: &Observation, answers: &mut Answers) {
+        let is_first = self.boot_id.is_empty();
+        let is_other_boot = !is_first && self.boot_id != observation.boot_id;
+        let mut ended = before;
+        if is_other_boot {
             // Another boot: its clock starts again, and nothing of the old boot runs.
-            self.end(answers);
+            self.now = before;
+            self.end(Open::NodeDown, answers);
+            ended = Boot(0);
             let drops = self.subjects.take_drops();
             let unattributed = self.attribution.take_unattributed();
             let units = self.attribution.kubelet_units().to_vec();
@@ -278,18 +304,39 @@ impl Correlator {
             true => Nodes::Containers,
         };
         self.attribution.start(observation.cgroups, nodes);
-        self.subjects.start(self.now, observation);
+        self.subjects.start(ended, observation);
+        if !is_first {
+            // Terminations from before the gap are judged by the probes of that time.
+            self.subjects_due(self.now, answers);
+        }
+        self.subjects.forget_probes();
+        self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));
         self.now = self.now.max(observation.since);
         self.pods.clock(observation.wall_offset);
         self.pods.observed_since(observation.since);
+        if !is_first {
+            self.pods.resume();
+        }
         self.boot_id.clone_from(&observation.boot_id);
     }
 
-    /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed.
-    fn end(&mut self, answers: &mut Answers) {
+    /// What was not shown since the start has ended before it.
+    fn scanned(&mut self, answers: &mut Answers) {
+        let Some(scan) = self.scan.take() else { return };
+        let removed = self.subjects.scanned(&scan, &self.attribution, &mut self.buffers.events);
+        self.became(answers);
+        for cgroup in removed {
+            let gone = self.attribution.removed(self.now, scan.gap.1, cgroup);
+            self.buffers.found.push(gone);
+        }
+        self.found(answers);
+    }
+
+    /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed. `open`: why it ended.
+    fn end(&mut self, open: Open, answers: &mut Answers) {
         self.attribution.end(&mut self.buffers.found);
         self.found(answers);
-        self.subjects.end(self.now, &self.attribution, &mut self.buffers.events);
+        self.subjects.end(self.now, open, &self.attribution, &mut self.buffers.events);
         self.became(answers);
         self.pods_due(self.now, answers);
         let mut from_pods = FromPods::default();

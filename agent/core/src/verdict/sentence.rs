@@ -336,6 +336,22 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             let open = match open {
                 Open::CgroupRemoved => "the cgroup was removed, and no exit of the main process was seen".to_owned(),
                 Open::ObservationEnded => format!("{OBSERVATION_ENDED} {} was still shutting down", subject(case)),
+                Open::InGap { since: gap } => {
+                    format!(
+                        "the process exited within {} in which epitaph did not observe",
+                        seconds(case.end.since(*gap))
+                    )
+                }
+                Open::NodeDown => match case.stop() {
+                    Some(stop) => {
+                        let after = seconds(case.end.since(stop.at));
+                        return format!(
+                            "how {who} terminated is unknown: the node went down {after} after {}, and no exit was seen until then",
+                            stop.signal
+                        );
+                    }
+                    None => "the node went down, and no exit was seen until then".to_owned(),
+                },
                 Open::TimelineCap => {
                     "more terminations were in progress than epitaph keeps, and this one had been idle the longest".to_owned()
                 }

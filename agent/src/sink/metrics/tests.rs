@@ -218,7 +218,12 @@ async fn the_table_matches_both_exports() {
     };
     let to = settings.destinations().unwrap().traces.unwrap();
     let (sink, _worker) = otlp::start(to, otlp::Delivery::with_queue(1)).unwrap();
+    for n in 1..=2 {
+        let trace = span::trace(&ignored(n), &observation(), &span::Options::default());
+        sink.offer(&trace, "ignored-stop-signal");
+    }
     metrics.follow_export(sink);
+    metrics.follow_journal(&Arc::default());
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
     metrics.follow_failures(|| vec![("pods", "timeout", 1)]);
     metrics.follow_http(|| vec![("health", "displaced", 1)]);

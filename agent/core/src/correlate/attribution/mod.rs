@@ -335,7 +335,7 @@ impl Attributor {
     }
 
     /// Even where nothing is known of it: its other events may come later. In one hierarchy: a container of v1 has a cgroup in each.
-    fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId) -> Attributed {
+    pub fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId) -> Attributed {
         let subject = match self.index.attribute_cgroup(cgroup) {
             Attribution::Subject(subject, own) if own == cgroup && own.hierarchy == self.index.machine().hierarchy() => {
                 Some(subject)
@@ -428,7 +428,7 @@ impl Attributor {
         self.kernel_kills.iter().rev().find(|task| task.tgid == victim).copied()
     }
 
-    fn oom_place(&self, oom: &OomVictim) -> Attribution {
+    pub fn oom_place(&self, oom: &OomVictim) -> Attribution {
         match oom.task.or_else(|| self.kernel_kill(oom.victim)) {
             Some(task) => self.index.attribute_descendant(&task),
             None => self.index.attribute_process(oom.victim),
@@ -484,7 +484,7 @@ fn party(event: &Event) -> CgroupId {
 }
 
 /// The kind of an event that can be evidence about a subject.
-fn kind(event: &Event) -> Option<Kind> {
+pub(super) fn kind(event: &Event) -> Option<Kind> {
     match event {
         Event::SignalGenerate(_) => Some(Kind::SignalGenerate),
         Event::SignalDeliver(_) | Event::SignalDiscarded(_) => Some(Kind::SignalDeliver),

@@ -57,6 +57,7 @@ impl Pods {
 
     /// A version of a pod.
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut FromPods) {
+        self.unlisted.remove(&fact.pod.uid);
         let key = fact.pod.cgroup_uid.clone();
         match self.claim(&fact) {
             Claim::Proven => {}

@@ -13,6 +13,7 @@ mod learn;
 mod open;
 mod pod;
 mod prestop;
+mod resumed;
 mod sandbox;
 mod senders;
 mod settle;
@@ -70,6 +71,8 @@ pub(super) struct Pods {
     /// Containers that the kernel shows.
     homes: Map<CgroupId, PodUid>,
     workloads: HashSet<Workload>,
+    /// After a gap: pods that were known before, and that no list has shown since.
+    unlisted: HashSet<PodUid>,
     due: BTreeSet<(Boot, PodUid)>,
     /// Number of held terminations.
     held: usize,
@@ -91,6 +94,7 @@ impl Pods {
             ids: HashMap::new(),
             homes: Map::default(),
             workloads: HashSet::new(),
+            unlisted: HashSet::new(),
             due: BTreeSet::new(),
             held: 0,
             weight: 0,

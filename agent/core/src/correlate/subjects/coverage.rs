@@ -103,13 +103,21 @@ impl<'a> Home<'a> {
 impl Coverage {
     /// The observation starts (again) at `since`; the previous one ended at `ended`.
     pub fn start(&mut self, ended: Boot, since: Boot) {
-        self.probes.clear();
         self.gaps.push_back((ended.min(since), since));
         if self.gaps.len() > KEPT
             && let (Some(first), Some(second)) = (self.gaps.pop_front(), self.gaps.front_mut())
         {
             second.0 = first.0;
         }
+    }
+
+    pub fn forget_probes(&mut self) {
+        self.probes.clear();
+    }
+
+    /// Nothing is known from now on.
+    pub fn cut(&mut self, now: Boot) {
+        self.gaps.push_back((now, Boot(u64::MAX)));
     }
 
     pub fn probe(&mut self, name: String, state: ProbeState) {
@@ -190,7 +198,7 @@ impl Coverage {
             over_cap_inside: false,
             earlier_stop: false,
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
-            gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
+            gap: self.has_gap(begin, end),
             late_start: self
                 .gaps
                 .iter()
@@ -201,6 +209,11 @@ impl Coverage {
             over_cap: false,
             main_unsure: false,
         }
+    }
+
+    /// Whether a part of that time was not observed.
+    pub fn has_gap(&self, begin: Boot, end: Boot) -> bool {
+        self.gaps.iter().any(|&(from, to)| from < end && to > begin)
     }
 
     /// The earliest time at which missing evidence could matter.

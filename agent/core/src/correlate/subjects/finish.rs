@@ -30,6 +30,8 @@ pub(super) struct Context<'a> {
     pub coverage: &'a Coverage,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
+    /// Records arrive in another order within this time.
+    pub reorder: Duration,
     /// Evidence after the exit counts for this long.
     pub linger: Duration,
 }
@@ -74,7 +76,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     });
     let inside = way.map(|way| way.inside()).unwrap_or_default();
     // Without a stop request, a termination needs an observed exit.
-    let unended = exit.is_none() && open != Open::CgroupRemoved;
+    let unended = exit.is_none() && !matches!(open, Open::CgroupRemoved | Open::InGap { .. });
     if unended && stop.is_none() && kill_fact.is_none() {
         return None;
     }
@@ -99,6 +101,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     };
     let home = Home::of(own, context.index);
     let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
+    // Records of other CPUs may arrive that much later than the exit's.
+    missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
     missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || state.exits_dropped > 0;
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
@@ -130,6 +134,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         // The observation ended before all of the clients' time.
         && until <= now
         && !missing.gap
+        && !context.coverage.has_gap(begin, until)
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && !state.cgroups_over

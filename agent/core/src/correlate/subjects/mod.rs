@@ -13,6 +13,7 @@ mod finish;
 mod inside;
 mod listeners;
 mod peers;
+mod resumed;
 mod subject;
 mod timeline;
 mod timers;
@@ -42,6 +43,7 @@ use finish::Context;
 use subject::State;
 
 pub(super) use coverage::LossPlace;
+pub(super) use resumed::Scan;
 pub(super) use subject::ProcessId;
 
 /// A timeline's place in the order of idleness is renewed at most this often.
@@ -173,10 +175,20 @@ impl Subjects {
         }
     }
 
-    /// The observation begins (again).
-    pub fn start(&mut self, now: Boot, observation: &Observation) {
-        self.coverage.start(now, observation.since);
+    /// The observation begins (again); the previous one ended at `ended`.
+    pub fn start(&mut self, ended: Boot, observation: &Observation) {
+        self.coverage.start(ended, observation.since);
         self.boot_id.clone_from(&observation.boot_id);
+    }
+
+    /// The states of the probes follow.
+    pub fn forget_probes(&mut self) {
+        self.coverage.forget_probes();
+    }
+
+    /// What was observed last may be missing.
+    pub fn cut(&mut self, now: Boot) {
+        self.coverage.cut(now);
     }
 
     pub fn probe(&mut self, name: String, state: ProbeState) {
@@ -266,6 +278,7 @@ impl Subjects {
             coverage: &self.coverage,
             clients: &self.clients,
             kubelet_known: around.knows_kubelet(),
+            reorder: self.limits.reorder,
             linger: self.limits.linger,
         }
     }

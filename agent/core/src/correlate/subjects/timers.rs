@@ -130,7 +130,7 @@ impl Subjects {
     }
 
     /// Assembles the facts of a termination and begins the subject's next life, if it has one.
-    fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+    pub(super) fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
         self.unweigh(own, &mut state);
@@ -143,7 +143,7 @@ impl Subjects {
         out.extend(facts.map(|facts| SubjectEvent::Ended(Box::new(facts))));
         let end = state.main().and_then(|main| main.exit_at());
         match (open, end) {
-            (Open::ObservationEnded, _) => {
+            (Open::ObservationEnded | Open::NodeDown, _) => {
                 if is_told {
                     state.let_go(own, self.now, out);
                 }
@@ -157,6 +157,13 @@ impl Subjects {
                     state.let_go(own, self.now, out);
                 }
                 self.forget(own);
+            }
+            (Open::InGap { .. }, None) => {
+                state.finished = state.main().map(|main| (main.id, self.now));
+                state.candidates.retain(|candidate| candidate.exit.is_some());
+                state.timeline = None;
+                self.release(own, &mut state, out);
+                self.relist(own, state, out);
             }
             (Open::TimelineCap, None) => {
                 // The exit is still to come, and is judged without these facts.
@@ -295,8 +302,8 @@ impl Subjects {
         self.weigh(own);
     }
 
-    /// No more input: exits are assembled, and stops in progress as far as they were observed.
-    pub fn end(&mut self, now: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+    /// No more input: exits are assembled, and stops in progress as far as they were observed. `open`: why there is no more.
+    pub fn end(&mut self, now: Boot, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         self.now = now;
         let mut all: Vec<(Boot, CgroupId)> = self
             .subjects
@@ -313,7 +320,7 @@ impl Subjects {
             {
                 self.finish(own, Open::CgroupRemoved, around, out);
             }
-            self.finish(own, Open::ObservationEnded, around, out);
+            self.finish(own, open, around, out);
         }
     }
 }

@@ -179,7 +179,10 @@ impl Sockets {
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
         connection.by_kubelet |= clients.is_kubelets(&pair, at);
-        let sent = tcp.counts.filter(|counts| counts.bytes_sent > 0).map(|counts| counts.last_sent);
+        let sent = tcp
+            .counts
+            .filter(|counts| counts.bytes_sent > 0)
+            .map(|counts| counts.last_sent);
         connection.served = later(connection.served, sent);
         if let TcpOp::State {
             new: TcpState::FinWait1 | TcpState::LastAck,
@@ -268,7 +271,8 @@ impl Sockets {
             });
             let end = self.end(pair, connection, within).or_else(|| {
                 let (at, closing) = connection.closing.filter(|&(at, _)| within(Some(at)).is_some())?;
-                let is_open = at.plus(EXIT_TAKES) > window.end && self.is_clients(pair, connection) && !is_decided(&closing, served);
+                let is_open =
+                    at.plus(EXIT_TAKES) > window.end && self.is_clients(pair, connection) && !is_decided(&closing, served);
                 let undecided = Use::Undecided {
                     unacknowledged: closing.unacknowledged,
                 };

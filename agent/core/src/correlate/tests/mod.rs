@@ -12,6 +12,7 @@ mod peers;
 mod pods;
 mod processes;
 mod properties;
+mod resumed;
 mod sockets;
 mod stops;
 mod successors;

@@ -134,6 +134,13 @@ fn unknown_remedy(missing: &Missing) -> String {
                 .to_owned()
         }
         Missing::NoExit(Open::ObservationEnded) => "keep epitaph running until the process has exited".to_owned(),
+        Missing::NoExit(Open::InGap { .. }) => {
+            "look up the exit code in the log of the container runtime or systemd: epitaph was not running when the process exited"
+                .to_owned()
+        }
+        Missing::NoExit(Open::NodeDown) => {
+            "look for the reason of the shutdown or crash in the log of the previous boot (`journalctl -b -1`)".to_owned()
+        }
         Missing::NoExit(Open::TimelineCap) => {
             "stop fewer containers at the same time: epitaph keeps a limited number of terminations in progress".to_owned()
         }

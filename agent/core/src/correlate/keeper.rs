@@ -1,0 +1,243 @@
+//! Which inputs an agent keeps on disk: the evidence of terminations in progress, so that after a restart another core gets it again.
+//!
+//! Most of a machine's records concern no termination and are not kept. What is not kept of a termination is kept as a loss.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::event::{Event, Kind};
+use crate::ids::{CgroupId, PodUid};
+use crate::input::{Input, LossScope};
+use crate::pod::PodsState;
+use crate::time::Boot;
+
+use super::Correlator;
+
+/// Most events of one termination that are kept, and most of those that may decide: then losses.
+const EVENTS: u32 = 512;
+const DECISIVE: u32 = 2_048;
+/// Most losses that are kept in a second as they are: then losses of the whole machine, one of each kind.
+const LOSSES: u32 = 32;
+const SECOND: u64 = 1_000_000_000;
+/// Most cgroups whose paths are known to be kept.
+const PLACES: usize = 4_096;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    tracked: HashMap<CgroupId, Tracked>,
+    places: HashSet<CgroupId>,
+    /// The last state of the API, and its clock: kept with the first evidence.
+    pods: Option<PodsState>,
+    clock: Option<Input>,
+    /// A second, and the losses that were kept in it.
+    losses: (u64, u32),
+    /// Losses that are not kept so far: kind, begin, number.
+    lost: Vec<(Kind, Boot, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Tracked {
+    events: u32,
+    /// Events that were not kept, and are not yet kept as losses: kind, time of the first, number.
+    lost: Vec<(Kind, Boot, u64)>,
+}
+
+/// What the core must be asked after it has taken the input.
+#[derive(Debug)]
+pub enum Concern {
+    /// Not evidence.
+    Nothing,
+    /// Kept in any case.
+    Everything,
+    /// A kernel record about the subject.
+    Subject {
+        own: CgroupId,
+        at: Boot,
+        event: Box<Event>,
+    },
+    /// Kept if the pod is ending, before or after the input.
+    Pod {
+        uid: PodUid,
+        was: bool,
+    },
+    Loss {
+        kind: Kind,
+        since: Boot,
+        count: u64,
+    },
+    Tick,
+}
+
+/// What is kept of an input.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// First these.
+    pub before: Vec<Input>,
+    /// Whether the input itself is kept.
+    pub itself: bool,
+}
+
+impl Kept {
+    const NOTHING: Kept = Kept {
+        before: Vec::new(),
+        itself: false,
+    };
+    const ITSELF: Kept = Kept {
+        before: Vec::new(),
+        itself: true,
+    };
+}
+
+impl Keeper {
+    /// Before the core takes the input.
+    pub fn concern(&self, core: &Correlator, input: &Input) -> Concern {
+        match input {
+            Input::Kernel { at, event } => match core.subject_of(event) {
+                Some(own) => Concern::Subject {
+                    own,
+                    at: *at,
+                    event: Box::new(event.clone()),
+                },
+                None => Concern::Nothing,
+            },
+            Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) => Concern::Everything,
+            Input::Pod(fact) => pod(core, &fact.pod.uid),
+            Input::PodGone(gone) => pod(core, &gone.uid),
+            Input::PodEvent(event) => pod(core, &event.uid),
+            Input::PodEvents(events) => pod(core, &events.uid),
+            Input::Lost {
+                scope: LossScope::Others(_),
+                ..
+            } => Concern::Nothing,
+            Input::Lost { kind, since, count, .. } => Concern::Loss {
+                kind: *kind,
+                since: *since,
+                count: *count,
+            },
+            Input::Tick => Concern::Tick,
+            // The core's own clock for the API matters with evidence only: kept with it.
+            Input::ApiClock(_) => Concern::Nothing,
+            // Begin and end of a run are not evidence; what exists is shown again after a restart.
+            Input::Start(_) | Input::Scanned | Input::Cgroup(_) | Input::Process(_) | Input::End | Input::Cut => {
+                Concern::Nothing
+            }
+        }
+    }
+
+    /// The clock of the API server, which is kept with the next evidence.
+    pub fn note(&mut self, input: &Input) {
+        match input {
+            Input::ApiClock(_) => self.clock = Some(input.clone()),
+            Input::Pods(state) => self.pods = Some(state.clone()),
+            _ => {}
+        }
+    }
+
+    /// After the core has taken it. `answered`: the core reported something.
+    pub fn keep(&mut self, core: &Correlator, now: Boot, concern: Concern, answered: bool) -> Kept {
+        match concern {
+            Concern::Nothing => Kept::NOTHING,
+            Concern::Everything => Kept::ITSELF,
+            Concern::Pod { uid, was } if was || core.is_pod_ending(&uid) => Kept::ITSELF,
+            Concern::Pod { .. } => Kept::NOTHING,
+            Concern::Loss { kind, since, count } => self.loss(now, kind, since, count),
+            Concern::Tick => {
+                let mut before = Vec::new();
+                for (own, tracked) in &mut self.tracked {
+                    before.extend(losses(&mut tracked.lost, LossScope::Within(*own)));
+                }
+                before.extend(losses(&mut self.lost, LossScope::Machine));
+                self.tracked.retain(|own, _| core.has_facts(*own));
+                Kept {
+                    itself: !before.is_empty() || answered && !self.tracked.is_empty(),
+                    before,
+                }
+            }
+            Concern::Subject { own, at, event } => self.event(core, own, at, &event),
+        }
+    }
+
+    /// Whether the termination of a kept subject is in progress.
+    pub fn is_in_progress(&self, core: &Correlator) -> bool {
+        self.tracked.keys().any(|own| core.is_ending(*own))
+    }
+
+    /// What was kept before may be gone: it is kept again with the next evidence.
+    pub fn forget(&mut self) {
+        self.tracked.clear();
+        self.places.clear();
+    }
+
+    fn event(&mut self, core: &Correlator, own: CgroupId, at: Boot, event: &Event) -> Kept {
+        let is_new = !self.tracked.contains_key(&own);
+        if is_new && !core.has_facts(own) {
+            return Kept::NOTHING;
+        }
+        let mut before = Vec::new();
+        if self.tracked.is_empty() {
+            before.extend(self.pods.clone().map(Input::Pods));
+            before.extend(self.clock.clone());
+        }
+        if is_new {
+            before.extend(core.introduce(own, event));
+        }
+        let tracked = self.tracked.entry(own).or_default();
+        tracked.events += 1;
+        let most = if core.may_decide(own, event) { DECISIVE } else { EVENTS };
+        if tracked.events > most {
+            if let Some(kind) = super::attribution::kind(event) {
+                lose(&mut tracked.lost, kind, at, 1);
+            }
+            return Kept { before, itself: false };
+        }
+        before.extend(losses(&mut tracked.lost, LossScope::Within(own)));
+        if self.places.len() > PLACES {
+            self.places.clear();
+        }
+        let places = core.places_of(event).into_iter();
+        let new = places.filter(|place| self.places.insert(place.cgroup));
+        before.splice(0..0, new.map(Input::Cgroup));
+        Kept { before, itself: true }
+    }
+
+    fn loss(&mut self, now: Boot, kind: Kind, since: Boot, count: u64) -> Kept {
+        let second = now.0 / SECOND;
+        if self.losses.0 != second {
+            self.losses = (second, 0);
+        }
+        self.losses.1 += 1;
+        if self.losses.1 <= LOSSES {
+            return Kept::ITSELF;
+        }
+        lose(&mut self.lost, kind, since, count);
+        Kept::NOTHING
+    }
+}
+
+fn lose(lost: &mut Vec<(Kind, Boot, u64)>, kind: Kind, since: Boot, count: u64) {
+    match lost.iter_mut().find(|(known, ..)| *known == kind) {
+        Some((_, first, sum)) => {
+            *first = since.min(*first);
+            *sum = sum.saturating_add(count);
+        }
+        None => lost.push((kind, since, count)),
+    }
+}
+
+/// A loss reaches from its begin to the time at which it is kept: what is kept later than that is a gap if the agent is killed before.
+fn losses(lost: &mut Vec<(Kind, Boot, u64)>, scope: LossScope) -> Vec<Input> {
+    let of = |(kind, since, count)| Input::Lost {
+        kind,
+        scope,
+        since,
+        count,
+    };
+    lost.drain(..).map(of).collect()
+}
+
+fn pod(core: &Correlator, uid: &PodUid) -> Concern {
+    Concern::Pod {
+        uid: uid.clone(),
+        was: core.is_pod_ending(uid),
+    }
+}

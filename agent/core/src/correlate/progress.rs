@@ -1,0 +1,104 @@
+//! Which inputs are evidence of a termination in progress: an agent keeps these, and after its restart another core gets them again.
+
+use std::collections::BTreeSet;
+
+use crate::attribute::{Attribution, Index};
+use crate::event::{Event, Task};
+use crate::ids::{CgroupId, PodUid};
+use crate::input::{CgroupFact, Input};
+
+use super::Correlator;
+
+impl Correlator {
+    /// The subject that the event may be evidence of, by its own cgroup. None for the connects of clients.
+    pub fn subject_of(&self, event: &Event) -> Option<CgroupId> {
+        let index = self.attribution.index();
+        let place = match event {
+            Event::SignalGenerate(signal) => index.attribute(&signal.target),
+            Event::SignalDeliver(deliver) => index.attribute(&deliver.task),
+            Event::ProcessExit(exit) => index.attribute(&exit.task),
+            Event::ProcessExec(exec) => index.attribute(&exec.task),
+            Event::OomVictim(oom) => self.attribution.oom_place(oom),
+            Event::CgroupRmdir(removed) => index.attribute_cgroup(removed.cgroup),
+            Event::Tcp(tcp) if tcp.client.is_none() => index.attribute_within(tcp.cgroup?),
+            Event::Tcp(_) | Event::CgroupMkdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => return None,
+        };
+        match place {
+            Attribution::Subject(_, own) => Some(own),
+            Attribution::Host | Attribution::Unknown(_) => None,
+        }
+    }
+
+    /// Whether facts of the subject are kept that its termination may need: the events of such a subject are evidence.
+    pub fn has_facts(&self, own: CgroupId) -> bool {
+        self.subjects.has_facts(own) || self.pods.is_ending(own)
+    }
+
+    /// Whether a termination of the subject is requested, in progress, or not reported yet.
+    pub fn is_ending(&self, own: CgroupId) -> bool {
+        self.subjects.is_ending(own) || self.pods.is_ending(own)
+    }
+
+    /// Whether the main process got a stop signal or has exited, and the termination is not assembled.
+    #[cfg(test)]
+    pub fn is_stopped(&self, own: CgroupId) -> bool {
+        self.subjects.is_stopped(own)
+    }
+
+    /// Whether the event may decide the verdict: about the subject as a whole, or about a process that may be its main one.
+    pub fn may_decide(&self, own: CgroupId, event: &Event) -> bool {
+        match event {
+            Event::ProcessExit(exit) => self.subjects.may_be_main(own, &exit.task),
+            Event::ProcessExec(exec) => self.subjects.may_be_main(own, &exec.task),
+            Event::SignalDeliver(deliver) => self.subjects.may_be_main(own, &deliver.task),
+            event => !matches!(event, Event::Tcp(_)),
+        }
+    }
+
+    /// Whether the pod is ending, or one of its containers is.
+    pub fn is_pod_ending(&self, uid: &PodUid) -> bool {
+        let ends = |own: CgroupId| self.subjects.is_ending(own);
+        self.pods.is_pod_ending(uid, ends)
+    }
+
+    /// Inputs that make the subject, and its pod, known to another core, which gets this event, already taken here, next.
+    pub fn introduce(&self, own: CgroupId, event: &Event) -> Vec<Input> {
+        let exited = match event {
+            Event::ProcessExit(exit) => Some(exit.task.tgid),
+            _ => None,
+        };
+        let mut inputs = self.subjects.introduce(own, exited, self.attribution.index());
+        inputs.extend(self.pods.fact_of(own).map(Input::Pod));
+        inputs
+    }
+
+    /// The cgroups that an event names besides its subject's, with their paths: by them the role of a signal's sender is known.
+    pub fn places_of(&self, event: &Event) -> Vec<CgroupFact> {
+        places(self.attribution.index(), event)
+    }
+}
+
+fn places(index: &Index, event: &Event) -> Vec<CgroupFact> {
+    let of = |task: &Task| [Some(task.cgroup), task.v1_cgroup, task.container];
+    let mut cgroups = BTreeSet::new();
+    match event {
+        Event::SignalGenerate(signal) => cgroups.extend(of(&signal.sender).into_iter().chain(of(&signal.target)).flatten()),
+        Event::SignalDeliver(deliver) => cgroups.extend(of(&deliver.task).into_iter().flatten()),
+        Event::ProcessExit(exit) => cgroups.extend(of(&exit.task).into_iter().flatten()),
+        Event::ProcessExec(exec) => {
+            cgroups.extend(of(&exec.task).into_iter().flatten());
+            cgroups.extend([Some(exec.parent_cgroup), exec.parent_v1_cgroup].into_iter().flatten());
+        }
+        Event::OomVictim(oom) => cgroups.extend(oom.task.iter().flat_map(of).flatten()),
+        Event::Tcp(tcp) => cgroups.extend(tcp.cgroup),
+        Event::CgroupRmdir(removed) => {
+            cgroups.insert(removed.cgroup);
+        }
+        Event::CgroupMkdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {}
+    }
+    let fact = |cgroup: CgroupId| {
+        let path = index.exact_path(cgroup)?.to_string();
+        Some(CgroupFact { cgroup, path: Ok(path) })
+    };
+    cgroups.into_iter().filter_map(fact).collect()
+}

@@ -1,0 +1,260 @@
+//! Terminations over a gap of the observation: a restart of the agent, a reboot of the node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::*;
+use crate::correlate::{Concern, Correlator, Keeper, Limits};
+use crate::input::Observation;
+use crate::render::id;
+use crate::report::Report;
+use crate::time::Boot;
+use crate::verdict::Verdict;
+
+/// Observed from before the container's begin, and again after a gap.
+fn restarted(rest: &str) -> String {
+    format!("-100 start\n{}", container(rest))
+}
+
+#[test]
+fn an_exit_in_the_gap_is_reported_and_its_status_is_unknown() {
+    check(
+        &restarted(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +2 tick
+            +6 start
+            +6 scanned
+            +20 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` terminated is unknown: the process exited within 4.0 s in which epitaph did not observe; SIGTERM had been sent before
+              fix: look up the exit code in the log of the container runtime or systemd: epitaph was not running when the process exited
+        "#]],
+    );
+}
+
+#[test]
+fn a_container_that_is_still_there_goes_on() {
+    check(
+        &restarted(
+            "
+            +1 TERM runc -> main handler
+            +2 tick
+            +6 start
+            +6 found main
+            +6 scanned
+            +31 KILL runc -> main
+            +31.001 exit main KILL
+            +31.1 rmdir app
+            +40 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph was not observing for part of that time
+              fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+        "#]],
+    );
+}
+
+#[test]
+fn an_exit_before_the_gap_is_judged_but_its_traffic_is_unknown() {
+    check(
+        &restarted(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +1.5 exit main 0
+            +2 tick
+            +6 start
+            +6 scanned
+            +20 tick
+            ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
+        "#]],
+    );
+}
+
+#[test]
+fn an_exit_just_before_the_gap_may_lack_records_of_other_cpus() {
+    check(
+        &restarted(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +1.5 exit main 0
+            +6 start
+            +6 scanned
+            +20 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph was not observing for part of that time
+              fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+        "#]],
+    );
+}
+
+#[test]
+fn the_node_goes_down_during_a_stop() {
+    check(
+        &container(
+            "
+            +1 TERM runc -> main handler
+            +2.2 tick
+            +60 reboot
+            +80 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` terminated is unknown: the node went down 1.2 s after SIGTERM, and no exit was seen until then
+              fix: look for the reason of the shutdown or crash in the log of the previous boot (`journalctl -b -1`)
+        "#]],
+    );
+}
+
+/// What the reports judge, by the trace.
+fn judged(reports: &[Report], out: &mut BTreeMap<String, Verdict>) {
+    for report in reports {
+        match report {
+            Report::Terminated(t) if !t.is_still_ending() => {
+                out.insert(id::of(t).to_string(), t.verdict.clone());
+            }
+            Report::PodTerminated(p) => {
+                out.insert(id::of_pod(&p.pod, &p.boot_id).to_string(), p.verdict.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An agent is killed after any input, and its successor has what was kept: each termination that the first one had facts of is
+/// reported, by the one or the other, and no verdict is cleaner than without the kill.
+#[test]
+fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
+    let mut broken = Vec::new();
+    let mut resumed = 0;
+    for text in properties::deaths().into_iter().chain(pods::properties::ends()) {
+        let inputs = script::parse(&text).inputs;
+        let mut whole = BTreeMap::new();
+        let mut core = Correlator::new(Limits::default());
+        for (now, input) in &inputs {
+            judged(&core.handle(*now, input.clone()).reports, &mut whole);
+        }
+        let last = inputs.last().map_or(Boot(0), |(now, _)| *now).plus(Duration::from_secs(120));
+        judged(&core.handle(last, Input::Tick).reports, &mut whole);
+        judged(&core.handle(last, Input::End).reports, &mut whole);
+        for kill in 1..inputs.len() {
+            let (first, begun) = killed(&inputs[..kill]);
+            let (kept, at) = first;
+            let mut both = begun.reported.clone();
+            let mut core = Correlator::new(Limits::default());
+            for (now, input) in kept {
+                let mut again = BTreeMap::new();
+                judged(&core.handle(now, input).reports, &mut again);
+                both.extend(again.into_iter().filter(|(id, _)| !begun.finished.contains(id)));
+            }
+            let since = at.plus(Duration::from_secs(5));
+            let start = Observation {
+                since,
+                ..begun.observation.clone()
+            };
+            let mut rest = vec![(since, Input::Start(start)), (since, Input::Scanned)];
+            rest.push((since.plus(Duration::from_secs(200)), Input::Tick));
+            rest.push((since.plus(Duration::from_secs(201)), Input::End));
+            for (now, input) in rest {
+                let mut again = BTreeMap::new();
+                judged(&core.handle(now, input).reports, &mut again);
+                for (id, verdict) in again {
+                    if begun.finished.contains(&id) {
+                        continue;
+                    }
+                    resumed += 1;
+                    if !verdict.unclean && verdict.headline == "clean" && whole.get(&id).is_none_or(|of| of.headline != "clean")
+                    {
+                        broken.push(format!("cut after {kill}: {id} is clean\n{text}"));
+                    }
+                    both.insert(id, verdict);
+                }
+            }
+            if !begun.open_is_reported(&both) {
+                broken.push(format!("cut after {kill}: a termination in progress is lost\n{text}"));
+            }
+        }
+    }
+    assert!(resumed > 50, "{resumed} resumed terminations");
+    assert!(
+        broken.is_empty(),
+        "{} broken\n{}",
+        broken.len(),
+        broken[..broken.len().min(5)].join("\n\n")
+    );
+}
+
+struct Begun {
+    observation: Observation,
+    reported: BTreeMap<String, Verdict>,
+    finished: HashSet<String>,
+    /// Own cgroups of the subjects with a stop signal or an exit, that are not reported.
+    open: usize,
+}
+
+impl Begun {
+    fn open_is_reported(&self, both: &BTreeMap<String, Verdict>) -> bool {
+        both.len() >= self.reported_before() + usize::from(self.open > 0)
+    }
+
+    fn reported_before(&self) -> usize {
+        self.finished.len()
+    }
+}
+
+/// Runs a core until it is killed; returns what was kept.
+fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), Begun) {
+    let mut core = Correlator::new(Limits::default());
+    let mut keeper = Keeper::default();
+    let mut kept = Vec::new();
+    let mut reported = BTreeMap::new();
+    let mut observation = None;
+    let mut at = Boot(0);
+    let mut owns = HashSet::new();
+    for (now, input) in inputs {
+        at = at.max(*now);
+        if let Input::Start(of) = input {
+            observation = Some(of.clone());
+            kept.push((*now, input.clone()));
+        }
+        keeper.note(input);
+        let concern = keeper.concern(&core, input);
+        if let Concern::Subject { own, .. } = &concern {
+            owns.insert(*own);
+        }
+        let answers = core.handle(*now, input.clone());
+        judged(&answers.reports, &mut reported);
+        let keep = keeper.keep(&core, *now, concern, !answers.is_empty());
+        kept.extend(keep.before.into_iter().map(|input| (*now, input)));
+        if keep.itself {
+            kept.push((*now, input.clone()));
+        }
+    }
+    let open = owns.iter().filter(|own| core.is_stopped(**own)).count();
+    let finished = reported.keys().cloned().collect();
+    let begun = Begun {
+        observation: observation.expect("a start"),
+        reported,
+        finished,
+        open,
+    };
+    ((kept, at), begun)
+}
