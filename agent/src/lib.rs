@@ -16,6 +16,7 @@ pub mod error;
 mod fuzz;
 #[cfg(test)]
 mod mock_api;
+pub mod history;
 pub mod recording;
 pub mod render;
 pub mod rights;
