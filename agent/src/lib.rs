@@ -23,3 +23,4 @@ pub mod rights;
 pub mod runtime;
 pub mod sink;
 pub mod source;
+pub mod story;
