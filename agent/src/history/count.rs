@@ -67,11 +67,16 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn add(&mut self, report: &Report) {
-        let end = report.end.map(|at| at.0);
+    /// Counts the report without its workload.
+    pub fn saw(&mut self, report: &Report) {
         self.total += 1;
         self.unclean += u64::from(report.unclean);
-        widen(&mut self.first, &mut self.last, end);
+        widen(&mut self.first, &mut self.last, report.end.map(|at| at.0));
+    }
+
+    pub fn add(&mut self, report: &Report) {
+        let end = report.end.map(|at| at.0);
+        self.saw(report);
         let group = Group::of(report).filter(|group| self.groups.contains_key(group) || self.groups.len() < GROUPS);
         let Some(verdicts) = group.map(|group| self.groups.entry(group).or_default()) else {
             self.ungrouped += 1;
@@ -95,6 +100,16 @@ impl Counts {
     /// The verdicts of one group.
     pub fn of(&self, group: &Group) -> Option<&BTreeMap<Text, Counted>> {
         self.groups.get(group)
+    }
+
+    /// What [`super::Wanted`] finds groups by.
+    pub fn names(&self) -> Vec<String> {
+        let name = |group: &Group| match group {
+            Group::Workload { workload, .. } => Some(workload.name.to_string()),
+            Group::Unit(name) => Some(name.to_string()),
+            Group::Container(_) => None,
+        };
+        self.groups.keys().filter_map(name).collect()
     }
 
     /// Worst first: unclean, by severity, by number, then by the last one.

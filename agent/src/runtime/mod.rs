@@ -10,6 +10,7 @@ mod live;
 mod logging;
 mod observe;
 mod observer;
+mod past;
 mod pipeline;
 mod privileges;
 mod ready;
@@ -32,6 +33,7 @@ use crate::sink::http::{Health, Server};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
+pub use past::{list, why};
 use export::Export;
 use show::Show;
 use sinks::Sinks;
