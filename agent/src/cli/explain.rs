@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use epitaph_core::verdict::Severity;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
+use super::typed::{self, WORDS, Word};
 use crate::config::settings::nearest_of;
 use crate::error::{HasRemedy, Remedy};
+use crate::story::paragraph as wrap;
 
 /// The name is not a verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,20 +40,57 @@ impl HasRemedy for UnknownWord {
     }
 }
 
-/// Everything with this name in full (a verdict, a cause, a traffic value), or all names with one line each.
+/// Everything with this name in full (a verdict, a cause, a traffic value, what `kubectl` shows), or all names with one line each.
 pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let Some(name) = name else { return Ok(list()) };
     let row = by_headline(name).map(in_full);
     let values = axes()
         .filter(|(_, value, _)| value == name)
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
-    let found: Vec<String> = row.into_iter().chain(values).collect();
+    let mut found: Vec<String> = row.into_iter().chain(values).collect();
+    if found.is_empty() {
+        // `unknown` is a verdict, and `Unknown` a reason in a pod's status.
+        found.extend(of_another_tool(name));
+    }
     if found.is_empty() {
         let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
-        let known = headlines().chain(values.iter().map(String::as_str));
+        let words = WORDS.iter().flat_map(|word| word.names).copied();
+        let known = headlines().chain(values.iter().map(String::as_str)).chain(words);
         return Err(UnknownWord::new("verdict, cause or traffic", name, known));
     }
     Ok(found.join("\n"))
+}
+
+/// What `kubectl` or a shell shows, with the verdicts that fit.
+fn of_another_tool(name: &str) -> Option<String> {
+    let (title, meaning, verdicts) = match typed::word(name) {
+        Some(Word { names, meaning, verdicts }) => (names.join(", "), (*meaning).to_owned(), *verdicts),
+        None => {
+            let (meaning, verdicts) = typed::other_code(name)?;
+            (name.trim().to_owned(), meaning, verdicts)
+        }
+    };
+    let width = verdicts.iter().map(|verdict| verdict.len()).max().unwrap_or(0);
+    let mut out = format!("{title}\n{}\nVerdicts that fit\n", wrap(&meaning, 78, "  "));
+    for row in verdicts.iter().filter_map(|verdict| by_headline(verdict)) {
+        let _ = writeln!(out, "  {:width$}  {}", row.headline, short(row.meaning, 76 - width));
+    }
+    let filters: Vec<String> = verdicts.iter().take(2).map(|verdict| format!(" --verdict {verdict}")).collect();
+    let _ = write!(
+        out,
+        "\nNext\n  \
+         epitaph why POD                    which of them, with the timeline and the remedy\n  \
+         epitaph list --since 1h{}\n  \
+         epitaph explain {}\n",
+        filters.concat(),
+        verdicts[0]
+    );
+    Some(out)
+}
+
+/// The first sentence, cut to `width`.
+fn short(text: &str, width: usize) -> String {
+    crate::story::cut(first_sentence(text), width)
 }
 
 /// The verdict with this name; not a cause or a traffic value.
@@ -107,6 +146,9 @@ fn list() -> String {
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
     }
+    out.push_str("\n`epitaph explain` also knows what kubectl, docker and shells show:\n\n");
+    let words: Vec<&str> = WORDS.iter().flat_map(|word| word.names).copied().collect();
+    out.push_str(&wrap(&words.join(", "), 98, ""));
     out
 }
 
@@ -138,6 +180,17 @@ pub fn markdown() -> String {
             let _ = write!(out, "\n**Remedy.** {}\n", e.remedy);
         }
     }
+    out.push_str(
+        "\n## What other tools show\n\n\
+         Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` says\n\
+         which of them it was.\n\n\
+         | shown | meaning | verdicts |\n|---|---|---|\n",
+    );
+    for Word { names, meaning, verdicts } in WORDS {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let verdicts: Vec<String> = verdicts.iter().map(|name| format!("[`{name}`](#{name})")).collect();
+        let _ = writeln!(out, "| {} | {meaning} | {} |", names.join(", "), verdicts.join(", "));
+    }
     out
 }
 
@@ -155,23 +208,6 @@ fn severity(severity: Severity) -> &'static str {
 
 fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
-}
-
-fn wrap(text: &str, width: usize, indent: &str) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push('\n');
-            column = 0;
-        }
-        out.push_str(if column == 0 { indent } else { " " });
-        column += length + if column == 0 { indent.len() } else { 1 };
-        out.push_str(word);
-    }
-    out.push('\n');
-    out
 }
 
 #[cfg(test)]
@@ -302,6 +338,13 @@ mod tests {
                   rejected.
             "#]],
         );
+    }
+
+    #[test]
+    fn what_kubectl_shows() {
+        check(Some("137"), expect![[""]]);
+        check(Some("oomkilled"), expect![[""]]);
+        check(Some("42"), expect![[""]]);
     }
 
     #[test]

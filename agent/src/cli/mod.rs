@@ -4,6 +4,7 @@ pub mod exit;
 pub mod explain;
 pub mod filter;
 pub mod past;
+pub mod typed;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

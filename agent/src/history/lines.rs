@@ -45,6 +45,11 @@ impl<R: BufRead> Lines<R> {
         self.skipped
     }
 
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.line.capacity()
+    }
+
     /// The next object with the line as the file has it, without its end. None at the end of the input.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod replay;
 mod show;
 mod sinks;
 mod throttle;
+mod unclean;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     let config = Config::for_person(env, &args.overrides())?;
     let show = Show::new(&args.show, env);
     block_on(async {
-        let logging = logging::start(&config)?;
+        let logging = logging::start(&config, logging::Terminations::Messages)?;
         let export = Export::start(&config)?;
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());
         // Reading a file blocks; the exporter's tasks continue meanwhile.

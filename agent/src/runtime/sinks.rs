@@ -19,6 +19,7 @@ use crate::sink::terminal::{self, Background, Flow};
 
 use super::RuntimeError;
 use super::export::Export;
+use super::unclean::{self, UncleanLog};
 
 /// All sinks; each command uses those that it needs.
 pub struct Sinks {
@@ -27,6 +28,8 @@ pub struct Sinks {
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
     pub events: Option<kubernetes_events::Sink>,
+    /// Of the agent: nobody reads a terminal.
+    pub unclean: Option<UncleanLog>,
     pub spans: Options,
     /// The reader of the output is gone (EPIPE): the command ends.
     pub reader_gone: bool,
@@ -40,6 +43,7 @@ impl Sinks {
             terminal,
             traces: export.traces(),
             events: None,
+            unclean: None,
             spans: Options {
                 service_name: config.export.service_name.clone(),
                 cluster_name: config.export.cluster_name.clone(),
@@ -73,6 +77,9 @@ impl Sinks {
         }
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
+        }
+        if let Some(log) = &self.unclean {
+            self.metrics.dropped(unclean::DROPPED, log.report(now, report, observation));
         }
         self.show(|terminal| terminal.report(report, observation, path))
     }
@@ -122,6 +129,9 @@ impl Sinks {
     /// One iteration of the loop is done.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
+        if let Some(log) = &self.unclean {
+            log.overdue(now);
+        }
         self.metrics.alive(now);
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());

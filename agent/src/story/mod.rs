@@ -14,11 +14,12 @@ mod timeline;
 mod words;
 
 pub use json::{Brief, summary_object, why_object};
-pub use list::{line, summary};
+pub use list::{line, safe, summary};
 pub use markdown::markdown;
 pub use snippet::{Snippet, snippets};
 pub use text::{Columns, text};
-pub use timeline::{Mark, Row, timeline};
+pub use timeline::{Mark, Part, Row, timeline};
+pub use words::{cut, paragraph};
 
 use crate::history::{Found, Report};
 
