@@ -14,9 +14,9 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
+pub mod history;
 #[cfg(test)]
 mod mock_api;
-pub mod history;
 pub mod recording;
 pub mod render;
 pub mod rights;

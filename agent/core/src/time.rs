@@ -95,7 +95,13 @@ mod tests {
             assert_eq!(Wall::parse_rfc3339(&at.rfc3339()), Some(at));
         }
         assert_eq!(Wall::parse_rfc3339("1970-01-01T00:00:01Z"), Some(Wall(1_000_000_000)));
-        for wrong in ["", "now", "1969-12-31T23:59:59Z", "2554-07-21T23:34:33.709551616Z", "9999-12-31T00:00:00Z"] {
+        for wrong in [
+            "",
+            "now",
+            "1969-12-31T23:59:59Z",
+            "2554-07-21T23:34:33.709551616Z",
+            "9999-12-31T00:00:00Z",
+        ] {
             assert_eq!(Wall::parse_rfc3339(wrong), None, "{wrong}");
         }
     }

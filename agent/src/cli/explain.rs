@@ -64,7 +64,11 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
 /// What `kubectl` or a shell shows, with the verdicts that fit.
 fn of_another_tool(name: &str) -> Option<String> {
     let (title, meaning, verdicts) = match typed::word(name) {
-        Some(Word { names, meaning, verdicts }) => (names.join(", "), (*meaning).to_owned(), *verdicts),
+        Some(Word {
+            names,
+            meaning,
+            verdicts,
+        }) => (names.join(", "), (*meaning).to_owned(), *verdicts),
         None => {
             let (meaning, verdicts) = typed::other_code(name)?;
             (name.trim().to_owned(), meaning, verdicts)
@@ -75,14 +79,16 @@ fn of_another_tool(name: &str) -> Option<String> {
     for row in verdicts.iter().filter_map(|verdict| by_headline(verdict)) {
         let _ = writeln!(out, "  {:width$}  {}", row.headline, short(row.meaning, 76 - width));
     }
-    let filters: Vec<String> = verdicts.iter().take(2).map(|verdict| format!(" --verdict {verdict}")).collect();
+    let filters = match verdicts {
+        [_] | [_, _] => verdicts.iter().map(|verdict| format!(" --verdict {verdict}")).collect(),
+        _ => " --unclean".to_owned(),
+    };
     let _ = write!(
         out,
         "\nNext\n  \
-         epitaph why POD                    which of them, with the timeline and the remedy\n  \
-         epitaph list --since 1h{}\n  \
+         epitaph why POD    # which of them it was, with timeline and remedy\n  \
+         epitaph list --since 1h{filters}\n  \
          epitaph explain {}\n",
-        filters.concat(),
         verdicts[0]
     );
     Some(out)
@@ -146,9 +152,19 @@ fn list() -> String {
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
     }
-    out.push_str("\n`epitaph explain` also knows what kubectl, docker and shells show:\n\n");
-    let words: Vec<&str> = WORDS.iter().flat_map(|word| word.names).copied().collect();
-    out.push_str(&wrap(&words.join(", "), 98, ""));
+    out.push_str("\n`epitaph explain` also explains what kubectl, docker and shells show:\n\n");
+    let names = || WORDS.iter().flat_map(|word| word.names).copied();
+    let is_code = |name: &&str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let mut codes: Vec<&str> = names().filter(is_code).collect();
+    codes.sort_by_key(|code| code.parse::<u8>().ok());
+    let signals: Vec<&str> = names().filter(|name| name.starts_with("SIG")).collect();
+    let reasons: Vec<&str> = names()
+        .filter(|name| !is_code(name) && !name.to_lowercase().starts_with("sig"))
+        .collect();
+    for (what, names) in [("exit codes", codes), ("signals", signals), ("reasons", reasons)] {
+        let lines = wrap(&names.join(", "), 98, "            ");
+        let _ = write!(out, "{what:12}{}", lines.trim_start());
+    }
     out
 }
 
@@ -182,11 +198,16 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## What other tools show\n\n\
-         Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` says\n\
+         Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` shows\n\
          which of them it was.\n\n\
          | shown | meaning | verdicts |\n|---|---|---|\n",
     );
-    for Word { names, meaning, verdicts } in WORDS {
+    for Word {
+        names,
+        meaning,
+        verdicts,
+    } in WORDS
+    {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let verdicts: Vec<String> = verdicts.iter().map(|name| format!("[`{name}`](#{name})")).collect();
         let _ = writeln!(out, "| {} | {meaning} | {} |", names.join(", "), verdicts.join(", "));
@@ -277,6 +298,15 @@ mod tests {
                 traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
                 traffic  quiet                  The sockets were observed, and no connection was dropped, reset, refused or rejected.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
+
+                `epitaph explain` also knows what kubectl, docker and shells show:
+
+                137, SIGKILL, signal 9, 143, SIGTERM, signal 15, OOMKilled, OOM, Error, CrashLoopBackOff, BackOff,
+                Completed, 0, Terminating, ContainerStatusUnknown, 1, 2, 126, 127, 128, StartError,
+                RunContainerError, ContainerCannotRun, CreateContainerError, 130, SIGINT, signal 2, 131, SIGQUIT,
+                signal 3, 129, SIGHUP, signal 1, 139, SIGSEGV, signal 11, 134, SIGABRT, signal 6, 132, SIGILL,
+                signal 4, 135, SIGBUS, signal 7, 136, SIGFPE, signal 8, 141, SIGPIPE, signal 13, 255, Unknown,
+                Evicted, NodeShutdown, Terminated, DeadlineExceeded, ImagePullBackOff, ErrImagePull
             "#]],
         );
     }
@@ -342,9 +372,67 @@ mod tests {
 
     #[test]
     fn what_kubectl_shows() {
-        check(Some("137"), expect![[""]]);
-        check(Some("oomkilled"), expect![[""]]);
-        check(Some("42"), expect![[""]]);
+        check(
+            Some("137"),
+            expect![[r#"
+            137, SIGKILL, signal 9
+              Exit code 137 is 128 + 9: SIGKILL ended the process. The code does not say
+              who sent SIGKILL, nor why: the OOM killer, the container runtime after the
+              grace period, or another process. In a pod's status the code can also be
+              made up by the kubelet.
+
+            Verdicts that fit
+              oom-killed           The OOM killer killed the main process because memory ra…
+              ignored-stop-signal  The kernel discarded the stop signal, so the process kep…
+              killed-after-grace   The process was shutting down but had not finished when …
+              blocked-stop-signal  The stop signal was never read: the process was frozen o…
+              prestop-overran      The preStop hook used up the grace period: the hook was …
+              sidecar-starved      A sidecar was killed because the main containers had use…
+              force-killed         The main process was killed without a stop signal first,…
+              killed-by-other      The main process was killed by a sender that is neither …
+
+            Next
+              epitaph why POD                    which of them, with the timeline and the remedy
+              epitaph list --since 1h --verdict oom-killed --verdict ignored-stop-signal
+              epitaph explain oom-killed
+        "#]],
+        );
+        check(
+            Some("oomkilled"),
+            expect![[r#"
+            OOMKilled, OOM
+              The OOM killer killed a process of the container: not necessarily the main
+              process, and not necessarily at its end, because the reason stays in the
+              status once any process was killed. A kill of the main process can also be
+              missing there.
+
+            Verdicts that fit
+              oom-killed  The OOM killer killed the main process because memory ran out.
+              oom-child   The OOM killer killed another process of the container or unit, a…
+
+            Next
+              epitaph why POD                    which of them, with the timeline and the remedy
+              epitaph list --since 1h --verdict oom-killed --verdict oom-child
+              epitaph explain oom-killed
+        "#]],
+        );
+        check(
+            Some("42"),
+            expect![[r#"
+            42
+              Exit code 42: the program reported an error of its own. Read its log, and
+              what its documentation says of the code.
+
+            Verdicts that fit
+              nonzero-exit  The main process exited with a code other than 0.
+              oom-child     The OOM killer killed another process of the container or unit,…
+
+            Next
+              epitaph why POD                    which of them, with the timeline and the remedy
+              epitaph list --since 1h --verdict nonzero-exit --verdict oom-child
+              epitaph explain nonzero-exit
+        "#]],
+        );
     }
 
     #[test]

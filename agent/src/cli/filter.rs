@@ -214,9 +214,7 @@ fn unit_matches(pattern: &str, name: &str) -> bool {
 /// As in kubectl: `deployment/web`, case-insensitive.
 fn workload_matches(pattern: &str, of: Identity<'_>) -> bool {
     match pattern.split_once('/') {
-        Some((kind, name)) => {
-            matches(&kind.to_ascii_lowercase(), &of.kind.to_ascii_lowercase()) && matches(name, of.workload)
-        }
+        Some((kind, name)) => matches(&kind.to_ascii_lowercase(), &of.kind.to_ascii_lowercase()) && matches(name, of.workload),
         None => matches(pattern, of.workload),
     }
 }

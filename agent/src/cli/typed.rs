@@ -30,15 +30,22 @@ const KILLED: &[&str] = &[
 pub const WORDS: [Word; 27] = [
     Word {
         names: &["137", "SIGKILL", "signal 9"],
-        meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code does not say who sent SIGKILL, nor why: the OOM killer, the \
-                  container runtime after the grace period, or another process. In a pod's status the code can also be made up by the kubelet.",
+        meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
+                  killer, the container runtime after the grace period, or another process. In a pod's status the code can also be made up by the kubelet.",
         verdicts: KILLED,
     },
     Word {
         names: &["143", "SIGTERM", "signal 15"],
         meaning: "Exit code 143 is 128 + 15: SIGTERM. Either the process has no handler and SIGTERM ended it at once, or its handler ran and \
                   the program (Java, many others) then exited with this code, which is clean.",
-        verdicts: &["default-action", "clean", "clean-exit", "refused-connections", "cut-connections", "nonzero-exit"],
+        verdicts: &[
+            "default-action",
+            "clean",
+            "clean-exit",
+            "refused-connections",
+            "cut-connections",
+            "nonzero-exit",
+        ],
     },
     Word {
         names: &["OOMKilled", "OOM"],
@@ -64,12 +71,19 @@ pub const WORDS: [Word; 27] = [
         names: &["CrashLoopBackOff", "BackOff"],
         meaning: "Not a termination: the container terminated again and again, also with exit code 0, and the kubelet waits before the next \
                   start. Ask for the terminations before it.",
-        verdicts: &["nonzero-exit", "crashed", "oom-killed", "oom-child", "runtime-failed", "clean"],
+        verdicts: &[
+            "nonzero-exit",
+            "crashed",
+            "oom-killed",
+            "oom-child",
+            "runtime-failed",
+            "clean",
+        ],
     },
     Word {
         names: &["Completed", "0"],
-        meaning: "The main process exited with code 0, by itself or after a stop signal. That says nothing about clients: connections may \
-                  have been refused, reset or cut.",
+        meaning: "The main process exited with code 0, by itself or after a stop signal. Connections of clients may still have been \
+                  refused, reset or cut.",
         verdicts: &[
             "clean",
             "clean-exit",
@@ -84,7 +98,13 @@ pub const WORDS: [Word; 27] = [
         names: &["Terminating"],
         meaning: "Deletion was requested, and the pod still exists: a preStop hook or the shutdown takes its time, the stop signal was ignored \
                   and the grace period runs, a process cannot be killed, or a finalizer keeps the object after all processes have exited.",
-        verdicts: &["ignored-stop-signal", "killed-after-grace", "prestop-overran", "blocked-stop-signal", "stuck"],
+        verdicts: &[
+            "ignored-stop-signal",
+            "killed-after-grace",
+            "prestop-overran",
+            "blocked-stop-signal",
+            "stuck",
+        ],
     },
     Word {
         names: &["ContainerStatusUnknown"],
@@ -114,7 +134,13 @@ pub const WORDS: [Word; 27] = [
         verdicts: &["nonzero-exit", "runtime-failed", "prestop-failed"],
     },
     Word {
-        names: &["128", "StartError", "RunContainerError", "ContainerCannotRun", "CreateContainerError"],
+        names: &[
+            "128",
+            "StartError",
+            "RunContainerError",
+            "ContainerCannotRun",
+            "CreateContainerError",
+        ],
         meaning: "The container runtime did not start the program: the command, a mount or the image is wrong. No process ran.",
         verdicts: &["runtime-failed"],
     },
@@ -174,7 +200,7 @@ pub const WORDS: [Word; 27] = [
     Word {
         names: &["Evicted"],
         meaning: "The kubelet evicted the pod because the node ran out of memory, disk or process ids; the causes evicted-node-pressure, \
-                  evicted-api, evicted-taint and evicted-preempted tell all evictions apart.",
+                  evicted-api, evicted-taint and evicted-preempted are the other evictions.",
         verdicts: &["killed-after-grace", "ignored-stop-signal", "force-killed", "clean"],
     },
     Word {
@@ -211,11 +237,17 @@ pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
     let code: u8 = text.trim().parse().ok()?;
     Some(match code {
         129..=192 => (
-            format!("Exit code {code} is 128 + {}: the number of a signal (`kill -l {}` names the signal).", code - 128, code - 128),
+            format!(
+                "Exit code {code} is 128 + {}: the number of a signal (`kill -l {}` names the signal).",
+                code - 128,
+                code - 128
+            ),
             &["crashed", "killed-by-other", "default-action", "nonzero-exit"],
         ),
         _ => (
-            format!("Exit code {code}: the program reported an error of its own. Read its log, and what its documentation says of the code."),
+            format!(
+                "Exit code {code}: the program reported an error of its own. Read its log, and its documentation of the code."
+            ),
             &["nonzero-exit", "oom-child"],
         ),
     })

@@ -158,7 +158,9 @@ impl<B> Search<B> {
 
     /// `before`: what came before the report. `brief`: what is kept of the report if it is not the newest.
     pub fn look(&mut self, report: &Report, line: &str, before: &Counts, brief: impl FnOnce(&Report) -> B) {
-        let Some((found, part)) = self.wanted.matches(report) else { return };
+        let Some((found, part)) = self.wanted.matches(report) else {
+            return;
+        };
         let end = report.end.map(|at| at.0);
         match &self.best {
             Some((best, ..)) if *best < found => return,
@@ -228,7 +230,11 @@ impl Report {
             Some(Subject::Container { id, .. }) => {
                 let comm = self.main.as_ref().map_or("", |main| &*main.comm);
                 let id = id.get(..12).unwrap_or(id);
-                if comm.is_empty() { id.to_owned() } else { format!("{id} {comm}") }
+                if comm.is_empty() {
+                    id.to_owned()
+                } else {
+                    format!("{id} {comm}")
+                }
             }
             Some(Subject::Unit { name }) => name.to_string(),
             Some(Subject::Other) | None => "unknown".to_owned(),

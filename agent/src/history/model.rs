@@ -50,7 +50,9 @@ impl Report {
 
     /// The pod, of a pod or of a container in one.
     pub fn pod(&self) -> Option<&Pod> {
-        self.pod.as_ref().or_else(|| self.kubernetes.as_ref().map(|context| &context.pod))
+        self.pod
+            .as_ref()
+            .or_else(|| self.kubernetes.as_ref().map(|context| &context.pod))
     }
 
     /// The deletion request, of a pod or of a container in one.

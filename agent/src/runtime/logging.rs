@@ -80,7 +80,9 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
     };
     let only_terminations = || filter_fn(|metadata| metadata.target() == unclean::TARGET);
     let mut terminations = terminations;
-    let journald = (terminations == Terminations::Journald).then(tracing_journald::layer).and_then(Result::ok);
+    let journald = (terminations == Terminations::Journald)
+        .then(tracing_journald::layer)
+        .and_then(Result::ok);
     if terminations == Terminations::Journald && journald.is_none() {
         // A journal without its socket in this name space: the messages reach it by standard error.
         terminations = Terminations::Messages;
@@ -149,7 +151,10 @@ mod tests {
 
     impl Env for Vars {
         fn get(&self, name: &str) -> Option<String> {
-            self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            self.0
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
         }
         fn names(&self) -> Vec<String> {
             self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
@@ -167,7 +172,10 @@ mod tests {
             (Vars(&[("JOURNAL_STREAM", "nonsense")]), Messages),
             (Vars(&[("KUBERNETES_SERVICE_HOST", "10.0.0.1")]), Stdout),
             // Of a kubelet's parent: standard error is a pod's.
-            (Vars(&[("JOURNAL_STREAM", "9:1"), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")]), Stdout),
+            (
+                Vars(&[("JOURNAL_STREAM", "9:1"), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")]),
+                Stdout,
+            ),
         ] {
             assert_eq!(Terminations::of_agent(&vars, stderr), expected, "{:?}", vars.0);
         }

@@ -34,8 +34,8 @@ use crate::sink::http::{Health, Server};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
-pub use past::{list, why};
 use export::Export;
+pub use past::{list, why};
 use show::Show;
 use sinks::Sinks;
 

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::config::{Env, settings};
 use crate::history::{Counts, Line, Lines, MAX_LINE, Report, Search, Wanted};
 use crate::sink::terminal::screen::Screen;
-use crate::story::{self, Brief, Columns, Story};
+use crate::story::{self, Brief, Columns, List, Story};
 
 use super::{RuntimeError, privileges};
 
@@ -63,6 +63,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let period = Period::of(&args.past);
     let (width, style) = (terminal(), style(args.color, env));
     let mut out = BufWriter::new(io::stdout().lock());
+    let mut list = List::new(width, style);
     let mut shown = Counts::default();
     let mut all = Counts::default();
     source.each(|report, line| {
@@ -73,7 +74,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         shown.add(report);
         let written = match (args.summary, args.output) {
             (true, _) => return Ok(Flow::Continue),
-            (false, ListFormat::Text) => out.write_all(story::line(&Brief::of(report), width, style).as_bytes()),
+            (false, ListFormat::Text) => out.write_all(list.line(&Brief::of(report)).as_bytes()),
             (false, ListFormat::Json) => writeln!(out, "{}", story::safe(line)),
         };
         flow(written)
@@ -158,9 +159,8 @@ struct Source {
 impl Source {
     fn open(args: &PastArgs) -> Result<Source, RuntimeError> {
         let Some(from) = &args.from else {
-            return Err(
-                RuntimeError::new(SysExit::Usage, "no journal").with_remedy("give --from FILE with what `epitaph watch --output json` prints")
-            );
+            return Err(RuntimeError::new(SysExit::Usage, "no journal")
+                .with_remedy("give --from FILE with what `epitaph watch --output json` prints"));
         };
         let (name, input): (String, Box<dyn BufRead>) = if from == Path::new("-") {
             ("standard input".to_owned(), Box::new(BufReader::new(io::stdin())))
@@ -178,8 +178,9 @@ impl Source {
         let begin = input.fill_buf().map_err(|error| unreadable(&name, &error))?;
         if begin.starts_with(b"EPITAPH\n") {
             let problem = format!("{name} is a recording: evidence that is not judged yet");
-            return Err(RuntimeError::new(SysExit::Data, problem)
-                .with_remedy("judge it first: `epitaph replay FILE --output json | epitaph why --from - NAME`, or `list --from -`"));
+            return Err(RuntimeError::new(SysExit::Data, problem).with_remedy(
+                "judge it first: `epitaph replay FILE --output json | epitaph why --from - NAME`, or `list --from -`",
+            ));
         }
         Ok(Source {
             name,
@@ -216,10 +217,16 @@ impl Source {
     fn warn(&self) {
         let skipped = self.lines.skipped();
         if skipped.damaged > 0 {
-            eprintln!("warning: {}: {} lines are damaged and were skipped", self.name, skipped.damaged);
+            eprintln!(
+                "warning: {}: {} lines are damaged and were skipped",
+                self.name, skipped.damaged
+            );
         }
         if skipped.too_long > 0 {
-            eprintln!("warning: {}: {} lines are longer than {MAX_LINE} bytes and were skipped", self.name, skipped.too_long);
+            eprintln!(
+                "warning: {}: {} lines are longer than {MAX_LINE} bytes and were skipped",
+                self.name, skipped.too_long
+            );
         }
     }
 

@@ -59,7 +59,11 @@ impl Throttle {
     /// How many messages were not logged in an interval that has ended; None if there are none. The number is returned once.
     pub fn overdue(&self, now: Boot) -> Option<u64> {
         let has_ended = now.0 >= self.due.load(Ordering::Relaxed);
-        let suppressed = if has_ended { self.suppressed.swap(0, Ordering::Relaxed) } else { 0 };
+        let suppressed = if has_ended {
+            self.suppressed.swap(0, Ordering::Relaxed)
+        } else {
+            0
+        };
         (suppressed > 0).then_some(suppressed)
     }
 }
@@ -84,6 +88,9 @@ mod tests {
         let throttle = Throttle::burst(2, Duration::from_secs(10));
         let admitted = [100, 101, 102, 109, 110, 111, 112].map(|seconds| throttle.admit(at(seconds)));
         assert_eq!(admitted, [Some(0), Some(0), None, None, Some(2), Some(0), None]);
-        assert_eq!([119, 120, 121].map(|seconds| throttle.overdue(at(seconds))), [None, Some(1), None]);
+        assert_eq!(
+            [119, 120, 121].map(|seconds| throttle.overdue(at(seconds))),
+            [None, Some(1), None]
+        );
     }
 }

@@ -82,7 +82,9 @@ impl UncleanLog {
         if !verdict.unclean {
             return 0;
         }
-        let Some(suppressed) = self.throttle.admit(now) else { return 1 };
+        let Some(suppressed) = self.throttle.admit(now) else {
+            return 1;
+        };
         log(verdict, &named, suppressed, observation);
         0
     }
@@ -179,7 +181,10 @@ mod tests {
             let pod = Report::PodTerminated(Box::new(pods::pod(1)));
             assert_eq!(log.report(Boot(0), &pod, &terminations::observation()), 0);
         });
-        expect![[""]].assert_eq(&text);
+        expect![[r#"
+            {"level":"WARN","message":"`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later","verdict":"ignored-stop-signal","severity":"warning","cause":"stopped","exit":"ignored-stop-signal","traffic":"refused","container_id":"3f1c0d4e5a6b7c8d9e0f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f","begin":"2026-01-02T03:05:05.000Z","end":"2026-01-02T03:05:15.003Z","trace_id":"07f649481c0ee186cbdc87c2d986434c","remedy":"handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini","target":"epitaph::termination"}
+            {"level":"WARN","message":"container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later","verdict":"ignored-stop-signal","severity":"critical","cause":"deleted","exit":"ignored-stop-signal","traffic":"cut","namespace":"shop","pod":"cart-7d9f8b6c5-x2x4z","workload":"Deployment/cart","begin":"2023-11-14T23:36:37.900Z","end":"2023-11-14T23:37:10.260Z","trace_id":"f413a7a4e46d1258ed4927cd46f8b039","remedy":"use `exec` in the shell that starts the server, so that the server is PID 1","target":"epitaph::termination"}
+        "#]].assert_eq(&text);
     }
 
     #[test]
@@ -195,7 +200,9 @@ mod tests {
     fn a_storm_is_cut_and_its_rest_is_counted() {
         let text = lines(|log| {
             let report = Report::Terminated(Box::new(sample::ignored()));
-            let suppressed: u64 = (0..MOST + 5).map(|_| log.report(Boot(0), &report, &sample::observation())).sum();
+            let suppressed: u64 = (0..MOST + 5)
+                .map(|_| log.report(Boot(0), &report, &sample::observation()))
+                .sum();
             assert_eq!(suppressed, 5);
             log.overdue(Boot(1));
             log.overdue(Boot(INTERVAL.as_nanos() as u64));

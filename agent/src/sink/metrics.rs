@@ -153,7 +153,13 @@ impl Metrics {
         ] {
             self.dropped(reason.name(), 0);
         }
-        for reason in ["undecodable", "probe_map", "terminal_queue_full", "log_rate", workloads::OVER_CAP] {
+        for reason in [
+            "undecodable",
+            "probe_map",
+            "terminal_queue_full",
+            "log_rate",
+            workloads::OVER_CAP,
+        ] {
             self.dropped(reason, 0);
         }
     }

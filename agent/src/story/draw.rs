@@ -5,7 +5,7 @@ use epitaph_core::time::Wall;
 use epitaph_core::verdict::Severity;
 
 use super::timeline::{Mark, Part, Row};
-use super::words::{between, paragraph, short, wrapped};
+use super::words::{between, hanging, paragraph, short};
 
 /// `  `, the time of day, ` `, the offset, ` |`, the axis, `| `, the label.
 const INDENT: usize = 2;
@@ -19,8 +19,10 @@ const MOST: usize = 48;
 /// Lines of at most `width` columns.
 pub fn draw(parts: &[Part], width: usize, style: Style) -> String {
     let rows = || parts.iter().flat_map(|part| &part.rows);
-    let (Some(begin), Some(end)) = (rows().map(|row| row.at).min(), rows().map(|row| row.until.unwrap_or(row.at).max(row.at)).max())
-    else {
+    let (Some(begin), Some(end)) = (
+        rows().map(|row| row.at).min(),
+        rows().map(|row| row.until.unwrap_or(row.at).max(row.at)).max(),
+    ) else {
         return String::new();
     };
     let rest = width.max(60) - INDENT - CLOCK - OFFSET - FRAME;
@@ -70,7 +72,9 @@ impl Axis {
         if whole == 0 {
             return 0;
         }
-        usize::try_from((part * last as u128 + whole / 2) / whole).unwrap_or(last).min(last)
+        usize::try_from((part * last as u128 + whole / 2) / whole)
+            .unwrap_or(last)
+            .min(last)
     }
 }
 
@@ -85,7 +89,7 @@ impl Drawing {
         let Axis { begin, end, cells } = self.axis;
         let date = &begin.rfc3339_millis()[..10];
         let whole = short(between(begin, end));
-        let line = format!("  {:CLOCK$} {:>OFFSET$} |0{whole:>width$}|", format!("{date} Z"), "after", width = cells - 1);
+        let line = format!("  {date} UTC  after |0{whole:>width$}|", width = cells - 1);
         format!("{}\n", self.paint.dim(&line))
     }
 
@@ -93,14 +97,17 @@ impl Drawing {
         let clock = &row.at.rfc3339_millis()[11..23];
         let offset = short(between(self.axis.begin, row.at));
         let mut out = String::new();
-        for (n, line) in wrapped(&row.label, self.label).iter().enumerate() {
+        for (n, line) in hanging(&row.label, self.label, "  ").iter().enumerate() {
             if n == 0 {
                 let bar = self.tone(row.mark, &self.bar(row));
-                out.push_str(&format!("  {clock} {offset:>OFFSET$} |{bar}| {}\n", self.label(row.mark, line)));
+                out.push_str(&format!(
+                    "  {clock} {offset:>OFFSET$} |{bar}| {}\n",
+                    self.label(row.mark, line)
+                ));
             } else {
                 let blank = " ".repeat(INDENT + CLOCK + 1 + OFFSET + 1);
                 let empty = " ".repeat(self.axis.cells);
-                out.push_str(&format!("{blank}|{empty}|   {}\n", self.label(row.mark, line)));
+                out.push_str(&format!("{blank}|{empty}| {}\n", self.label(row.mark, line)));
             }
         }
         out

@@ -4,8 +4,8 @@ use epitaph_core::time::Wall;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::snippet::{Snippet, snippets};
 use super::Story;
+use super::snippet::{Snippet, snippets};
 use crate::history::{Counts, Group, Report};
 
 /// A termination that is only named.

@@ -13,32 +13,65 @@ use crate::history::{Counts, Group};
 
 /// Beginning of the trace's id: enough for `epitaph why`.
 const ID: usize = 8;
-const NAME: usize = 26;
+const NAME: usize = 32;
 
-/// `! 2026-11-22 03:12:40 07f64948 shop/cart  ignored-stop-signal: …`; the sentence is cut to `width`, if there is one.
-pub fn line(brief: &Brief, width: Option<usize>, style: Style) -> String {
-    let paint = Paint(style);
-    let mark = if brief.unclean { "!" } else { " " };
-    let time = brief.time.as_deref().and_then(Wall::parse_rfc3339).map_or_else(String::new, moment);
-    let id = brief.trace_id.get(..ID).unwrap_or(&brief.trace_id);
-    // A name is what is searched for: cut only where the line is.
-    let name = match width {
-        Some(_) => cell(&brief.name, NAME),
-        None => format!("{:NAME$}", brief.name),
-    };
-    let before = format!("{mark} {time:19} {id:ID$} {name} ");
-    let rest = width.map_or(usize::MAX, |width| width.saturating_sub(columns(&before)).max(8));
-    let verdict = cut(&brief.verdict, rest);
-    let left = rest.saturating_sub(columns(&verdict));
-    let sentence = cut(&format!(": {}", brief.sentence), left);
-    let tone = severity(&brief.severity);
-    format!(
-        "{} {} {} {name} {}{sentence}\n",
-        paint.severity(tone, mark),
-        paint.dim(&format!("{time:19}")),
-        paint.dim(&format!("{id:ID$}")),
-        paint.severity(tone, &verdict),
-    )
+/// Lines of a list, in a terminal with the date where it changes: the sentence needs the room.
+#[derive(Debug)]
+pub struct List {
+    /// Columns of the terminal.
+    width: Option<usize>,
+    style: Style,
+    day: String,
+}
+
+impl List {
+    pub fn new(width: Option<usize>, style: Style) -> List {
+        List {
+            width,
+            style,
+            day: String::new(),
+        }
+    }
+
+    /// `! 03:12:40 07f64948 shop/cart  ignored-stop-signal: …`, cut to the terminal. Elsewhere whole, and with the date.
+    pub fn line(&mut self, brief: &Brief) -> String {
+        let paint = Paint(self.style);
+        let mut out = String::new();
+        let at = brief
+            .time
+            .as_deref()
+            .and_then(Wall::parse_rfc3339)
+            .map_or_else(String::new, moment);
+        let (day, clock) = at.split_at_checked(10).unwrap_or(("", ""));
+        let mark = if brief.unclean { "!" } else { " " };
+        let id = brief.trace_id.get(..ID).unwrap_or(&brief.trace_id);
+        let (time, name, rest) = match self.width {
+            Some(width) => {
+                if self.day != day {
+                    day.clone_into(&mut self.day);
+                    let _ = writeln!(out, "{}", paint.dim(&format!("{day} UTC")));
+                }
+                let fixed = 2 + 9 + ID + 1;
+                // Half of what is left for the name, until the name has enough.
+                let name = (width.saturating_sub(fixed) * 2 / 5).clamp(8, NAME);
+                let rest = width.saturating_sub(fixed + name + 1).max(8);
+                (format!("{:8}", clock.trim_start()), cell(&brief.name, name), rest)
+            }
+            None => (format!("{at:19}"), format!("{:NAME$}", brief.name), usize::MAX),
+        };
+        let tone = severity(&brief.severity);
+        let verdict = cut(&brief.verdict, rest);
+        let sentence = cut(&format!(": {}", brief.sentence), rest.saturating_sub(columns(&verdict)));
+        let _ = writeln!(
+            out,
+            "{} {} {} {name} {}{sentence}",
+            paint.severity(tone, mark),
+            paint.dim(&time),
+            paint.dim(&format!("{id:ID$}")),
+            paint.severity(tone, &verdict),
+        );
+        out
+    }
 }
 
 /// Rows of workload and verdict, the worst first.
@@ -60,7 +93,13 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
     let fixed = 2 + 7 + 2 + 2 + verdict + 2 + 19;
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(fixed).max(12));
     let name = longest(&mut names.iter().map(|name| columns(name))).max(8).min(room);
-    let head = format!("  {:>7}  {}  {}  {}", "count", cell("workload", name), cell("verdict", verdict), "last, UTC");
+    let head = format!(
+        "  {:>7}  {}  {}  {}",
+        "count",
+        cell("workload", name),
+        cell("verdict", verdict),
+        "last, UTC"
+    );
     let _ = writeln!(out, "\n{}", paint.dim(&head));
     for ((_, headline, counted), workload) in rows.iter().zip(&names) {
         let tone = severity(&counted.severity);
@@ -81,7 +120,10 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
             "{}",
             paint.severity(
                 Severity::Warning,
-                &format!("{} of too many different workloads are not in the rows", many(counts.ungrouped, "termination"))
+                &format!(
+                    "{} of too many different workloads are not in the rows",
+                    many(counts.ungrouped, "termination")
+                )
             )
         );
     }
@@ -92,7 +134,9 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
 pub fn safe(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        let is_plain = c == '\n' || matches!(c, ' '..='~') || epitaph_core::text::bounded(c.encode_utf8(&mut [0; 4]), 4).len() == c.len_utf8();
+        let is_plain = c == '\n'
+            || matches!(c, ' '..='~')
+            || epitaph_core::text::bounded(c.encode_utf8(&mut [0; 4]), 4).len() == c.len_utf8();
         if is_plain {
             out.push(c);
             continue;

@@ -4,19 +4,28 @@ use std::fmt::Write as _;
 
 use epitaph_core::render::text::Style;
 
+use super::Story;
 use super::draw::draw;
 use super::snippet::{Snippet, snippets};
 use super::text::{image, missing, proof, remedies, table, title};
 use super::timeline::timeline;
-use super::Story;
 
 /// Columns of the timeline: a code block of this width fits a page.
 const WIDTH: usize = 80;
 
 pub fn markdown(story: &Story) -> String {
     let shown = story.shown();
-    let mut out = format!("# {}: {}\n\n{}\n", plain(&title(shown)), plain(&shown.verdict), plain(&shown.sentence));
-    let _ = write!(out, "\n## Timeline\n\n```text\n{}```\n", draw(&timeline(shown), WIDTH, Style::Plain));
+    let mut out = format!(
+        "# {}: {}\n\n{}\n",
+        plain(&title(shown)),
+        plain(&shown.verdict),
+        plain(&shown.sentence)
+    );
+    let _ = write!(
+        out,
+        "\n## Timeline\n\n```text\n{}```\n",
+        draw(&timeline(shown), WIDTH, Style::Plain)
+    );
     if let Some(missing) = missing(shown) {
         let _ = writeln!(out, "\n{}", plain(&missing));
     }

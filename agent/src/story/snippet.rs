@@ -38,7 +38,8 @@ pub fn snippets(report: &Report) -> Vec<Snippet> {
 struct Settings<'a> {
     context: &'a Kubernetes,
     name: &'a str,
-    sleep: Option<u64>,
+    /// With the program of a hook that runs one.
+    sleep: Option<(u64, Option<&'a str>)>,
     liveness: Option<u64>,
     startup: Option<u64>,
 }
@@ -54,7 +55,9 @@ fn in_pod(report: &Report, pod: &Pod) -> Option<Snippet> {
     let mut settings = Vec::new();
     for container in containers {
         let Some(context) = &container.kubernetes else { continue };
-        let Some(name) = context.container.as_deref().filter(|name| is_name(name)) else { continue };
+        let Some(name) = context.container.as_deref().filter(|name| is_name(name)) else {
+            continue;
+        };
         let mut own = Settings {
             context,
             name,
@@ -62,15 +65,16 @@ fn in_pod(report: &Report, pod: &Pod) -> Option<Snippet> {
             liveness: None,
             startup: None,
         };
-        if let Some((seconds, needed)) = sleep(container, context, &mut notes) {
-            own.sleep = Some(seconds);
+        if let Some(sleep) = sleep(container, context, &mut notes) {
+            own.sleep = Some((sleep.seconds, sleep.program));
+            let needed = sleep.needed;
             let short = context.grace_ms.map(duration).is_some_and(|grace| grace < needed);
             if short {
                 grace = grace.max(Some(with_reserve(needed)));
             }
         }
         probe(container, context, &mut own, &mut notes);
-        if own.sleep.or(own.liveness).or(own.startup).is_some() {
+        if own.sleep.is_some() || own.liveness.or(own.startup).is_some() {
             settings.push(own);
         }
     }
@@ -78,21 +82,32 @@ fn in_pod(report: &Report, pod: &Pod) -> Option<Snippet> {
         return None;
     }
     let (path, about) = place(pod);
-    let mut lines: Vec<(usize, String)> = path.iter().enumerate().map(|(depth, key)| (depth, format!("{key}:"))).collect();
+    let mut lines: Vec<(usize, String)> = path
+        .iter()
+        .enumerate()
+        .map(|(depth, key)| (depth, format!("{key}:")))
+        .collect();
     let depth = path.len();
     lines.extend(grace.map(|seconds| (depth, format!("terminationGracePeriodSeconds: {seconds}"))));
     for (list, is_init) in [("containers", false), ("initContainers", true)] {
-        let of_list: Vec<&Settings<'_>> = settings.iter().filter(|own| is_in_init_list(own.context) == is_init).collect();
+        let of_list: Vec<&Settings<'_>> = settings
+            .iter()
+            .filter(|own| is_in_init_list(own.context) == is_init)
+            .collect();
         if !of_list.is_empty() {
             lines.push((depth, format!("{list}:")));
         }
         for own in of_list {
             lines.push((depth, format!("- name: {}", own.name)));
-            if let Some(seconds) = own.sleep {
+            if let Some((seconds, program)) = own.sleep {
+                let (action, setting) = match program {
+                    Some(program) => ("exec:", format!("command: [\"{program}\", \"{seconds}\"]")),
+                    None => ("sleep:", format!("seconds: {seconds}")),
+                };
                 lines.push((depth + 1, "lifecycle:".to_owned()));
                 lines.push((depth + 2, "preStop:".to_owned()));
-                lines.push((depth + 3, "sleep:".to_owned()));
-                lines.push((depth + 4, format!("seconds: {seconds}")));
+                lines.push((depth + 3, action.to_owned()));
+                lines.push((depth + 4, setting));
             }
             for (probe, seconds) in [("livenessProbe", own.liveness), ("startupProbe", own.startup)] {
                 if let Some(seconds) = seconds {
@@ -102,7 +117,10 @@ fn in_pod(report: &Report, pod: &Pod) -> Option<Snippet> {
             }
         }
     }
-    let text = lines.iter().map(|(depth, line)| format!("{}{line}\n", "  ".repeat(*depth))).collect();
+    let text = lines
+        .iter()
+        .map(|(depth, line)| format!("{}{line}\n", "  ".repeat(*depth)))
+        .collect();
     notes.insert(0, about);
     Some(Snippet {
         about: notes.join("; "),
@@ -118,30 +136,58 @@ fn pod_grace(report: &Report, containers: &[Report], notes: &mut Vec<String>) ->
         if advice.seconds.is_some() {
             return advice.seconds;
         }
-        let present = containers.iter().filter_map(|of| of.kubernetes.as_ref()?.grace_ms).fold(0.0, f64::max);
+        let present = containers
+            .iter()
+            .filter_map(|of| of.kubernetes.as_ref()?.grace_ms)
+            .fold(0.0, f64::max);
         let twice = twice(duration(present))?;
-        notes.push(format!("how long the shutdown needs is unknown, {twice} s is twice the present value"));
+        notes.push(format!(
+            "how long the shutdown needs is unknown, {twice} s is twice the present value"
+        ));
         return Some(twice);
     }
     advised(AdviceKind::GraceShorter)?.seconds
 }
 
-/// The advised preStop sleep, and what it and the shutdown need together.
-fn sleep(of: &Report, context: &Kubernetes, notes: &mut Vec<String>) -> Option<(u64, Duration)> {
+/// An advised preStop sleep.
+struct Sleep<'a> {
+    seconds: u64,
+    /// Of the present hook, if it runs `sleep`: a container has one hook, and one action in it.
+    program: Option<&'a str>,
+    /// By the sleep and the shutdown together.
+    needed: Duration,
+}
+
+fn sleep<'a>(of: &Report, context: &'a Kubernetes, notes: &mut Vec<String>) -> Option<Sleep<'a>> {
     let kinds = [AdviceKind::PreStopSleepLonger, AdviceKind::PreStopSleepShorter].map(AdviceKind::name);
     let seconds = of.advice.iter().find(|advice| kinds.contains(&&*advice.kind))?.seconds?;
     let hook = context.pre_stop.as_ref();
-    let sleeps = |program: &str| program.rsplit('/').next() == Some("sleep");
-    if hook.is_some_and(|hook| &*hook.hook != "sleep" && !hook.program.as_deref().is_some_and(sleeps)) {
-        // A container has one hook.
-        notes.push("the container has a preStop hook of its own: let that hook take longer instead".to_owned());
-        return None;
+    let program = hook.and_then(|hook| hook.program.as_deref()).filter(|program| {
+        let is_plain = program
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.'));
+        is_plain && program.rsplit('/').next() == Some("sleep")
+    });
+    match (hook.map(|hook| &*hook.hook), program) {
+        (None | Some("sleep"), _) => {
+            notes.push(format!(
+                "sleep needs Kubernetes 1.30, before that write exec: {{command: [\"sleep\", \"{seconds}\"]}}"
+            ));
+        }
+        (Some(_), Some(_)) => {}
+        (Some(_), None) => {
+            notes.push("the container has a preStop hook of its own: let that hook take longer instead".to_owned());
+            return None;
+        }
     }
-    notes.push(format!("sleep needs Kubernetes 1.30; before, exec: command: [\"sleep\", \"{seconds}\"]"));
     let stop = of.stop.as_ref().and_then(|stop| stop.time);
     let exit = of.status.as_ref().and_then(|status| status.time);
     let shutdown = stop.zip(exit).map_or(Duration::ZERO, |(stop, exit)| between(stop.0, exit.0));
-    Some((seconds, Duration::from_secs(seconds) + shutdown))
+    Some(Sleep {
+        seconds,
+        program,
+        needed: Duration::from_secs(seconds) + shutdown,
+    })
 }
 
 /// A probe's own grace period, where the container was killed after it.
@@ -151,8 +197,12 @@ fn probe(of: &Report, context: &Kubernetes, own: &mut Settings<'_>, notes: &mut 
         ("startup", "killed-after-grace") => &mut own.startup,
         _ => return,
     };
-    let Some(twice) = context.grace_ms.map(duration).and_then(twice) else { return };
-    notes.push(format!("how long the shutdown needs is unknown, {twice} s is twice the present value"));
+    let Some(twice) = context.grace_ms.map(duration).and_then(twice) else {
+        return;
+    };
+    notes.push(format!(
+        "how long the shutdown needs is unknown, {twice} s is twice the present value"
+    ));
     *field = Some(twice);
 }
 
@@ -175,8 +225,14 @@ fn place(pod: &Pod) -> (&'static [&'static str], String) {
     let object = format!("{kind} {namespace}/{name}");
     match kind {
         "CronJob" => (&["spec", "jobTemplate", "spec", "template", "spec"], object),
-        "Pod" => (&["spec"], format!("{object}; a running pod cannot be changed, create it anew")),
-        "Job" => (&["spec", "template", "spec"], format!("{object}; a Job that exists cannot be changed, create it anew")),
+        "Pod" => (
+            &["spec"],
+            format!("{object}; a running pod cannot be changed, create it anew"),
+        ),
+        "Job" => (
+            &["spec", "template", "spec"],
+            format!("{object}; a Job that exists cannot be changed, create it anew"),
+        ),
         _ => (&["spec", "template", "spec"], object),
     }
 }
@@ -195,7 +251,9 @@ fn is_name(text: &str) -> bool {
 }
 
 fn unit(report: &Report, name: &str) -> Option<Snippet> {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':'));
+    let is_plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':'));
     if !is_plain || !name.ends_with(".service") {
         return None;
     }
@@ -209,7 +267,10 @@ fn unit(report: &Report, name: &str) -> Option<Snippet> {
             let (got, twice) = got(report)?;
             Some(drop_in(
                 format!("TimeoutStopSec={twice}"),
-                format!("how long the shutdown needs is unknown, {twice} s is twice the {} that it got", short(got)),
+                format!(
+                    "how long the shutdown needs is unknown, {twice} s is twice the {} that it got",
+                    short(got)
+                ),
             ))
         }
         "nonzero-exit" if report.stop.is_some() => {

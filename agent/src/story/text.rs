@@ -6,12 +6,12 @@ use epitaph_core::render::text::{Paint, Style};
 use epitaph_core::time::Wall;
 use epitaph_core::verdict::Severity;
 
+use super::Story;
 use super::draw::draw;
 use super::list;
 use super::snippet::{Snippet, snippets};
 use super::timeline::timeline;
-use super::words::{between, moment, paragraph, short};
-use super::Story;
+use super::words::{between, hanging, many, moment, paragraph, short};
 use crate::history::{Gaps, Group, Kubernetes, Report, Reported, Subject};
 
 /// Columns of a page of text; a wider terminal is not filled.
@@ -50,8 +50,9 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
     }
     if !story.others.is_empty() {
         let _ = writeln!(out, "\n{}", paint.bold("Earlier, of the same name (`epitaph why ID`)"));
+        let mut list = list::List::new(Some(width), style);
         for other in &story.others {
-            out.push_str(&list::line(other, Some(width), style));
+            out.push_str(&list.line(other));
         }
         let more = story.more - story.others.len() as u64;
         if more > 0 {
@@ -67,8 +68,12 @@ fn remedy(shown: &Report, width: usize, paint: &Paint, out: &mut String) {
         return;
     }
     let _ = writeln!(out, "\n{}", paint.bold("Remedy"));
-    for text in remedies(shown) {
-        out.push_str(&paragraph(&text, width, "  "));
+    let texts = remedies(shown);
+    let (before, after) = if texts.len() > 1 { ("- ", "  ") } else { ("", "") };
+    for text in texts {
+        for line in hanging(&format!("{before}{text}"), width - 2, after) {
+            let _ = writeln!(out, "  {line}");
+        }
     }
     for Snippet { about, text, .. } in snippets {
         out.push('\n');
@@ -120,7 +125,11 @@ fn headline(shown: &Report, paint: &Paint) -> String {
     if shown.unclean {
         let _ = write!(out, "  {}", paint.severity(tone, "UNCLEAN"));
     }
-    let _ = write!(out, "  (severity {}, cause {}, traffic {})", shown.severity, shown.cause, shown.traffic);
+    let _ = write!(
+        out,
+        "  (severity {}, cause {}, traffic {})",
+        shown.severity, shown.cause, shown.traffic
+    );
     out
 }
 
@@ -166,7 +175,10 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
         }
     }
     for unseen in &shown.unseen {
-        let how = unseen.reported.as_ref().map_or_else(String::new, |end| format!("; its status reports {}", reported(end)));
+        let how = unseen
+            .reported
+            .as_ref()
+            .map_or_else(String::new, |end| format!("; its status reports {}", reported(end)));
         add(format!("the exit of container {} was not observed{how}", unseen.container));
     }
     (!parts.is_empty()).then(|| format!("May be missing: {}", parts.join("; ")))
@@ -184,9 +196,16 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
     let shown = story.shown();
     let mut rows = Vec::new();
     rows.extend(shown.end.map(|end| ("ended", format!("{} UTC", moment(end.0)))));
-    let decisive = shown.containers.iter().find(|of| of.verdict == shown.verdict).unwrap_or(shown);
+    let decisive = shown
+        .containers
+        .iter()
+        .find(|of| of.verdict == shown.verdict)
+        .unwrap_or(shown);
     if let Some((start, end)) = decisive.main.as_ref().and_then(|main| main.start).zip(decisive.end) {
-        rows.push(("ran", format!("{}, since {} UTC", short(between(start.0, end.0)), moment(start.0))));
+        rows.push((
+            "ran",
+            format!("{}, since {} UTC", short(between(start.0, end.0)), moment(start.0)),
+        ));
     }
     if let Some(context) = context(shown) {
         if let Some(end) = &context.reported {
@@ -198,7 +217,10 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
     }
     rows.push(("before", before(story)));
     if let Some(pod) = shown.pod() {
-        rows.push(("workload", format!("{} {}/{}", pod.workload.kind, pod.namespace, pod.workload.name)));
+        rows.push((
+            "workload",
+            format!("{} {}/{}", pod.workload.kind, pod.namespace, pod.workload.name),
+        ));
         rows.push(("node", pod.node.to_string()));
     } else if let Some(cgroup) = &shown.cgroup {
         rows.push(("cgroup", cgroup.to_string()));
@@ -226,16 +248,26 @@ fn facts(story: &Story, width: usize, paint: &Paint) -> String {
 /// How often the same happened to the workload.
 pub(super) fn before(story: &Story) -> String {
     let found = &story.found;
-    let Some(group) = Group::of(&story.report) else { return String::new() };
-    let since = found.since.map_or_else(String::new, |since: Wall| format!(" since {} UTC", moment(since)));
+    let Some(group) = Group::of(&story.report) else {
+        return String::new();
+    };
+    let since = found.since.map_or_else(String::new, |since: Wall| {
+        format!("; the records begin at {} UTC", moment(since))
+    });
     let verdict = &story.report.verdict;
     let name = group.name();
     match (found.same, found.all) {
         (_, 0) => format!("no earlier termination of {name} is known{since}"),
-        (0, all) => format!("{verdict} is the first of its kind: {all} earlier of {name}{since}"),
+        (0, 1) => format!("the one earlier termination of {name} was not {verdict}{since}"),
+        (0, all) => format!("none of the {all} earlier terminations of {name} was {verdict}{since}"),
         (same, all) => {
-            let last = found.last_same.map_or_else(String::new, |last| format!(", the last at {} UTC", moment(last)));
-            format!("{same} of {all} earlier terminations of {name} were {verdict} too{last}{since}")
+            let last = found
+                .last_same
+                .map_or_else(String::new, |last| format!(", the last at {} UTC", moment(last)));
+            format!(
+                "{same} of {} of {name} {verdict}, too{last}{since}",
+                many(all, "earlier termination")
+            )
         }
     }
 }
@@ -246,6 +278,9 @@ pub(super) fn proof(shown: &Report) -> Vec<String> {
         let clock = at.map_or_else(String::new, |at| format!("{} ", &at.0.rfc3339_millis()[11..23]));
         format!("{clock}{source}: {text}")
     };
-    let lines = shown.evidence.iter().map(|piece| line(piece.time, &piece.source, &piece.text));
+    let lines = shown
+        .evidence
+        .iter()
+        .map(|piece| line(piece.time, &piece.source, &piece.text));
     lines.collect()
 }

@@ -44,42 +44,37 @@ pub struct Part {
     pub rows: Vec<Row>,
 }
 
-/// Of a pod: its request first, then each container, those with an unclean end in full.
+/// One part for a single container; for a pod with several bad ones a part for each. Containers that ended well have a row.
 pub fn timeline(report: &Report) -> Vec<Part> {
-    let whole = |rows| Part { heading: None, rows };
-    match report.containers.as_slice() {
-        [] => vec![whole(sorted(report.request().map(requested).into_iter().flatten().chain(container(report)).collect()))],
-        [one] => {
-            let request = report.request().map(requested).into_iter().flatten();
-            let mut parts = vec![whole(sorted(request.chain(container(one)).chain(gone(report)).collect()))];
-            parts.retain(|part| !part.rows.is_empty());
-            parts
-        }
+    let request = report.request().map(requested).unwrap_or_default();
+    let part = |heading, rows| Part {
+        heading,
+        rows: sorted(rows),
+    };
+    let containers: &[Report] = match report.containers.as_slice() {
+        [] => std::slice::from_ref(report),
+        several => several,
+    };
+    let is_whole = |of: &&Report| of.unclean || of.verdict == report.verdict || containers.len() == 1;
+    let (whole, well): (Vec<&Report>, Vec<&Report>) = containers.iter().partition(is_whole);
+    let mut parts = match whole.as_slice() {
+        [one] => vec![part(None, request.into_iter().chain(container(one)).collect())],
         several => {
-            let mut parts = vec![whole(sorted(report.request().map(requested).unwrap_or_default()))];
-            // Those that went well, in a line each.
-            let mut well = Vec::new();
-            for of in several {
-                if of.unclean || of.verdict == report.verdict {
-                    parts.push(Part {
-                        heading: Some(format!("{}: {}", name(of), of.verdict)),
-                        rows: sorted(container(of)),
-                    });
-                } else {
-                    well.extend(in_one_row(of));
-                }
-            }
-            well.extend(gone(report));
-            if !well.is_empty() {
-                parts.push(Part {
-                    heading: parts.len().gt(&1).then(|| "the rest of the pod".to_owned()),
-                    rows: sorted(well),
-                });
-            }
-            parts.retain(|part| !part.rows.is_empty());
-            parts
+            let each = several
+                .iter()
+                .map(|of| part(Some(format!("{}: {}", name(of), of.verdict)), container(of)));
+            std::iter::once(part(None, request)).chain(each).collect()
         }
+    };
+    let rest: Vec<Row> = well.into_iter().filter_map(in_one_row).chain(gone(report)).collect();
+    let heading = (containers.len() > 1).then(|| "the rest of the pod".to_owned());
+    match (parts.as_mut_slice(), heading) {
+        // A pod with one container.
+        ([only], None) => *only = part(None, only.rows.drain(..).chain(rest).collect()),
+        (_, heading) => parts.push(part(heading, rest)),
     }
+    parts.retain(|part| !part.rows.is_empty());
+    parts
 }
 
 /// Stable: rows of one moment stay in the order of the story.
@@ -132,7 +127,10 @@ fn gone(report: &Report) -> Option<Row> {
 fn in_one_row(of: &Report) -> Option<Row> {
     let from = of.stop.as_ref().and_then(|stop| stop.time).or(of.begin)?.0;
     let exit = of.status.as_ref().and_then(|status| status.time).or(of.end);
-    let how = of.status.as_ref().map_or_else(String::new, |status| format!(", {}", exited(status)));
+    let how = of
+        .status
+        .as_ref()
+        .map_or_else(String::new, |status| format!(", {}", exited(status)));
     Some(Row {
         at: from,
         until: exit.map(|at| at.0),
@@ -288,22 +286,60 @@ fn clients(of: &Connections, rows: &mut Vec<Row>) {
         n => format!(", {n} unanswered"),
     };
     for (count, first, last, mark, label) in [
-        (of.accepted, of.accepted_first, of.accepted_last, Mark::Served, many(of.accepted, "new connection") + " accepted"),
-        (of.refused, of.refused_first, of.refused_last, Mark::Lost, many(of.refused, "connection") + " refused"),
-        (of.reset, of.reset_first, of.reset_last, Mark::Lost, many(of.reset, "connection") + " reset"),
-        (of.cut, of.cut_first, of.cut_last, Mark::Lost, many(of.cut, "open connection") + " cut" + &unanswered),
-        (of.rejected, of.rejected_first, of.rejected_last, Mark::Lost, many(of.rejected, "connection") + " rejected by the network"),
+        (
+            of.accepted,
+            of.accepted_first,
+            of.accepted_last,
+            Mark::Served,
+            many(of.accepted, "new connection") + " accepted",
+        ),
+        (
+            of.refused,
+            of.refused_first,
+            of.refused_last,
+            Mark::Lost,
+            many(of.refused, "connection") + " refused",
+        ),
+        (
+            of.reset,
+            of.reset_first,
+            of.reset_last,
+            Mark::Lost,
+            many(of.reset, "connection") + " reset",
+        ),
+        (
+            of.cut,
+            of.cut_first,
+            of.cut_last,
+            Mark::Lost,
+            many(of.cut, "open connection") + " cut" + &unanswered,
+        ),
+        (
+            of.rejected,
+            of.rejected_first,
+            of.rejected_last,
+            Mark::Lost,
+            many(of.rejected, "connection") + " rejected by the network",
+        ),
     ] {
         add(count, first, last, mark, label);
     }
     // Those that the exit closed say nothing that the exit does not say.
     let closed: Vec<_> = of.listeners_closed.iter().filter(|listener| !listener.by_exit).collect();
     for listener in closed.iter().take(LISTENERS) {
-        rows.extend(event(listener.time, Mark::Event, format!("listener {} closed", listener.local)));
+        rows.extend(event(
+            listener.time,
+            Mark::Event,
+            format!("listener {} closed", listener.local),
+        ));
     }
     if let Some(more) = closed.get(LISTENERS..).filter(|more| !more.is_empty()) {
         let at = more.last().and_then(|listener| listener.time);
-        rows.extend(event(at, Mark::Event, format!("{} closed", many(more.len() as u64, "more listener"))));
+        rows.extend(event(
+            at,
+            Mark::Event,
+            format!("{} closed", many(more.len() as u64, "more listener")),
+        ));
     }
 }
 
@@ -315,11 +351,19 @@ fn grace_end(of: &Report, context: Option<&Kubernetes>, end: Option<Wall>) -> Op
     // Each as an interval: the time of a request is one.
     let ends: Vec<(At, At, f64)> = match &context.request {
         Some(request) => {
-            let whole = request.earliest.zip(request.latest).map(|(from, to)| (from, to, request.grace_ms));
+            let whole = request
+                .earliest
+                .zip(request.latest)
+                .map(|(from, to)| (from, to, request.grace_ms));
             let shortened = request.shortened.iter().filter_map(|s| s.time.map(|at| (at, at, s.grace_ms)));
             whole.into_iter().chain(shortened).collect()
         }
-        None => hook.or(stop).zip(context.grace_ms).map(|(at, grace)| (at, at, grace)).into_iter().collect(),
+        None => hook
+            .or(stop)
+            .zip(context.grace_ms)
+            .map(|(at, grace)| (at, at, grace))
+            .into_iter()
+            .collect(),
     };
     let after = |at: At, millis| {
         let nanos = u64::try_from(duration(millis).as_nanos()).unwrap_or(u64::MAX);

@@ -15,7 +15,8 @@ pub fn short(d: Duration) -> String {
         999_500..99_950_000 => format!("{:.1} s", d.as_secs_f64()),
         _ if seconds < 6_000 => format!("{}m{:02}s", seconds / 60, seconds % 60),
         _ if seconds < 100 * 3_600 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+        _ if seconds < 1_000 * 86_400 => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+        _ => "> 999d".to_owned(),
     }
 }
 
@@ -49,12 +50,30 @@ pub fn many(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Lines of at most `width` columns. A longer word is broken; a hyphen is not a place to break.
+/// Lines of at most `width` columns. A longer word is broken; a hyphen is not a place to break, nor the space before a unit.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    hanging(text, width, "")
+}
+
+/// As [`wrapped`], with `indent` before each line but the first.
+pub fn hanging(text: &str, width: usize, indent: &str) -> Vec<String> {
+    const UNITS: [&str; 2] = [" s", " ms"];
     let options = Options::new(width.max(1))
+        .subsequent_indent(indent)
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
-    textwrap::wrap(text, options).into_iter().map(|line| line.trim_end().to_owned()).collect()
+    // For the time of the wrapping no space.
+    let mut joined = text.to_owned();
+    for unit in UNITS {
+        for after in [",", ":", ";", ".", ")", " "] {
+            for digit in '0'..='9' {
+                let whole = format!("{digit}{unit}{after}");
+                joined = joined.replace(&whole, &whole.replacen(' ', "\u{a0}", 1));
+            }
+        }
+    }
+    let lines = textwrap::wrap(&joined, options).into_iter();
+    lines.map(|line| line.trim_end().replace('\u{a0}', " ")).collect()
 }
 
 /// A paragraph, each line after `indent`.
