@@ -299,14 +299,15 @@ mod tests {
                 traffic  quiet                  The sockets were observed, and no connection was dropped, reset, refused or rejected.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
 
-                `epitaph explain` also knows what kubectl, docker and shells show:
+                `epitaph explain` also explains what kubectl, docker and shells show:
 
-                137, SIGKILL, signal 9, 143, SIGTERM, signal 15, OOMKilled, OOM, Error, CrashLoopBackOff, BackOff,
-                Completed, 0, Terminating, ContainerStatusUnknown, 1, 2, 126, 127, 128, StartError,
-                RunContainerError, ContainerCannotRun, CreateContainerError, 130, SIGINT, signal 2, 131, SIGQUIT,
-                signal 3, 129, SIGHUP, signal 1, 139, SIGSEGV, signal 11, 134, SIGABRT, signal 6, 132, SIGILL,
-                signal 4, 135, SIGBUS, signal 7, 136, SIGFPE, signal 8, 141, SIGPIPE, signal 13, 255, Unknown,
-                Evicted, NodeShutdown, Terminated, DeadlineExceeded, ImagePullBackOff, ErrImagePull
+                exit codes  0, 1, 2, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 139, 141, 143, 255
+                signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
+                            SIGPIPE
+                reasons     OOMKilled, OOM, Error, CrashLoopBackOff, BackOff, Completed, Terminating,
+                            ContainerStatusUnknown, StartError, RunContainerError, ContainerCannotRun,
+                            CreateContainerError, Unknown, Evicted, NodeShutdown, Terminated, DeadlineExceeded,
+                            ImagePullBackOff, ErrImagePull
             "#]],
         );
     }
@@ -375,63 +376,63 @@ mod tests {
         check(
             Some("137"),
             expect![[r#"
-            137, SIGKILL, signal 9
-              Exit code 137 is 128 + 9: SIGKILL ended the process. The code does not say
-              who sent SIGKILL, nor why: the OOM killer, the container runtime after the
-              grace period, or another process. In a pod's status the code can also be
-              made up by the kubelet.
+                137, SIGKILL, signal 9
+                  Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows
+                  neither the sender nor the reason: the OOM killer, the container runtime
+                  after the grace period, or another process. In a pod's status the code can
+                  also be made up by the kubelet.
 
-            Verdicts that fit
-              oom-killed           The OOM killer killed the main process because memory ra…
-              ignored-stop-signal  The kernel discarded the stop signal, so the process kep…
-              killed-after-grace   The process was shutting down but had not finished when …
-              blocked-stop-signal  The stop signal was never read: the process was frozen o…
-              prestop-overran      The preStop hook used up the grace period: the hook was …
-              sidecar-starved      A sidecar was killed because the main containers had use…
-              force-killed         The main process was killed without a stop signal first,…
-              killed-by-other      The main process was killed by a sender that is neither …
+                Verdicts that fit
+                  oom-killed           The OOM killer killed the main process because memory ra…
+                  ignored-stop-signal  The kernel discarded the stop signal, so the process kep…
+                  killed-after-grace   The process was shutting down but had not finished when …
+                  blocked-stop-signal  The stop signal was never read: the process was frozen o…
+                  prestop-overran      The preStop hook used up the grace period: the hook was …
+                  sidecar-starved      A sidecar was killed because the main containers had use…
+                  force-killed         The main process was killed without a stop signal first,…
+                  killed-by-other      The main process was killed by a sender that is neither …
 
-            Next
-              epitaph why POD                    which of them, with the timeline and the remedy
-              epitaph list --since 1h --verdict oom-killed --verdict ignored-stop-signal
-              epitaph explain oom-killed
-        "#]],
+                Next
+                  epitaph why POD    # which of them it was, with timeline and remedy
+                  epitaph list --since 1h --unclean
+                  epitaph explain oom-killed
+            "#]],
         );
         check(
             Some("oomkilled"),
             expect![[r#"
-            OOMKilled, OOM
-              The OOM killer killed a process of the container: not necessarily the main
-              process, and not necessarily at its end, because the reason stays in the
-              status once any process was killed. A kill of the main process can also be
-              missing there.
+                OOMKilled, OOM
+                  The OOM killer killed a process of the container: not necessarily the main
+                  process, and not necessarily at its end, because the reason stays in the
+                  status once any process was killed. A kill of the main process can also be
+                  missing there.
 
-            Verdicts that fit
-              oom-killed  The OOM killer killed the main process because memory ran out.
-              oom-child   The OOM killer killed another process of the container or unit, a…
+                Verdicts that fit
+                  oom-killed  The OOM killer killed the main process because memory ran out.
+                  oom-child   The OOM killer killed another process of the container or unit, a…
 
-            Next
-              epitaph why POD                    which of them, with the timeline and the remedy
-              epitaph list --since 1h --verdict oom-killed --verdict oom-child
-              epitaph explain oom-killed
-        "#]],
+                Next
+                  epitaph why POD    # which of them it was, with timeline and remedy
+                  epitaph list --since 1h --verdict oom-killed --verdict oom-child
+                  epitaph explain oom-killed
+            "#]],
         );
         check(
             Some("42"),
             expect![[r#"
-            42
-              Exit code 42: the program reported an error of its own. Read its log, and
-              what its documentation says of the code.
+                42
+                  Exit code 42: the program reported an error of its own. Read its log, and
+                  its documentation of the code.
 
-            Verdicts that fit
-              nonzero-exit  The main process exited with a code other than 0.
-              oom-child     The OOM killer killed another process of the container or unit,…
+                Verdicts that fit
+                  nonzero-exit  The main process exited with a code other than 0.
+                  oom-child     The OOM killer killed another process of the container or unit,…
 
-            Next
-              epitaph why POD                    which of them, with the timeline and the remedy
-              epitaph list --since 1h --verdict nonzero-exit --verdict oom-child
-              epitaph explain nonzero-exit
-        "#]],
+                Next
+                  epitaph why POD    # which of them it was, with timeline and remedy
+                  epitaph list --since 1h --verdict nonzero-exit --verdict oom-child
+                  epitaph explain nonzero-exit
+            "#]],
         );
     }
 

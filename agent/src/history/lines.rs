@@ -74,18 +74,23 @@ impl<R: BufRead> Lines<R> {
 
 /// None if the line is damaged.
 pub(super) fn parse(line: &[u8]) -> Option<Line> {
-    #[derive(Deserialize)]
-    struct Head {
-        r#type: Text,
-        #[serde(default)]
-        since: Option<At>,
+    let is_report = |kind: &str| [Report::TERMINATION, Report::POD_TERMINATION].contains(&kind);
+    // Almost every line is a report: parsed once.
+    match serde_json::from_slice::<Report>(line) {
+        Ok(report) if is_report(&report.r#type) => Some(Line::Report(Box::new(report))),
+        Ok(other) if !other.r#type.is_empty() => Some(Line::Other(other.since)),
+        Ok(_) => None,
+        // An object of another type may have other values in fields of the same name.
+        Err(_) => {
+            let Head { r#type } = serde_json::from_slice(line).ok()?;
+            (!r#type.is_empty() && !is_report(&r#type)).then_some(Line::Other(None))
+        }
     }
-    let head: Head = serde_json::from_slice(line).ok()?;
-    if ![Report::TERMINATION, Report::POD_TERMINATION].contains(&&*head.r#type) {
-        return Some(Line::Other(head.since));
-    }
-    let report: Report = serde_json::from_slice(line).ok()?;
-    Some(Line::Report(Box::new(report)))
+}
+
+#[derive(Deserialize)]
+struct Head {
+    r#type: Text,
 }
 
 enum Read {

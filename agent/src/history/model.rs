@@ -42,6 +42,9 @@ pub struct Report {
     pub gone: Option<Gone>,
     pub unseen: Vec<Unseen>,
     pub containers: Vec<Report>,
+
+    /// Only of `observing`: the begin of the observation.
+    pub(super) since: Option<At>,
 }
 
 impl Report {

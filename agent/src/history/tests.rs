@@ -67,10 +67,6 @@ fn fields_may_be_absent_null_or_new() {
                 all.push(serde_json::Value::Object(with));
             }
         }
-        // The keys of `lost` are kinds of records.
-        if fields.is_empty() {
-            return all;
-        }
         let mut more = fields.clone();
         more.insert("a_new_field".into(), serde_json::json!({"deep": [1, {"er": null}]}));
         all.push(serde_json::Value::Object(more));
@@ -83,6 +79,10 @@ fn fields_may_be_absent_null_or_new() {
             .into_iter()
             .filter(|value| value["type"].is_string() && kind(value))
         {
+            // Its keys are kinds of records.
+            if !variant["gaps"]["lost"]["a_new_field"].is_null() {
+                continue;
+            }
             assert!(lines::parse(variant.to_string().as_bytes()).is_some(), "{variant}");
         }
     }
@@ -95,9 +95,10 @@ fn damaged_lines_are_counted_and_skipped() {
     let wrong_type = r#"{"type":"termination","verdict":{"a":1}}"#;
     let wrong_time = r#"{"type":"termination","end":"yesterday"}"#;
     let not_utf8 = b"{\"type\":\"termination\",\"verdict\":\"\xff\"}";
+    let other_type = r#"{"type":"new","verdict":{"a":1},"stop":7}"#;
     let deep = "[".repeat(100_000);
     let mut input = Vec::new();
-    for line in [cut, "", "  ", "hello", "[]", "7", wrong_type, wrong_time, &deep] {
+    for line in [cut, "", "  ", "hello", "[]", "7", wrong_type, wrong_time, &deep, other_type] {
         input.extend_from_slice(line.as_bytes());
         input.push(b'\n');
     }
@@ -106,7 +107,7 @@ fn damaged_lines_are_counted_and_skipped() {
     // The last line has no end.
     input.extend_from_slice(good.trim_end().as_bytes());
     let (reports, others, skipped) = read(Cursor::new(input));
-    assert_eq!((reports.len(), others), (1, 0));
+    assert_eq!((reports.len(), others), (1, 1));
     assert_eq!(skipped, Skipped { damaged: 8, too_long: 0 });
 }
 

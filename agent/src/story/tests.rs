@@ -5,7 +5,7 @@ use epitaph_core::render::text::Style;
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::history::{Counts, Search, Wanted};
+use crate::history::{Counts, Found, Search, Wanted};
 
 fn story(what: &str, lines: &[String]) -> Story {
     let mut search = Search::new(Wanted::new(what));
@@ -58,35 +58,35 @@ fn a_container_without_kubernetes() {
     check(
         &story("3f1c", &[container()]),
         expect![[r#"
-        container 3f1c0d4e5a6b
-        ignored-stop-signal  UNCLEAN  (severity warning, cause stopped, traffic refused)
+            container 3f1c0d4e5a6b
+            ignored-stop-signal  UNCLEAN  (severity warning, cause stopped, traffic refused)
 
-        `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal;
-        the container runtime sent SIGKILL 10.0 s later
+            `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal;
+            the container runtime sent SIGKILL 10.0 s later
 
-          2026-01-02 Z    after |0                10.0 s|
-          03:05:05.000      0 s |*......................| SIGTERM from the runtime to
-                                |                       |   PID 1 `sh`: discarded, no
-                                |                       |   handler
-          03:05:05.100   100 ms |++++++++++++++         | 3 new connections accepted
-          03:05:10.000    5.0 s |           #           | OOM killer kills a child
-                                |                       |   process `worker`
-          03:05:11.800    6.8 s |               *       | listener 10.0.0.7:8080 closed
-          03:05:11.801    6.8 s |               xxxxxxxx| 14 connections refused
-          03:05:15.002   10.0 s |                      #| SIGKILL from the runtime
-          03:05:15.003   10.0 s |                      *| killed by SIGKILL
+              2026-01-02 UTC  after |0                10.0 s|
+              03:05:05.000      0 s |*......................| SIGTERM from the runtime to
+                                    |                       |   PID 1 `sh`: discarded, no
+                                    |                       |   handler
+              03:05:05.100   100 ms |++++++++++++++         | 3 new connections accepted
+              03:05:10.000    5.0 s |           #           | OOM killer kills a child
+                                    |                       |   process `worker`
+              03:05:11.800    6.8 s |               *       | listener 10.0.0.7:8080 closed
+              03:05:11.801    6.8 s |               xxxxxxxx| 14 connections refused
+              03:05:15.002   10.0 s |                      #| SIGKILL from the runtime
+              03:05:15.003   10.0 s |                      *| killed by SIGKILL
 
-        Remedy
-          handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program,
-          or run a small init such as tini
+            Remedy
+              handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program,
+              or run a small init such as tini
 
-        ended     2026-01-02 03:05:15 UTC
-        ran       69.5 s, since 2026-01-02 03:04:05 UTC
-        before    no earlier termination of container 3f1c0d4e5a6b is known
-        cgroup    /system.slice/cri-containerd-3f1c.scope
-        trace     07f649481c0ee186cbdc87c2d986434c
-        meaning   `epitaph explain ignored-stop-signal`
-    "#]],
+            ended     2026-01-02 03:05:15 UTC
+            ran       69.5 s, since 2026-01-02 03:04:05 UTC
+            before    no earlier termination of container 3f1c0d4e5a6b is known
+            cgroup    /system.slice/cri-containerd-3f1c.scope
+            trace     07f649481c0ee186cbdc87c2d986434c
+            meaning   `epitaph explain ignored-stop-signal`
+        "#]],
     );
 }
 
@@ -95,24 +95,24 @@ fn a_unit_of_which_little_is_known() {
     check(
         &story("nginx", &[unit()]),
         expect![[r#"
-        unit nginx.service
-        unknown  (severity warning, cause unknown, traffic unknown)
+            unit nginx.service
+            unknown  (severity warning, cause unknown, traffic unknown)
 
-        How the main process terminated is unknown: the process started before epitaph
-        did, so a stop signal may have been missed
+            How the main process terminated is unknown: the process started before epitaph
+            did, so a stop signal may have been missed
 
-          2026-01-02 Z    after |0                   0 s|
-          03:04:06.500      0 s |*                      | end; the exit was not observed
+              2026-01-02 UTC  after |0                   0 s|
+              03:04:06.500      0 s |*                      | end; the exit was not observed
 
-        May be missing: the process started before epitaph did; 3 signal_generate
-        records were lost; probes were not active: tcp_send_reset
+            May be missing: the process started before epitaph did; 3 signal_generate
+            records were lost; probes were not active: tcp_send_reset
 
-        ended     2026-01-02 03:04:06 UTC
-        before    no earlier termination of unit nginx.service is known
-        cgroup    /system.slice/nginx.service
-        trace     f7582820cde9788e2004f0464ebb4158
-        meaning   `epitaph explain unknown`
-    "#]],
+            ended     2026-01-02 03:04:06 UTC
+            before    no earlier termination of unit nginx.service is known
+            cgroup    /system.slice/nginx.service
+            trace     f7582820cde9788e2004f0464ebb4158
+            meaning   `epitaph explain unknown`
+        "#]],
     );
 }
 
@@ -121,60 +121,60 @@ fn a_pod_with_an_earlier_restart() {
     check(
         &story("cart", &[restarted(), pod()]),
         expect![[r#"
-        pod shop/cart-7d9f8b6c5-x2x4z
-        image registry.example:5000/shop/app:1.4.2
-        ignored-stop-signal  UNCLEAN  (severity critical, cause deleted, traffic cut)
+            pod shop/cart-7d9f8b6c5-x2x4z
+            image registry.example:5000/shop/app:1.4.2
+            ignored-stop-signal  UNCLEAN  (severity critical, cause deleted, traffic cut)
 
-        container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel
-        discarded the signal; the container runtime sent SIGKILL 30.0 s later
+            container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel
+            discarded the signal; the container runtime sent SIGKILL 30.0 s later
 
-          2023-11-14 Z    after |0                34.4 s|
-          23:36:37.600      0 s |*                      | deletion requested, grace
-                                |                       |   period 30 s
-          23:36:40.100    2.5 s |  *                    | grace period shortened to 20 s
-          container app: ignored-stop-signal
-          23:36:38.000   400 ms |===                    | preStop exec /bin/drain, 2.0
-                                |                       |   s: exit code 7
-          23:36:40.000    2.4 s |  *................... | SIGTERM from the runtime to
-                                |                       |   PID 1 `sh`: discarded, no
-                                |                       |   handler, sent 1 more time
-          23:36:40.003    2.4 s |  +                    | 2 new connections accepted
-          23:36:40.040    2.4 s |  *                    | listener 10.0.0.7:8080 closed
-          23:36:40.041    2.4 s |  xxx                  | 14 connections refused
-          23:36:40.500    2.9 s |  x                    | 2 connections rejected by the
-                                |                       |   network
-          23:37:00.100   22.5 s |              *        | grace period of 20 s over
-          23:37:10.000   32.4 s |                     # | SIGKILL from the runtime
-          23:37:10.001   32.4 s |                     x | 1 connection reset
-          23:37:10.001   32.4 s |                     x | 3 open connections cut, 2
-                                |                       |   unanswered
-          23:37:10.002   32.4 s |                     * | killed by SIGKILL
-          the rest of the pod
-          23:37:10.010   32.4 s |                     = | container proxy: clean, exit
-                                |                       |   code 0
-          23:37:12.000   34.4 s |                      *| pod removed from the API
+              2023-11-14 UTC  after |0                34.4 s|
+              23:36:37.600      0 s |*                      | deletion requested, grace
+                                    |                       |   period 30 s
+              23:36:38.000   400 ms |===                    | preStop exec /bin/drain,
+                                    |                       |   2.0 s: exit code 7
+              23:36:40.000    2.4 s |  *................... | SIGTERM from the runtime to
+                                    |                       |   PID 1 `sh`: discarded, no
+                                    |                       |   handler, sent 1 more time
+              23:36:40.003    2.4 s |  +                    | 2 new connections accepted
+              23:36:40.040    2.4 s |  *                    | listener 10.0.0.7:8080 closed
+              23:36:40.041    2.4 s |  xxx                  | 14 connections refused
+              23:36:40.100    2.5 s |  *                    | grace period shortened to 20 s
+              23:36:40.500    2.9 s |  x                    | 2 connections rejected by the
+                                    |                       |   network
+              23:37:00.100   22.5 s |              *        | grace period of 20 s over
+              23:37:10.000   32.4 s |                     # | SIGKILL from the runtime
+              23:37:10.001   32.4 s |                     x | 1 connection reset
+              23:37:10.001   32.4 s |                     x | 3 open connections cut, 2
+                                    |                       |   unanswered
+              23:37:10.002   32.4 s |                     * | killed by SIGKILL
+              the rest of the pod
+              23:37:10.010   32.4 s |                     = | container proxy: clean, exit
+                                    |                       |   code 0
+              23:37:12.000   34.4 s |                      *| pod removed from the API
 
-        May be missing: the Kubernetes API did not answer for 4.0 s; the exit of
-        container init was not observed; its status reports exit code 0 (Completed)
+            May be missing: the Kubernetes API did not answer for 4.0 s; the exit of
+            container init was not observed; its status reports exit code 0 (Completed)
 
-        Remedy
-          use `exec` in the shell that starts the server, so that the server is PID 1
-          14 connections were refused in the 3.2 s after the listener closed
+            Remedy
+              - use `exec` in the shell that starts the server, so that the server is PID 1
+              - 14 connections were refused in the 3.2 s after the listener closed
 
-        ended     2023-11-14 23:37:10 UTC
-        ran       17m10s, since 2023-11-14 23:20:00 UTC
-        kubectl   shows exit code 137 (Error)
-        before    1 of 1 earlier terminations of Deployment shop/cart were
-                  ignored-stop-signal too, the last at 2023-11-14 23:37:10 UTC since
-                  2023-11-14 23:37:10 UTC
-        workload  Deployment shop/cart
-        node      node-7
-        trace     f413a7a4e46d1258ed4927cd46f8b039
-        meaning   `epitaph explain ignored-stop-signal`
+            ended     2023-11-14 23:37:10 UTC
+            ran       17m10s, since 2023-11-14 23:20:00 UTC
+            kubectl   shows exit code 137 (Error)
+            before    1 of 1 earlier termination of Deployment shop/cart
+                      ignored-stop-signal, too, the last at 2023-11-14 23:37:10 UTC; the
+                      records begin at 2023-11-14 23:37:10 UTC
+            workload  Deployment shop/cart
+            node      node-7
+            trace     f413a7a4e46d1258ed4927cd46f8b039
+            meaning   `epitaph explain ignored-stop-signal`
 
-        Earlier, of the same name (`epitaph why ID`)
-        ! 2023-11-14 23:37:10 36d2adfa shop/cart/app              ignored-stop-signal: …
-    "#]],
+            Earlier, of the same name (`epitaph why ID`)
+            2023-11-14 UTC
+            ! 23:37:10 36d2adfa shop/cart/app            ignored-stop-signal: `sh` is PID 1…
+        "#]],
     );
 }
 
@@ -183,34 +183,34 @@ fn one_container_of_a_pod() {
     check(
         &story("shop/cart-7d9f8b6c5-x2x4z/proxy", &[pod()]),
         expect![[r#"
-        pod shop/cart-7d9f8b6c5-x2x4z, container proxy
-        image proxy@sha256:0123
-        clean  (severity info, cause deleted, traffic quiet)
+            pod shop/cart-7d9f8b6c5-x2x4z, container proxy
+            image proxy@sha256:0123
+            clean  (severity info, cause deleted, traffic quiet)
 
-        container `proxy`: The container runtime sent SIGTERM to PID 1 `sh`, the handler
-        ran, and the process exited with code 0, 250 ms later
+            container `proxy`: The container runtime sent SIGTERM to PID 1 `sh`, the handler
+            ran, and the process exited with code 0, 250 ms later
 
-          2023-11-14 Z    after |0                32.7 s|
-          23:36:37.600      0 s |*                      | deletion requested, grace
-                                |                       |   period 30 s
-          23:36:40.100    2.5 s |  *                    | grace period shortened to 20 s
-          23:37:00.100   22.5 s |               *       | grace period of 20 s over
-          23:37:10.002   32.4 s |                      *| last main container exited
-          23:37:10.010   32.4 s |                      *| SIGTERM from the runtime to
-                                |                       |   PID 1 `sh`
-          23:37:10.011   32.4 s |                      =| SIGTERM handler entered
-          23:37:10.260   32.7 s |                      *| exit code 0
+              2023-11-14 UTC  after |0                32.7 s|
+              23:36:37.600      0 s |*                      | deletion requested, grace
+                                    |                       |   period 30 s
+              23:36:40.100    2.5 s |  *                    | grace period shortened to 20 s
+              23:37:00.100   22.5 s |               *       | grace period of 20 s over
+              23:37:10.002   32.4 s |                      *| last main container exited
+              23:37:10.010   32.4 s |                      *| SIGTERM from the runtime to
+                                    |                       |   PID 1 `sh`
+              23:37:10.011   32.4 s |                      =| SIGTERM handler entered
+              23:37:10.260   32.7 s |                      *| exit code 0
 
-        May be missing: the Kubernetes API did not answer for 4.0 s
+            May be missing: the Kubernetes API did not answer for 4.0 s
 
-        ended     2023-11-14 23:37:10 UTC
-        ran       17m10s, since 2023-11-14 23:20:00 UTC
-        before    no earlier termination of Deployment shop/cart is known
-        workload  Deployment shop/cart
-        node      node-7
-        trace     f413a7a4e46d1258ed4927cd46f8b039
-        meaning   `epitaph explain clean`
-    "#]],
+            ended     2023-11-14 23:37:10 UTC
+            ran       17m10s, since 2023-11-14 23:20:00 UTC
+            before    no earlier termination of Deployment shop/cart is known
+            workload  Deployment shop/cart
+            node      node-7
+            trace     f413a7a4e46d1258ed4927cd46f8b039
+            meaning   `epitaph explain clean`
+        "#]],
     );
 }
 
@@ -239,19 +239,18 @@ fn an_incident_page() {
         ## Timeline
 
         ```text
-          2023-11-14 Z    after |0                34.4 s|
+          2023-11-14 UTC  after |0                34.4 s|
           23:36:37.600      0 s |*                      | deletion requested, grace
                                 |                       |   period 30 s
-          23:36:40.100    2.5 s |  *                    | grace period shortened to 20 s
-          container app: ignored-stop-signal
-          23:36:38.000   400 ms |===                    | preStop exec /bin/drain, 2.0
-                                |                       |   s: exit code 7
+          23:36:38.000   400 ms |===                    | preStop exec /bin/drain,
+                                |                       |   2.0 s: exit code 7
           23:36:40.000    2.4 s |  *................... | SIGTERM from the runtime to
                                 |                       |   PID 1 `sh`: discarded, no
                                 |                       |   handler, sent 1 more time
           23:36:40.003    2.4 s |  +                    | 2 new connections accepted
           23:36:40.040    2.4 s |  *                    | listener 10.0.0.7:8080 closed
           23:36:40.041    2.4 s |  xxx                  | 14 connections refused
+          23:36:40.100    2.5 s |  *                    | grace period shortened to 20 s
           23:36:40.500    2.9 s |  x                    | 2 connections rejected by the
                                 |                       |   network
           23:37:00.100   22.5 s |              *        | grace period of 20 s over
@@ -282,7 +281,7 @@ fn an_incident_page() {
         | ended | 2023-11-14 23:37:10 UTC |
         | ran | 17m10s, since 2023-11-14 23:20:00 UTC |
         | kubectl | shows exit code 137 (Error) |
-        | before | 1 of 1 earlier terminations of Deployment shop/cart were ignored-stop-signal too, the last at 2023-11-14 23:37:10 UTC since 2023-11-14 23:37:10 UTC |
+        | before | 1 of 1 earlier termination of Deployment shop/cart ignored-stop-signal, too, the last at 2023-11-14 23:37:10 UTC; the records begin at 2023-11-14 23:37:10 UTC |
         | workload | Deployment shop/cart |
         | node | node-7 |
         | trace | f413a7a4e46d1258ed4927cd46f8b039 |
@@ -366,17 +365,19 @@ fn lines_of_a_list() {
     assert_fits(&list(Some(80)), 80);
     assert_fits(&list(Some(40)), 40);
     expect![[r#"
-        ! 2026-01-02 03:05:15 07f64948 3f1c0d4e5a6b sh            ignored-stop-signal: …
-          2026-01-02 03:04:06 f7582820 nginx.service              unknown: How the main…
-        ! 2023-11-14 23:37:10 36d2adfa shop/cart/app              ignored-stop-signal: …
-        ! 2023-11-14 23:37:10 f413a7a4 shop/cart                  ignored-stop-signal: …
+        2026-01-02 UTC
+        ! 03:05:15 07f64948 3f1c0d4e5a6b sh          ignored-stop-signal: `sh` is PID 1…
+          03:04:06 f7582820 nginx.service            unknown: How the main process term…
+        2023-11-14 UTC
+        ! 23:37:10 36d2adfa shop/cart/app            ignored-stop-signal: `sh` is PID 1…
+        ! 23:37:10 f413a7a4 shop/cart                ignored-stop-signal: container `ap…
     "#]]
     .assert_eq(&list(Some(80)));
     expect![[r#"
-        ! 2026-01-02 03:05:15 07f64948 3f1c0d4e5a6b sh            ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-          2026-01-02 03:04:06 f7582820 nginx.service              unknown: How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
-        ! 2023-11-14 23:37:10 36d2adfa shop/cart/app              ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-        ! 2023-11-14 23:37:10 f413a7a4 shop/cart                  ignored-stop-signal: container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+        ! 2026-01-02 03:05:15 07f64948 3f1c0d4e5a6b sh                  ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+          2026-01-02 03:04:06 f7582820 nginx.service                    unknown: How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
+        ! 2023-11-14 23:37:10 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+        ! 2023-11-14 23:37:10 f413a7a4 shop/cart                        ignored-stop-signal: container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
     "#]].assert_eq(&list(None));
 }
 
@@ -418,7 +419,7 @@ fn hostile_names_stay_names() {
         let own = core_json::termination(&sample::hostile(name), &sample::observation());
         for line in [core_json::line(&pod), core_json::line(&own)] {
             let report: Report = serde_json::from_str(&line).unwrap();
-            let found = crate::history::Found {
+            let found = Found {
                 line: line.clone(),
                 end: None,
                 container: None,
@@ -447,7 +448,9 @@ fn hostile_names_stay_names() {
                     .find(|c| (c.is_control() && *c != '\n') || "\u{202e}\u{9b}".contains(*c));
                 assert_eq!(bad, None, "{text:?}");
             }
-            assert!(!page.contains("<b>") && !page.contains("[a](//b)"), "{page}");
+            // Not within blocks of code.
+            let prose: String = page.split("```").step_by(2).collect();
+            assert!(!prose.contains("<b>") && !prose.contains("[a](//b)"), "{page}");
         }
     }
 }
@@ -520,18 +523,18 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         advice("pre-stop-sleep-longer", Some(5)),
         expect![[r##"
-        # Deployment shop/cart; sleep needs Kubernetes 1.30; before, exec: command: ["sleep", "5"]
-        spec:
-          template:
+            # Deployment shop/cart; sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "5"]}
             spec:
-              terminationGracePeriodSeconds: 40
-              containers:
-              - name: app
-                lifecycle:
-                  preStop:
-                    sleep:
-                      seconds: 5
-    "##]],
+              template:
+                spec:
+                  terminationGracePeriodSeconds: 40
+                  containers:
+                  - name: app
+                    lifecycle:
+                      preStop:
+                        sleep:
+                          seconds: 5
+        "##]],
     );
     check_snippets(&restarted(), advice("accept-while-draining", None), expect![[""]]);
     let liveness = serde_json::json!({"cause": "liveness", "exit": "killed-after-grace"});
@@ -552,7 +555,22 @@ fn settings_of_a_container_in_a_pod() {
     // A sleep of before Kubernetes 1.30.
     let mut own = advice("pre-stop-sleep-longer", Some(5));
     own["kubernetes"] = serde_json::json!({"pre_stop": {"hook": "exec", "program": "/bin/sleep"}, "grace_ms": 60000.0});
-    check_snippets(&restarted(), own, expect![[""]]);
+    check_snippets(
+        &restarted(),
+        own,
+        expect![[r##"
+        # Deployment shop/cart
+        spec:
+          template:
+            spec:
+              containers:
+              - name: app
+                lifecycle:
+                  preStop:
+                    exec:
+                      command: ["/bin/sleep", "5"]
+    "##]],
+    );
     // A container has one hook.
     let mut own = advice("pre-stop-sleep-longer", Some(5));
     own["kubernetes"] = serde_json::json!({"pre_stop": {"hook": "exec", "program": "/bin/drain"}});
@@ -648,29 +666,29 @@ fn an_evicted_pod_has_its_hook_on_the_axis() {
     check(
         &story("cart", &[line]),
         expect![[r#"
-        pod shop/cart-7d9f8b6c5-x2x4z
-        image app
-        clean  (severity info, cause evicted-node-pressure, traffic quiet)
+            pod shop/cart-7d9f8b6c5-x2x4z
+            image app
+            clean  (severity info, cause evicted-node-pressure, traffic quiet)
 
-        The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the
-        process exited with code 0, 250 ms later
+            The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the
+            process exited with code 0, 250 ms later
 
-          2023-11-14 Z    after |0                550 ms|
-          23:36:39.700      0 s |=                      | preStop sleep 5 s, end not
-                                |                       |   observed
-          23:36:40.000   300 ms |            *          | SIGTERM from the runtime to
-                                |                       |   PID 1 `sh`
-          23:36:40.001   301 ms |            ===========| SIGTERM handler entered
-          23:36:40.250   550 ms |                      *| exit code 0
+              2023-11-14 UTC  after |0                550 ms|
+              23:36:39.700      0 s |=                      | preStop sleep 5 s, end not
+                                    |                       |   observed
+              23:36:40.000   300 ms |            *          | SIGTERM from the runtime to
+                                    |                       |   PID 1 `sh`
+              23:36:40.001   301 ms |            ===========| SIGTERM handler entered
+              23:36:40.250   550 ms |                      *| exit code 0
 
-        ended     2023-11-14 23:36:40 UTC
-        ran       16m40s, since 2023-11-14 23:20:00 UTC
-        before    no earlier termination of Deployment shop/cart is known
-        workload  Deployment shop/cart
-        node      node-7
-        trace     4d2503eb27f836e6df9e112412726403
-        meaning   `epitaph explain clean`
-    "#]],
+            ended     2023-11-14 23:36:40 UTC
+            ran       16m40s, since 2023-11-14 23:20:00 UTC
+            before    no earlier termination of Deployment shop/cart is known
+            workload  Deployment shop/cart
+            node      node-7
+            trace     4d2503eb27f836e6df9e112412726403
+            meaning   `epitaph explain clean`
+        "#]],
     );
 }
 

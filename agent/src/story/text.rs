@@ -254,20 +254,16 @@ pub(super) fn before(story: &Story) -> String {
     let since = found.since.map_or_else(String::new, |since: Wall| {
         format!("; the records begin at {} UTC", moment(since))
     });
-    let verdict = &story.report.verdict;
     let name = group.name();
     match (found.same, found.all) {
         (_, 0) => format!("no earlier termination of {name} is known{since}"),
-        (0, 1) => format!("the one earlier termination of {name} was not {verdict}{since}"),
-        (0, all) => format!("none of the {all} earlier terminations of {name} was {verdict}{since}"),
         (same, all) => {
+            let same = if same == 0 { "none".to_owned() } else { same.to_string() };
             let last = found
                 .last_same
                 .map_or_else(String::new, |last| format!(", the last at {} UTC", moment(last)));
-            format!(
-                "{same} of {} of {name} {verdict}, too{last}{since}",
-                many(all, "earlier termination")
-            )
+            let earlier = many(all, "earlier termination");
+            format!("{same} of {earlier} of {name} had the same verdict{last}{since}")
         }
     }
 }

@@ -7,6 +7,7 @@
 mod cut;
 mod difference;
 mod judged;
+mod looked_back;
 mod monotone;
 mod record;
 
@@ -50,6 +51,27 @@ fn every_recording_gives_what_was_judged_before() {
         problems.len(),
         problems.join("\n")
     );
+}
+
+#[test]
+fn every_judgement_is_shown_when_people_look_back() {
+    let seen = Mutex::new(BTreeSet::new());
+    let mut problems = Vec::new();
+    for room in ROOMS {
+        let room = corpus().join(room);
+        problems.extend(in_parallel(stems(&room, "epitaph"), |name| {
+            match looked_back::check(&room.join(format!("{name}.epitaph"))) {
+                Ok(verdicts) => {
+                    seen.lock().unwrap().extend(verdicts);
+                    None
+                }
+                Err(problem) => Some(format!("{name}: {problem}")),
+            }
+        }));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.len() > 15, "the corpus has most verdicts: {seen:?}");
 }
 
 #[expect(
