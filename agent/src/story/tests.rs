@@ -163,9 +163,9 @@ fn a_pod_with_an_earlier_restart() {
             ended     2023-11-14 23:37:10 UTC
             ran       17m10s, since 2023-11-14 23:20:00 UTC
             kubectl   shows exit code 137 (Error)
-            before    1 of 1 earlier termination of Deployment shop/cart
-                      ignored-stop-signal, too, the last at 2023-11-14 23:37:10 UTC; the
-                      records begin at 2023-11-14 23:37:10 UTC
+            before    1 of 1 earlier termination of Deployment shop/cart had the same
+                      verdict, the last at 2023-11-14 23:37:10 UTC; the records begin at
+                      2023-11-14 23:37:10 UTC
             workload  Deployment shop/cart
             node      node-7
             trace     f413a7a4e46d1258ed4927cd46f8b039
@@ -281,7 +281,7 @@ fn an_incident_page() {
         | ended | 2023-11-14 23:37:10 UTC |
         | ran | 17m10s, since 2023-11-14 23:20:00 UTC |
         | kubectl | shows exit code 137 (Error) |
-        | before | 1 of 1 earlier termination of Deployment shop/cart ignored-stop-signal, too, the last at 2023-11-14 23:37:10 UTC; the records begin at 2023-11-14 23:37:10 UTC |
+        | before | 1 of 1 earlier termination of Deployment shop/cart had the same verdict, the last at 2023-11-14 23:37:10 UTC; the records begin at 2023-11-14 23:37:10 UTC |
         | workload | Deployment shop/cart |
         | node | node-7 |
         | trace | f413a7a4e46d1258ed4927cd46f8b039 |
