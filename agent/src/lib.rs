@@ -15,6 +15,7 @@ pub mod error;
 #[cfg(test)]
 mod fuzz;
 pub mod history;
+pub mod journal;
 #[cfg(test)]
 mod mock_api;
 pub mod recording;

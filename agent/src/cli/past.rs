@@ -12,7 +12,13 @@ use super::{Color, Filter};
 /// Where finished terminations are read, and of which time.
 #[derive(Debug, Default, Args)]
 pub struct PastArgs {
-    /// Read JSON lines as `epitaph watch --output json` prints them, from a file or from standard input (-)
+    /// Directory of the agent's journal [default: journal.directory of the agent's configuration, otherwise /var/lib/epitaph]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
+    pub journal: Option<PathBuf>,
+    /// Configuration of the agent, which names the journal [default: the installed one]
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG", conflicts_with = "from")]
+    pub config: Option<PathBuf>,
+    /// Read JSON lines as `epitaph watch --output json` prints them, from a file or from standard input (-), instead of the journal
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
     /// Terminations since then: a duration before now such as 90s, 15m, 1h or 2d, or a time such as 2026-01-02T03:04:05Z

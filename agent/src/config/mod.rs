@@ -20,8 +20,8 @@ pub use otlp::{Destinations, OtlpSettings};
 pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
-    ExportSettings, HostSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen, LogFormat,
-    LogSettings,
+    ExportSettings, HostSettings, JournalSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen,
+    LogFormat, LogSettings,
 };
 
 use settings::nearest;
@@ -40,6 +40,7 @@ pub struct Config {
     pub host: HostSettings,
     pub kubernetes: KubernetesSettings,
     pub observer: ObserverSettings,
+    pub journal: JournalSettings,
     pub limits: LimitSettings,
     pub log: LogSettings,
 }
@@ -111,6 +112,8 @@ impl Config {
         // A variable of the user's shell does not connect to a cluster either.
         config.kubernetes.mode = KubernetesMode::Off;
         config.kubernetes.kubeconfig = None;
+        // The journal is the agent's.
+        config.journal.directory = None;
         config.apply_flags(flags)?;
         config.validate()?;
         Ok(config)
@@ -228,6 +231,9 @@ impl Config {
             if value == 0 {
                 return wrong(key, "must be 1 or more");
             }
+        }
+        if self.journal.max_bytes < JournalSettings::LEAST_BYTES {
+            return wrong("journal.max_bytes", "must be 1048576 or more");
         }
         if self.limits.core.memory < 1 << 20 {
             return wrong("limits.memory", "must be 1048576 or more");

@@ -240,6 +240,35 @@ impl Default for LimitSettings {
     }
 }
 
+/// The journal of `epitaph agent`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JournalSettings {
+    /// None: nothing is kept on disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// Bytes of all segments.
+    pub max_bytes: u64,
+    /// Id of the group that may read the journal, besides the agent's user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
+}
+
+impl JournalSettings {
+    /// Of sixteen segments the smallest is still larger than most reports.
+    pub const LEAST_BYTES: u64 = 1 << 20;
+}
+
+impl Default for JournalSettings {
+    fn default() -> Self {
+        JournalSettings {
+            directory: None,
+            max_bytes: 64 << 20,
+            group: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {

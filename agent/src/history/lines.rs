@@ -72,8 +72,8 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// None if the line is damaged.
-pub(super) fn parse(line: &[u8]) -> Option<Line> {
+/// One object of docs/json.md. None if the line is damaged: not such an object, or a field has another type than the document names.
+pub fn parse(line: &[u8]) -> Option<Line> {
     let is_report = |kind: &str| [Report::TERMINATION, Report::POD_TERMINATION].contains(&kind);
     // Almost every line is a report: parsed once.
     match serde_json::from_slice::<Report>(line) {

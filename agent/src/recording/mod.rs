@@ -9,6 +9,7 @@
 //! Little endian. Kernel records are kept as the probes wrote them, with their own version, and are decoded at replay: a better
 //! decoder also improves old recordings. A reader ignores unknown JSON fields and counts unknown inputs.
 
+pub(crate) mod frames;
 mod reader;
 mod writer;
 
@@ -17,25 +18,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{HasRemedy, Remedy};
 
+pub(crate) use frames::read_header;
 pub use reader::{Reader, Report};
+pub(crate) use writer::input_json;
 pub use writer::{Writer, create};
 
-const MAGIC: [u8; 8] = *b"EPITAPH\n";
-
 /// Raised only if an older reader would misread the file; not for new inputs and fields.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Longest payload. The length's top byte is therefore 0 on the wire: text (cgroup names and comms come from any process, but
 /// have no NUL) cannot look like a frame to a reader that searches for the next frame.
-const MAX_PAYLOAD: usize = 1 << 20;
+pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Length and checksum.
-const PREFIX: usize = 8;
-
-/// `now` and the tag.
-const STAMP: usize = 9;
-const TAG_KERNEL: u8 = 0;
-const TAG_INPUT: u8 = 1;
+/// Tags of payloads. The journal's segments have more ([`crate::journal`]).
+pub(crate) const TAG_KERNEL: u8 = 0;
+pub(crate) const TAG_INPUT: u8 = 1;
 
 /// First frame of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,13 +85,6 @@ impl HasRemedy for WriteError {
             WriteError::TooLong(_) | WriteError::KernelWithoutBytes | WriteError::Json(_) => None,
         }
     }
-}
-
-fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&length);
-    crc.update(payload);
-    crc.finalize()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use epitaph_core::time::{Boot, WallOffset};
 use expect_test::expect;
 use proptest::prelude::*;
 
+use super::frames::STAMP;
 use super::*;
 use crate::error::lines;
 
@@ -358,7 +359,7 @@ impl Writer<Vec<u8>> {
         }
     }
     fn raw(&mut self, now: Boot, tag: u8, body: &[u8]) {
-        self.write(&writer::stamp(now, tag), body).unwrap();
+        self.write(&frames::stamp(now, tag), body).unwrap();
     }
     fn len(&self) -> usize {
         self.out.len()

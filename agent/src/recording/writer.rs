@@ -7,7 +7,8 @@ use epitaph_core::input::{Input, Observation};
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::Boot;
 
-use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
+use super::frames::{self, stamp};
+use super::{Header, TAG_INPUT, TAG_KERNEL, WriteError};
 
 /// A new file for a recording: of its owner only (0600) from the first moment, because names, command lines and addresses of all
 /// tenants of the machine are in it.
@@ -35,10 +36,8 @@ impl<W: Write> Writer<W> {
             epitaph: env!("CARGO_PKG_VERSION").to_owned(),
             observation: observation.clone(),
         };
-        let header = serde_json::to_vec(&header).map_err(WriteError::Json)?;
-        writer.out.write_all(&MAGIC).map_err(WriteError::Write)?;
-        writer.out.write_all(&VERSION.to_le_bytes()).map_err(WriteError::Write)?;
-        writer.write(&[], &header)?;
+        frames::append_header(&mut writer.frame, &header)?;
+        writer.out.write_all(&writer.frame).map_err(WriteError::Write)?;
         Ok(writer)
     }
 
@@ -49,9 +48,7 @@ impl<W: Write> Writer<W> {
 
     /// Any other input.
     pub fn input(&mut self, now: Boot, input: &Input) -> Result<(), WriteError> {
-        let stored = StoredInput::new(input).ok_or(WriteError::KernelWithoutBytes)?;
-        let json = serde_json::to_vec(&stored).map_err(WriteError::Json)?;
-        self.write(&stamp(now, TAG_INPUT), &json)
+        self.write(&stamp(now, TAG_INPUT), &input_json(input)?)
     }
 
     /// Writes all buffers to the operating system.
@@ -64,25 +61,14 @@ impl<W: Write> Writer<W> {
     }
 
     pub(super) fn write(&mut self, stamp: &[u8], body: &[u8]) -> Result<(), WriteError> {
-        let length = stamp.len() + body.len();
-        if length > MAX_PAYLOAD {
-            return Err(WriteError::TooLong(length));
-        }
-        let length = (length as u32).to_le_bytes();
         self.frame.clear();
-        self.frame.extend_from_slice(&length);
-        self.frame.extend_from_slice(&[0; 4]);
-        self.frame.extend_from_slice(stamp);
-        self.frame.extend_from_slice(body);
-        let crc = checksum(length, &self.frame[8..]);
-        self.frame[4..8].copy_from_slice(&crc.to_le_bytes());
+        frames::append(&mut self.frame, stamp, &[body])?;
         self.out.write_all(&self.frame).map_err(WriteError::Write)
     }
 }
 
-pub(super) fn stamp(now: Boot, tag: u8) -> [u8; STAMP] {
-    let mut stamp = [0; STAMP];
-    stamp[..8].copy_from_slice(&now.0.to_le_bytes());
-    stamp[8] = tag;
-    stamp
+/// Any input but a kernel record, as the body of its frame.
+pub(crate) fn input_json(input: &Input) -> Result<Vec<u8>, WriteError> {
+    let stored = StoredInput::new(input).ok_or(WriteError::KernelWithoutBytes)?;
+    serde_json::to_vec(&stored).map_err(WriteError::Json)
 }

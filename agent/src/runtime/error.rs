@@ -3,6 +3,7 @@
 use crate::cli::SysExit;
 use crate::config::ConfigError;
 use crate::error::{HasRemedy, Remedy, chain};
+use crate::journal::RefusedError;
 use crate::recording::WriteError;
 use crate::sink::http::HttpError;
 use crate::sink::otlp::BuildError;
@@ -100,6 +101,12 @@ impl From<LoadError> for RuntimeError {
 
 impl From<WriteError> for RuntimeError {
     fn from(error: WriteError) -> Self {
+        RuntimeError::of(SysExit::CantCreat, &error)
+    }
+}
+
+impl From<RefusedError> for RuntimeError {
+    fn from(error: RefusedError) -> Self {
         RuntimeError::of(SysExit::CantCreat, &error)
     }
 }

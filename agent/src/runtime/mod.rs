@@ -6,6 +6,7 @@
 mod doctor;
 mod error;
 mod export;
+mod journaling;
 mod live;
 mod logging;
 mod observe;

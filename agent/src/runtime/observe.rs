@@ -20,6 +20,7 @@ use crate::source::pods::{self, Pods};
 use crate::source::procfs::Procfs;
 
 use super::export::Export;
+use super::journaling::{self, Journaling};
 use super::live::Live;
 use super::pipeline::{Pipeline, Recorder};
 use super::privileges::{self, Need};
@@ -52,6 +53,8 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let mut kernel = load_probes(&config, &procfs)?;
     let observation = describe(&config, &procfs, pods.is_some())?;
     let recorder = file.map(|file| file.begin(&observation)).transpose()?;
+    // With privileges: the directory may have to be created and given to a group.
+    let opened = journaling::open(&config, &observation, &export.metrics)?;
     give_up_privileges(&mut kernel, &config.host.proc);
 
     if is_agent {
@@ -66,6 +69,13 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),
         _ => None,
     };
+    if let Some(opened) = &opened {
+        let journal = Journaling::new(opened);
+        if let Some(traces) = &sinks.traces {
+            journal.send_pending(&opened.past, traces);
+        }
+        sinks.journal = Some(journal);
+    }
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
@@ -74,12 +84,20 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
 
     drop(screen);
     tracing::debug!("shutting down: sending the queues");
+    let thread = opened.map(|opened| opened.thread);
+    if let Some(thread) = &thread {
+        thread.flush(FLUSH / 4);
+    }
     let posted = async {
         if let Some(posting) = posting {
             posting.shutdown(FLUSH).await;
         }
     };
     tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
+    // Last: with the collector's answers.
+    if let Some(thread) = thread {
+        journaling::close(thread);
+    }
     serving.abort();
     observed
 }

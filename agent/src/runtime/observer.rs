@@ -241,13 +241,13 @@ impl ObserverLoop {
             self.metrics.output(&output);
             let Some(traces) = &self.traces else { continue };
             let offset = clock::wall_offset();
-            let trace = match &output {
-                Output::Removal(removal) => span::removal(removal, offset, &self.spans),
-                Output::Replacement(replacement) => span::replacement(replacement, offset, &self.spans),
+            let (trace, what) = match &output {
+                Output::Removal(removal) => (span::removal(removal, offset, &self.spans), "endpoint-removal"),
+                Output::Replacement(replacement) => (span::replacement(replacement, offset, &self.spans), "replacement"),
                 Output::Dropped { .. } => continue,
             };
             // A full queue drops and counts its oldest trace; the count is on /metrics.
-            traces.offer(trace);
+            traces.offer(&trace, what);
         }
     }
 

@@ -10,7 +10,7 @@ use epitaph_core::time::Boot;
 
 use crate::cli::SysExit;
 use crate::config::Config;
-use crate::render::span::{self, Options, Trace};
+use crate::render::span::{self, Options};
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
@@ -19,6 +19,7 @@ use crate::sink::terminal::{self, Background, Flow};
 
 use super::RuntimeError;
 use super::export::Export;
+use super::journaling::{FinishedReport, Journaling};
 use super::unclean::{self, UncleanLog};
 
 /// All sinks; each command uses those that it needs.
@@ -27,6 +28,7 @@ pub struct Sinks {
     pub health: Arc<Health>,
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
+    pub journal: Option<Journaling>,
     pub events: Option<kubernetes_events::Sink>,
     /// Of the agent: nobody reads a terminal.
     pub unclean: Option<UncleanLog>,
@@ -42,6 +44,7 @@ impl Sinks {
             health,
             terminal,
             traces: export.traces(),
+            journal: None,
             events: None,
             unclean: None,
             spans: Options {
@@ -71,10 +74,7 @@ impl Sinks {
             return self.show(|terminal| terminal.report(report, observation, path));
         }
         self.metrics.report(observation.wall_offset.wall(now), report);
-        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
-            // A full queue drops and counts its oldest trace; the count is on /metrics.
-            traces.offer(trace);
-        }
+        self.export(now, report, observation);
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
         }
@@ -133,6 +133,9 @@ impl Sinks {
             log.overdue(now);
         }
         self.metrics.alive(now);
+        if let Some(journal) = &mut self.journal {
+            journal.tick(now, &self.health, self.traces.as_ref());
+        }
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
         }
@@ -148,12 +151,26 @@ impl Sinks {
         self.show(terminal::Sink::finish)
     }
 
-    fn trace(&self, report: &Report, observation: &Observation) -> Option<Trace> {
-        let wants = |verdict| self.spans.wants(verdict);
-        match report {
-            Report::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
-            Report::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
-            _ => None,
+    fn export(&self, now: Boot, report: &Report, observation: &Observation) {
+        let (trace, verdict) = match report {
+            Report::Terminated(t) => (span::trace(t, observation, &self.spans), &t.verdict),
+            Report::PodTerminated(p) => (span::pod_trace(p, observation, &self.spans), &p.verdict),
+            _ => return,
+        };
+        let traces = self.traces.as_ref().filter(|_| self.spans.wants(verdict));
+        match &self.journal {
+            Some(journal) => {
+                let finished = FinishedReport::of(report, &trace, observation, traces.is_some());
+                if let Some(finished) = finished {
+                    journal.report(now, &finished, traces);
+                }
+            }
+            None => {
+                if let Some(traces) = traces {
+                    // A full queue drops and counts its oldest trace; the count is on /metrics.
+                    traces.offer(&trace, verdict.headline);
+                }
+            }
         }
     }
 

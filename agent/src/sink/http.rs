@@ -29,7 +29,7 @@ use crate::sink::metrics::Metrics;
 
 pub use connections::{ClosedConnections, Offer};
 use connections::{ConnectionLimits, serve_connections};
-pub use health::{Health, ObserverState, STUCK_AFTER};
+pub use health::{Health, JournalState, ObserverState, STUCK_AFTER};
 use scrape::Scrapes;
 
 /// Connections that the kernel completes before they are accepted: as many as the standard library asks for.
@@ -212,6 +212,8 @@ struct Ready {
     probes: Vec<ProbeObject>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubernetes: Option<KubernetesObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    journal: Option<JournalState>,
 }
 
 #[derive(Serialize)]
@@ -243,6 +245,7 @@ async fn serve_ready(State((health, _)): State<(Arc<Health>, Clock)>) -> Answer 
         ready,
         probes: probes_object(&health.probes()),
         kubernetes: health.pods_state().as_ref().map(kubernetes_object),
+        journal: health.journal_state(),
     };
     ready_answer(ready, &body)
 }

@@ -6,6 +6,7 @@
 
 pub mod alerts;
 pub mod dashboard;
+mod journal;
 pub mod observer;
 pub mod push;
 mod table;
@@ -312,6 +313,18 @@ impl Metrics {
                 observer.observe(sink.stats().exported(), &[KeyValue::new("outcome", "exported")]);
                 for reason in otlp::SpanDropReason::ALL {
                     observer.observe(sink.stats().dropped(reason), &[KeyValue::new("outcome", reason.name())]);
+                }
+            })
+            .build();
+        let given_up = retries.clone();
+        self.meter
+            .u64_observable_counter(EXPORT_GIVEN_UP.name)
+            .with_unit(EXPORT_GIVEN_UP.unit)
+            .with_description(EXPORT_GIVEN_UP.about)
+            .with_callback(move |observer| {
+                for (reason, verdict, count) in given_up.stats().given_up() {
+                    let labels = [KeyValue::new("reason", reason), KeyValue::new("verdict", verdict.to_string())];
+                    observer.observe(count, &labels);
                 }
             })
             .build();

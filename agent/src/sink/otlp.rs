@@ -6,6 +6,7 @@
 //! *Architecture invariant*: nothing here can block the agent, and no span is lost without a count in [`SpanStats`].
 
 mod destination;
+mod parcel;
 mod queue;
 pub(in crate::sink) mod transport;
 mod worker;
@@ -16,13 +17,15 @@ pub(crate) mod collector;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
 pub use destination::{Backoff, Compression, Delivery, Destination, Identity, Protocol};
+pub use parcel::{Kept, Parcel, encode};
 pub use queue::Offer;
 pub use transport::BuildError;
 
@@ -57,15 +60,26 @@ pub struct Sink {
 
 impl Sink {
     /// Queues a trace without waiting. A full queue drops and counts its oldest trace; after a shutdown `trace` is dropped.
-    pub fn offer(&self, trace: Trace) -> Offer {
-        let spans = trace.spans.len() as u64;
-        let offer = self.queue.push(trace);
-        match offer {
-            Offer::Queued => {}
-            Offer::OldestDropped { spans } => self.stats.count_dropped(SpanDropReason::QueueFull, spans),
-            Offer::Closed => self.stats.count_dropped(SpanDropReason::Shutdown, spans),
-        }
+    pub fn offer(&self, trace: &Trace, verdict: &str) -> Offer {
+        self.push(Parcel::of(trace, verdict))
+    }
+
+    /// As [`Sink::offer`]. A trace that is kept elsewhere, too, is not dropped by a full queue: it stays without its bytes.
+    pub fn push(&self, parcel: Parcel) -> Offer {
+        let (offer, dropped) = self.queue.push(parcel);
+        // After a shutdown, what is kept elsewhere is sent after the next start.
+        let dropped = dropped.filter(|parcel| offer != Offer::Closed || parcel.kept.is_none());
+        let reason = match offer {
+            Offer::Closed => SpanDropReason::Shutdown,
+            Offer::Queued | Offer::OldestDropped { .. } => SpanDropReason::QueueFull,
+        };
+        self.stats.give_up(reason, dropped.as_slice());
         offer
+    }
+
+    /// Drops and counts the traces that were only kept elsewhere, and are not any more.
+    pub fn remove_lost(&self) {
+        self.stats.give_up(SpanDropReason::JournalFull, &self.queue.remove_lost());
     }
 
     pub fn stats(&self) -> &SpanStats {
@@ -99,9 +113,18 @@ impl ExportWorker {
                 let _ = (&mut self.task).await;
             }
         }
-        let left = self.queue.drain() + self.stats.in_flight.swap(0, Ordering::Relaxed);
-        self.stats.count_dropped(SpanDropReason::Shutdown, left);
-        tracing::warn!(spans = left, "shut down before the collector accepted all spans");
+        let queued = self.queue.drain();
+        let kept = queued.iter().filter(|parcel| parcel.kept.is_some()).count();
+        let left: Vec<Parcel> = queued.into_iter().filter(|parcel| parcel.kept.is_none()).collect();
+        self.stats.give_up(SpanDropReason::Shutdown, &left);
+        let in_flight = self.stats.in_flight.swap(0, Ordering::Relaxed);
+        self.stats.count_dropped(SpanDropReason::Shutdown, in_flight);
+        let spans = in_flight + left.iter().map(|parcel| parcel.spans).sum::<u64>();
+        tracing::warn!(
+            spans,
+            kept,
+            "shut down before the collector accepted all spans; those that are kept are sent after the next start"
+        );
     }
 }
 
@@ -114,10 +137,17 @@ pub enum SpanDropReason {
     Rejected,
     /// The span came after the shutdown, or the shutdown's deadline passed first.
     Shutdown,
+    /// The journal was full, and removed the trace before the collector accepted it.
+    JournalFull,
 }
 
 impl SpanDropReason {
-    pub const ALL: [SpanDropReason; 3] = [SpanDropReason::QueueFull, SpanDropReason::Rejected, SpanDropReason::Shutdown];
+    pub const ALL: [SpanDropReason; 4] = [
+        SpanDropReason::QueueFull,
+        SpanDropReason::Rejected,
+        SpanDropReason::Shutdown,
+        SpanDropReason::JournalFull,
+    ];
 
     /// Name on metrics.
     pub const fn name(self) -> &'static str {
@@ -125,6 +155,7 @@ impl SpanDropReason {
             SpanDropReason::QueueFull => "queue_full",
             SpanDropReason::Rejected => "rejected",
             SpanDropReason::Shutdown => "shutdown",
+            SpanDropReason::JournalFull => "journal_full",
         }
     }
 }
@@ -134,8 +165,11 @@ impl SpanDropReason {
 pub struct SpanStats {
     exported: AtomicU64,
     retries: AtomicU64,
+    /// Spans in flight that are kept nowhere else.
     in_flight: AtomicU64,
     dropped: [AtomicU64; SpanDropReason::ALL.len()],
+    /// Whole traces, by reason and verdict.
+    given_up: Mutex<BTreeMap<(&'static str, Arc<str>), u64>>,
 }
 
 impl SpanStats {
@@ -149,6 +183,26 @@ impl SpanStats {
     }
     pub fn dropped(&self, reason: SpanDropReason) -> u64 {
         self.dropped[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Traces that the collector never gets, by reason and the verdict's headline.
+    pub fn given_up(&self) -> Vec<(&'static str, Arc<str>, u64)> {
+        let counts = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        counts
+            .iter()
+            .map(|((reason, verdict), count)| (*reason, verdict.clone(), *count))
+            .collect()
+    }
+
+    fn give_up(&self, reason: SpanDropReason, parcels: &[Parcel]) {
+        if parcels.is_empty() {
+            return;
+        }
+        self.count_dropped(reason, parcels.iter().map(|parcel| parcel.spans).sum());
+        let mut counts = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        for parcel in parcels {
+            *counts.entry((reason.name(), parcel.verdict.clone())).or_default() += 1;
+        }
     }
 
     fn count_dropped(&self, reason: SpanDropReason, spans: u64) {

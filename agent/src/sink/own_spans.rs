@@ -86,10 +86,11 @@ impl SpanProcessor for ToSink {
 
     fn on_end(&self, span: SpanData) {
         if span.span_context.is_sampled() {
-            self.sink.offer(Trace {
+            let trace = Trace {
                 resource: self.resource.clone(),
                 spans: vec![span],
-            });
+            };
+            self.sink.offer(&trace, "own-span");
         }
     }
 

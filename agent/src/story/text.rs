@@ -194,7 +194,10 @@ fn reported(end: &Reported) -> String {
 /// Name and value, in the order in which they are shown.
 pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
     let shown = story.shown();
-    let mut rows = Vec::new();
+    let mut rows = vec![(
+        "axes",
+        format!("cause {}, exit {}, traffic {}", shown.cause, shown.exit, shown.traffic),
+    )];
     rows.extend(shown.end.map(|end| ("ended", format!("{} UTC", moment(end.0)))));
     let decisive = shown
         .containers

@@ -66,7 +66,8 @@ fn shown(line: &str, container: Option<usize>) -> Result<(), String> {
     if let Some(long) = page.lines().find(|line| line.chars().count() > 80) {
         return Err(format!("more than 80 columns: {long}"));
     }
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Wrapped, and long words broken.
+    let words = |text: &str| text.split_whitespace().collect::<String>();
     if !words(&text).contains(&words(&shown.sentence)) {
         return Err(format!("not the whole sentence `{}` in\n{text}", &*shown.sentence));
     }

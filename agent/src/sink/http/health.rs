@@ -20,8 +20,20 @@ pub struct Health {
     probes: Mutex<Vec<(String, ProbeState)>>,
     /// None without Kubernetes.
     pods: Mutex<Option<PodsState>>,
+    /// None without a journal.
+    journal: Mutex<Option<JournalState>>,
     /// Set by an observer, which has no probes.
     observer: Mutex<Option<ObserverState>>,
+}
+
+/// State of the journal, for `/readyz`: reported, but not a condition of readiness, because terminations are reported regardless.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JournalState {
+    /// `written`, or `memory_only`.
+    pub state: &'static str,
+    /// Of `memory_only`: `slow`, `full`, `read_only`, `failing`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
 }
 
 /// State of an observer, for `/readyz`.
@@ -54,6 +66,15 @@ impl Health {
     /// regardless.
     pub fn pods(&self, state: PodsState) {
         *self.pods.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
+    }
+
+    /// State of the journal.
+    pub fn journal(&self, state: JournalState) {
+        *self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
+    }
+
+    pub(super) fn journal_state(&self) -> Option<JournalState> {
+        self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
     /// State of an observer.

@@ -143,7 +143,7 @@ pub const EXPORT_SPANS: Row = Row {
     name: "epitaph.export.spans",
     shape: Shape::Counter,
     unit: "{span}",
-    labels: &[("outcome", "exported, queue_full, rejected, shutdown")],
+    labels: &[("outcome", "exported, queue_full, rejected, shutdown, journal_full")],
     about: "Spans that the collector accepted, and spans that never reached it, by reason",
 };
 pub const EXPORT_RETRIES: Row = Row {
@@ -152,6 +152,58 @@ pub const EXPORT_RETRIES: Row = Row {
     unit: "{request}",
     labels: &[],
     about: "Export requests that failed and were sent again",
+};
+pub const EXPORT_GIVEN_UP: Row = Row {
+    name: "epitaph.export.given_up",
+    shape: Shape::Counter,
+    unit: "{trace}",
+    labels: &[
+        ("reason", "queue_full, rejected, shutdown, journal_full"),
+        ("verdict", "see docs/verdicts.md"),
+    ],
+    about: "Traces that the collector never gets, by reason and verdict; a series appears with the first such trace",
+};
+pub const JOURNAL_STATE: Row = Row {
+    name: "epitaph.journal.state",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[("state", "written, slow, full, read_only, failing")],
+    about: "1 for the state of the journal, 0 for the other states; all but written: in memory only, a crash loses what is not delivered. Absent without a journal",
+};
+pub const JOURNAL_BYTES: Row = Row {
+    name: "epitaph.journal.size",
+    shape: Shape::Gauge,
+    unit: "By",
+    labels: &[],
+    about: "Bytes of the journal on disk, with those that are reserved; absent without a journal",
+};
+pub const JOURNAL_WRITTEN: Row = Row {
+    name: "epitaph.journal.written",
+    shape: Shape::Counter,
+    unit: "By",
+    labels: &[],
+    about: "Bytes written to the journal",
+};
+pub const JOURNAL_SYNCS: Row = Row {
+    name: "epitaph.journal.syncs",
+    shape: Shape::Counter,
+    unit: "{sync}",
+    labels: &[],
+    about: "Syncs of the journal: each makes all frames before it safe from a power cut",
+};
+pub const JOURNAL_DROPPED: Row = Row {
+    name: "epitaph.journal.dropped",
+    shape: Shape::Counter,
+    unit: "{frame}",
+    labels: &[("reason", "queue_full, disk, too_long")],
+    about: "Frames that are not in the journal, by reason; a restart then knows less of terminations in progress",
+};
+pub const JOURNAL_REMOVED: Row = Row {
+    name: "epitaph.journal.removed",
+    shape: Shape::Counter,
+    unit: "{segment}",
+    labels: &[],
+    about: "Segments removed because the journal had reached `journal.max_bytes`, the oldest first",
 };
 pub const KUBERNETES_STATE: Row = Row {
     name: "epitaph.kubernetes.state",
@@ -335,6 +387,13 @@ pub const TABLE: &[Row] = &[
     NEIGHBOURS,
     EXPORT_SPANS,
     EXPORT_RETRIES,
+    EXPORT_GIVEN_UP,
+    JOURNAL_STATE,
+    JOURNAL_BYTES,
+    JOURNAL_WRITTEN,
+    JOURNAL_SYNCS,
+    JOURNAL_DROPPED,
+    JOURNAL_REMOVED,
     WORKLOAD_TERMINATIONS,
     WORKLOAD_VERDICTS,
     WORKLOAD_CONNECTIONS,
@@ -362,8 +421,10 @@ impl Row {
     /// Name at `/metrics`.
     pub fn prometheus(&self) -> String {
         let mut name = self.name.replace('.', "_");
-        if self.unit == "s" {
-            name += "_seconds";
+        match self.unit {
+            "s" => name += "_seconds",
+            "By" => name += "_bytes",
+            _ => {}
         }
         if self.shape == Shape::Counter {
             name += "_total";
@@ -403,7 +464,14 @@ impl Row {
 
 /// The table of `docs/metrics.md`.
 pub fn markdown() -> String {
-    let observer = [EXPORT_SPANS, EXPORT_RETRIES, KUBERNETES_CLOCK, HTTP_CLOSED, BUILD];
+    let observer = [
+        EXPORT_SPANS,
+        EXPORT_RETRIES,
+        EXPORT_GIVEN_UP,
+        KUBERNETES_CLOCK,
+        HTTP_CLOSED,
+        BUILD,
+    ];
     let observer = observer.iter().chain(super::observer::TABLE);
     format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
 }

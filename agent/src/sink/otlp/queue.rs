@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::render::span::Trace;
+use super::parcel::Parcel;
 
 /// Result of offering a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     Queued,
-    /// The trace was queued, and the oldest trace, with so many spans, was dropped for it.
+    /// The trace was queued, and the oldest trace that is kept nowhere else, with so many spans, was dropped for it.
     OldestDropped {
         spans: u64,
     },
@@ -29,7 +29,9 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    traces: VecDeque<Trace>,
+    traces: VecDeque<Parcel>,
+    /// How many of these hold their request's bytes.
+    held: usize,
     closed: bool,
 }
 
@@ -44,33 +46,51 @@ impl Queue {
         }
     }
 
-    pub(super) fn push(&self, trace: Trace) -> Offer {
+    /// Traces that are kept elsewhere, too, stay in the queue without their bytes if it is full; another is dropped for good.
+    pub(super) fn push(&self, mut parcel: Parcel) -> (Offer, Option<Parcel>) {
         let mut state = self.state();
         if state.closed {
-            return Offer::Closed;
+            return (Offer::Closed, Some(parcel));
         }
-        let oldest = if state.traces.len() >= self.most {
-            state.traces.pop_front()
-        } else {
-            None
-        };
-        state.traces.push_back(trace);
+        let is_full = state.held >= self.most;
+        let mut oldest = None;
+        if is_full && parcel.kept.is_some() {
+            parcel.request = None;
+        } else if is_full && parcel.request.is_some() {
+            oldest = state.make_room();
+        }
+        state.held += usize::from(parcel.request.is_some());
+        state.traces.push_back(parcel);
         drop(state);
         self.changed.notify_one();
-        oldest.map_or(Offer::Queued, |oldest| Offer::OldestDropped {
-            spans: oldest.spans.len() as u64,
-        })
+        let offer = oldest
+            .as_ref()
+            .map_or(Offer::Queued, |oldest| Offer::OldestDropped { spans: oldest.spans });
+        (offer, oldest)
+    }
+
+    /// Removes the traces that were kept elsewhere only, and are not any more.
+    pub(super) fn remove_lost(&self) -> Vec<Parcel> {
+        let mut state = self.state();
+        let is_lost = |parcel: &Parcel| parcel.request.is_none() && parcel.kept.as_ref().is_none_or(|kept| !kept.is_there());
+        if !state.traces.iter().any(is_lost) {
+            return Vec::new();
+        }
+        let (lost, left) = std::mem::take(&mut state.traces).into_iter().partition(is_lost);
+        state.traces = left;
+        Vec::from(lost)
     }
 
     /// Up to `most` of the oldest traces, as soon as there is one; None once the queue is closed and empty.
     /// `taken` is called with them before any other caller can access the queue.
-    pub(super) async fn take(&self, most: usize, taken: impl Fn(&[Trace])) -> Option<Vec<Trace>> {
+    pub(super) async fn take(&self, most: usize, taken: impl Fn(&[Parcel])) -> Option<Vec<Parcel>> {
         loop {
             {
                 let mut state = self.state();
                 if !state.traces.is_empty() {
                     let n = most.min(state.traces.len());
-                    let batch: Vec<Trace> = state.traces.drain(..n).collect();
+                    let batch: Vec<Parcel> = state.traces.drain(..n).collect();
+                    state.held -= batch.iter().filter(|parcel| parcel.request.is_some()).count();
                     taken(&batch);
                     return Some(batch);
                 }
@@ -97,13 +117,30 @@ impl Queue {
         self.state().traces.len()
     }
 
-    /// Empties the queue; returns the number of spans in it.
-    pub(super) fn drain(&self) -> u64 {
-        self.state().traces.drain(..).map(|trace| trace.spans.len() as u64).sum()
+    /// Empties the queue.
+    pub(super) fn drain(&self) -> Vec<Parcel> {
+        let mut state = self.state();
+        state.held = 0;
+        state.traces.drain(..).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code that holds the lock panics during a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The oldest bytes go: those of a trace that is kept elsewhere, without the trace; else the trace.
+    fn make_room(&mut self) -> Option<Parcel> {
+        let is_kept = |parcel: &Parcel| parcel.request.is_some() && parcel.kept.is_some();
+        if let Some(kept) = self.traces.iter_mut().find(|parcel| is_kept(parcel)) {
+            kept.request = None;
+            self.held -= 1;
+            return None;
+        }
+        let oldest = self.traces.iter().position(|parcel| parcel.request.is_some())?;
+        self.held -= 1;
+        self.traces.remove(oldest)
     }
 }

@@ -7,16 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
-use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
-use prost::Message as _;
 
 use super::destination::{Backoff, Delivery, Destination};
+use super::parcel::Parcel;
 use super::queue::Queue;
 use super::transport::{BuildError, Failure, TRACES, Taken, Transport, UNREACHABLE};
 use super::{SpanDropReason, SpanStats};
-use crate::render::span::Trace;
 
 pub(super) struct Sender {
     transport: Transport,
@@ -51,35 +47,64 @@ impl Sender {
     /// Runs until the queue is closed and empty.
     pub(super) async fn run(mut self) {
         let (queue, stats) = (self.queue.clone(), self.stats.clone());
-        let taken = |batch: &[Trace]| stats.in_flight.store(spans(batch), Ordering::Relaxed);
+        let taken = |batch: &[Parcel]| stats.in_flight.store(at_risk(batch), Ordering::Relaxed);
         while let Some(batch) = queue.take(self.batch, taken).await {
             self.deliver(batch).await;
         }
     }
 
-    async fn deliver(&mut self, batch: Vec<Trace>) {
+    async fn deliver(&mut self, batch: Vec<Parcel>) {
+        let batch = self.read(batch).await;
         let mut groups = VecDeque::from([batch]);
         while let Some(group) = groups.pop_front() {
+            if group.is_empty() {
+                continue;
+            }
             let spans = spans(&group);
-            match self.until_answered(&encode(&group)).await {
+            match self.until_answered(&request(&group)).await {
                 Ok(Taken { refused_spans, message }) => {
                     let refused = refused_spans.min(spans);
                     self.report_refusal(refused, &message);
                     self.stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
                     self.stats.count_dropped(SpanDropReason::Rejected, refused);
+                    answered(&group);
                 }
                 // One bad trace must not affect the others: each is sent separately.
                 Err((_, true)) if group.len() > 1 => {
-                    groups.extend(group.into_iter().map(|trace| vec![trace]));
+                    groups.extend(group.into_iter().map(|parcel| vec![parcel]));
                     continue;
                 }
-                Err((why, _)) => {
+                Err((why, data)) => {
                     self.report_refusal(spans, &why);
-                    self.stats.count_dropped(SpanDropReason::Rejected, spans);
+                    self.stats.give_up(SpanDropReason::Rejected, &group);
+                    // Refused for its sender or its destination, a later process may have another answer.
+                    if data {
+                        answered(&group);
+                    }
                 }
             }
-            self.stats.in_flight.fetch_sub(spans, Ordering::Relaxed);
+            self.stats.in_flight.fetch_sub(at_risk(&group), Ordering::Relaxed);
         }
+    }
+
+    /// Reads the requests that are only kept elsewhere.
+    async fn read(&mut self, batch: Vec<Parcel>) -> Vec<Parcel> {
+        let mut whole = Vec::with_capacity(batch.len());
+        for mut parcel in batch {
+            if let (None, Some(kept)) = (&parcel.request, parcel.kept.clone()) {
+                match tokio::task::spawn_blocking(move || kept.read()).await {
+                    Ok(Ok(request)) => parcel.request = Some(request),
+                    Ok(Err(error)) => tracing::debug!(%error, "a trace was kept on disk, and cannot be read"),
+                    Err(error) => tracing::error!(%error, "the read of a trace failed"),
+                }
+            }
+            if parcel.request.is_some() {
+                whole.push(parcel);
+            } else {
+                self.stats.give_up(SpanDropReason::JournalFull, std::slice::from_ref(&parcel));
+            }
+        }
+        whole
     }
 
     /// Repeats the same bytes until the collector accepts or refuses them.
@@ -141,22 +166,32 @@ impl Sender {
     }
 }
 
-fn spans(traces: &[Trace]) -> u64 {
-    traces.iter().map(|trace| trace.spans.len() as u64).sum()
+fn spans(parcels: &[Parcel]) -> u64 {
+    parcels.iter().map(|parcel| parcel.spans).sum()
 }
 
-/// The request's bytes, the same for the same traces in every process.
-pub(super) fn encode(traces: &[Trace]) -> Bytes {
-    let resource_spans = traces
+/// Spans that are kept nowhere else.
+fn at_risk(parcels: &[Parcel]) -> u64 {
+    let lost = parcels.iter().filter(|parcel| parcel.kept.is_none());
+    lost.map(|parcel| parcel.spans).sum()
+}
+
+/// One request with all traces: the fields of a request are repeated ones.
+fn request(parcels: &[Parcel]) -> Bytes {
+    match parcels {
+        [one] => one.request.clone().unwrap_or_default(),
+        several => {
+            let requests: Vec<&[u8]> = several.iter().filter_map(|parcel| parcel.request.as_deref()).collect();
+            requests.concat().into()
+        }
+    }
+}
+
+fn answered(parcels: &[Parcel]) {
+    parcels
         .iter()
-        .flat_map(|trace| {
-            let mut resource = ResourceAttributesWithSchema::from(&trace.resource);
-            // A `Resource` is a hash map: the order differs between instances.
-            resource.attributes.0.sort_by(|a, b| a.key.cmp(&b.key));
-            group_spans_by_resource_and_scope(trace.spans.clone(), &resource)
-        })
-        .collect();
-    ExportTraceServiceRequest { resource_spans }.encode_to_vec().into()
+        .filter_map(|parcel| parcel.kept.as_ref())
+        .for_each(|kept| kept.answered());
 }
 
 /// A collector may ask for a longer pause, up to `most`, but not for a shorter one: a pause of zero would cause a busy loop.

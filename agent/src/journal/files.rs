@@ -1,0 +1,227 @@
+//! The files of the journal, as the writer needs them: a layer of its own, so that tests can have a disk that fails.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate, openat, renameat};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, UnlinkatFlags, fchown, geteuid, mkdir, unlinkat};
+
+use super::directory::Directory;
+use super::format::segment_name;
+use crate::error::{HasRemedy, Remedy};
+
+/// The files of the journal.
+pub(crate) trait Files: Send {
+    /// A new segment, of which `reserve` bytes are on the disk already.
+    fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>>;
+    fn remove(&mut self, number: u64) -> io::Result<()>;
+}
+
+pub(crate) trait SegmentFile: Send {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn sync(&mut self) -> io::Result<()>;
+    /// Nothing more is appended: gives back what was reserved and not used.
+    fn seal(&mut self) -> io::Result<()>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RefusedError {
+    #[error("the journal {} belongs to another agent, pid {pid}", path.display())]
+    Held { path: PathBuf, pid: String },
+    #[error("the journal {} is a link or not a directory", path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("the journal {} belongs to user {owner}", path.display())]
+    Foreign { path: PathBuf, owner: u32 },
+    #[error("cannot give the journal {} to group {group}: {error}", path.display())]
+    Group { path: PathBuf, group: u32, error: io::Error },
+    #[error("cannot open the journal {}: {error}", path.display())]
+    Disk { path: PathBuf, error: io::Error },
+}
+
+impl HasRemedy for RefusedError {
+    fn remedy(&self) -> Option<Remedy> {
+        Some(match self {
+            RefusedError::Held { .. } => "stop that agent, or give this one another `journal.directory`".into(),
+            RefusedError::NotADirectory { .. } => "give a directory as `journal.directory`, not a link to one".into(),
+            RefusedError::Foreign { .. } => "give a directory of the agent's own user as `journal.directory`".into(),
+            RefusedError::Group { .. } => "start the agent with CAP_CHOWN, or `chgrp` the directory and set mode 2750".into(),
+            RefusedError::Disk { .. } => "create the parent directory, and mount it writable".into(),
+        })
+    }
+}
+
+/// How long a successor waits for its predecessor: the default grace period of a pod.
+const PREDECESSOR: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+const LOCK: &str = "lock";
+
+/// The directory, locked: its only writer.
+pub(crate) struct Disk {
+    pub directory: Arc<Directory>,
+    mode: Mode,
+    _lock: Flock<File>,
+}
+
+impl Disk {
+    /// Creates the directory if needed, and locks it. Waits up to 30 s for an agent that has it.
+    pub fn open(path: &Path, group: Option<u32>) -> Result<Disk, RefusedError> {
+        Disk::open_within(path, group, PREDECESSOR)
+    }
+
+    pub fn open_within(path: &Path, group: Option<u32>, patience: Duration) -> Result<Disk, RefusedError> {
+        let at = || path.to_owned();
+        let disk = |error| RefusedError::Disk { path: at(), error };
+        let (of_directory, of_file) = match group {
+            None => (Mode::S_IRWXU, Mode::S_IRUSR | Mode::S_IWUSR),
+            // New files get the directory's group (set-group-ID): later the agent has no right to give them away.
+            Some(_) => (
+                Mode::S_IRWXU | Mode::S_IRGRP | Mode::S_IXGRP | Mode::S_ISGID,
+                Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP,
+            ),
+        };
+        match mkdir(path, Mode::S_IRWXU) {
+            Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
+            Err(error) => return Err(disk(error.into())),
+        }
+        let directory = Directory::open(path).map_err(|error| match error.raw_os_error() {
+            Some(nix::libc::ELOOP | nix::libc::ENOTDIR) => RefusedError::NotADirectory { path: at() },
+            _ => disk(error),
+        })?;
+        let file = File::from(directory.fd.try_clone().map_err(disk)?);
+        let owner = file.metadata().map_err(disk)?.uid();
+        if owner != geteuid().as_raw() {
+            return Err(RefusedError::Foreign { path: at(), owner });
+        }
+        if let Some(group) = group
+            && file.metadata().map_err(disk)?.gid() != group
+        {
+            fchown(&directory.fd, None, Some(Gid::from_raw(group))).map_err(|error| RefusedError::Group {
+                path: at(),
+                group,
+                error: error.into(),
+            })?;
+        }
+        fchmod(&directory.fd, of_directory).map_err(|error| disk(error.into()))?;
+        let lock = lock(&directory, patience)?;
+        Ok(Disk {
+            directory: Arc::new(directory),
+            mode: of_file,
+            _lock: lock,
+        })
+    }
+
+    /// Gives a file another name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(renameat(&self.directory.fd, from, &self.directory.fd, to)?)
+    }
+
+    /// Cuts the end of a segment.
+    pub fn cut(&self, number: u64, length: u64) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file: File = openat(self.directory.fd.as_fd(), segment_name(number).as_str(), flags, Mode::empty())?.into();
+        file.set_len(length)
+    }
+}
+
+/// One agent per directory: the kernel gives the lock back when the process ends, however it ends.
+fn lock(directory: &Directory, patience: Duration) -> Result<Flock<File>, RefusedError> {
+    let path = || directory.path.clone();
+    let disk = |error| RefusedError::Disk { path: path(), error };
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let mut file: File = openat(directory.fd.as_fd(), LOCK, flags, mode)
+        .map_err(|error| disk(error.into()))?
+        .into();
+    let mut waited = Duration::ZERO;
+    loop {
+        let (back, errno) = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut locked) => {
+                let write = |file: &mut File| {
+                    file.set_len(0)?;
+                    file.rewind()?;
+                    writeln!(file, "{}", std::process::id())
+                };
+                // On a full disk the lock has no text, and is one nevertheless.
+                let _ = write(&mut locked);
+                return Ok(locked);
+            }
+            Err(refused) => refused,
+        };
+        file = back;
+        if errno != nix::errno::Errno::EWOULDBLOCK {
+            return Err(disk(errno.into()));
+        }
+        let pid = holder(&mut file);
+        if waited >= patience {
+            return Err(RefusedError::Held { path: path(), pid });
+        }
+        if waited.is_zero() {
+            tracing::warn!(%pid, directory = %directory.path.display(), "another agent has the journal; waiting for its end, up to {patience:?}");
+        }
+        std::thread::sleep(POLL);
+        waited += POLL;
+    }
+}
+
+/// The pid in the lock's file.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(32).read_to_string(&mut text));
+    let pid: Option<u32> = read.ok().and_then(|_| text.trim().parse().ok());
+    pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string())
+}
+
+impl Files for Disk {
+    fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let name = segment_name(number);
+        let file: File = openat(self.directory.fd.as_fd(), name.as_str(), flags, self.mode)?.into();
+        // The process's umask must not decide who reads.
+        fchmod(&file, self.mode)?;
+        let length = i64::try_from(reserve).unwrap_or(i64::MAX);
+        let reserved = match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
+            // A file system that cannot reserve.
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        // The name is on the disk before anything relies on the segment.
+        let named = reserved.and_then(|()| File::from(self.directory.fd.try_clone()?).sync_all());
+        if let Err(error) = named {
+            let _ = self.remove(number);
+            return Err(error);
+        }
+        Ok(Box::new(DiskSegment { file, length: 0 }))
+    }
+
+    fn remove(&mut self, number: u64) -> io::Result<()> {
+        let name = segment_name(number);
+        Ok(unlinkat(&self.directory.fd, name.as_str(), UnlinkatFlags::NoRemoveDir)?)
+    }
+}
+
+struct DiskSegment {
+    file: File,
+    length: u64,
+}
+
+impl SegmentFile for DiskSegment {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.length)?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn seal(&mut self) -> io::Result<()> {
+        self.file.set_len(self.length)
+    }
+}

@@ -1,0 +1,146 @@
+//! The frames that only the journal has, the header of a segment, and the names of segments.
+
+use epitaph_core::input::Observation;
+use epitaph_core::time::{Boot, Wall};
+use serde::{Deserialize, Serialize};
+
+use crate::recording::WriteError;
+use crate::recording::frames::{append, stamp};
+
+pub(crate) const TAG_REPORT: u8 = 2;
+pub(crate) const TAG_ANSWERED: u8 = 3;
+
+/// Wall time, trace, root span, number of spans, length of the JSON.
+const FIXED: usize = 8 + ID + 4 + 4;
+const ID: usize = 16 + 8;
+
+/// First frame of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentHeader {
+    /// Version of the epitaph that wrote it.
+    pub epitaph: String,
+    /// Of the agent's run: its boot id and `since` identify the run.
+    pub observation: Observation,
+    /// The first segment of the run: no evidence of the run was in an earlier one.
+    #[serde(default)]
+    pub first: bool,
+}
+
+/// Identifies a finished report: its trace and its root span, as exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReportId {
+    pub trace: [u8; 16],
+    pub span: [u8; 8],
+}
+
+impl ReportId {
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.trace);
+        out.extend_from_slice(&self.span);
+    }
+
+    fn read(bytes: &[u8]) -> Option<ReportId> {
+        let (trace, rest) = bytes.split_first_chunk()?;
+        Some(ReportId {
+            trace: *trace,
+            span: *rest.first_chunk()?,
+        })
+    }
+}
+
+/// A finished report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished<'a> {
+    /// When the termination ended.
+    pub wall: Wall,
+    pub id: ReportId,
+    /// Number of spans in the request.
+    pub spans: u32,
+    /// An object of docs/json.md.
+    pub json: &'a [u8],
+    /// The encoded OTLP request; empty if there is nothing to send.
+    pub request: &'a [u8],
+}
+
+impl<'a> Finished<'a> {
+    /// Appends the report's frame.
+    ///
+    /// # Errors
+    /// The report is longer than a frame; nothing was appended.
+    pub(crate) fn append(&self, out: &mut Vec<u8>, now: Boot) -> Result<(), WriteError> {
+        let mut fixed = Vec::with_capacity(FIXED);
+        fixed.extend_from_slice(&self.wall.0.to_le_bytes());
+        self.id.write(&mut fixed);
+        fixed.extend_from_slice(&self.spans.to_le_bytes());
+        // Longer than a frame, and refused as such, if the length does not fit.
+        fixed.extend_from_slice(&u32::try_from(self.json.len()).unwrap_or(u32::MAX).to_le_bytes());
+        append(out, &stamp(now, TAG_REPORT), &[&fixed, self.json, self.request])
+    }
+
+    /// None: not a report.
+    pub(crate) fn read(body: &'a [u8]) -> Option<Finished<'a>> {
+        let (wall, rest) = body.split_first_chunk()?;
+        let id = ReportId::read(rest)?;
+        let (spans, rest) = rest.get(ID..)?.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (json, request) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        Some(Finished {
+            wall: Wall(u64::from_le_bytes(*wall)),
+            id,
+            spans: u32::from_le_bytes(*spans),
+            json,
+            request,
+        })
+    }
+}
+
+/// Appends the frame of answered reports.
+pub(crate) fn append_answered(out: &mut Vec<u8>, now: Boot, ids: &[ReportId]) -> Result<(), WriteError> {
+    let mut body = Vec::with_capacity(ids.len() * ID);
+    ids.iter().for_each(|id| id.write(&mut body));
+    append(out, &stamp(now, TAG_ANSWERED), &[&body])
+}
+
+pub(crate) fn read_answered(body: &[u8]) -> impl Iterator<Item = ReportId> {
+    body.chunks_exact(ID).filter_map(ReportId::read)
+}
+
+const SEGMENT: &str = ".journal";
+/// Of a segment that a newer epitaph wrote: out of the way of this one, and there for that one.
+const NEWER: &str = ".journal.newer";
+
+/// The file name of a segment; names sort like numbers.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:016}{SEGMENT}")
+}
+
+pub(crate) fn newer_name(number: u64) -> String {
+    format!("{number:016}{NEWER}")
+}
+
+/// What a file of the directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FileKind {
+    Segment(u64),
+    Newer(u64),
+}
+
+impl FileKind {
+    pub fn number(self) -> u64 {
+        match self {
+            FileKind::Segment(number) | FileKind::Newer(number) => number,
+        }
+    }
+}
+
+/// None: not a file of the journal.
+pub(crate) fn kind_of(name: &str) -> Option<FileKind> {
+    let number = |digits: &str| {
+        let is_number = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse().ok().filter(|_| is_number)
+    };
+    if let Some(digits) = name.strip_suffix(NEWER) {
+        return number(digits).map(FileKind::Newer);
+    }
+    number(name.strip_suffix(SEGMENT)?).map(FileKind::Segment)
+}

@@ -1,0 +1,206 @@
+//! The journal: what the agent keeps on disk, so that neither a kill nor a power cut loses a termination.
+//!
+//! A directory of segments. A segment is a file of a recording's frames ([`crate::recording`]): it begins with a header, has the evidence
+//! of terminations in progress as a recording has it, and two more kinds of frames:
+//!
+//! ```text
+//! finished report = now, u64 | 2, u8 | wall time of the end, ns, u64 | trace id, 16 bytes | root span id, 8 bytes | spans, u32
+//!                   | length of the JSON, u32 | JSON object of docs/json.md | encoded OTLP request, the rest; empty: nothing to send
+//! answered        = now, u64 | 3, u8 | (trace id, 16 bytes | root span id, 8 bytes)*: the collector accepted or refused these
+//! ```
+//!
+//! Segments are only appended to. The agent begins a new one at every start, and removes the oldest when the directory is full. An
+//! older reader counts the frames that it does not know. A segment of a newer format is kept aside, under another name.
+//!
+//! *Architecture invariant*: nothing here runs on the event loop but the copy of a frame into a bounded buffer.
+
+mod directory;
+mod files;
+mod format;
+mod past;
+pub mod reader;
+mod store;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use epitaph_core::input::Observation;
+
+use crate::clock;
+use directory::Directory;
+use files::{Disk, Files, SegmentFile};
+use format::SegmentHeader;
+use reader::Place;
+use store::Store;
+
+pub use files::RefusedError;
+pub use format::{Finished, ReportId};
+pub use past::{Past, Pending};
+pub use store::Bounds;
+pub use worker::{Journal, JournalDropReason, JournalStats, JournalThread, Trouble};
+
+/// Where the journal is, and how large it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub directory: PathBuf,
+    /// Group id of those who may read it.
+    pub group: Option<u32>,
+    /// Bytes of all segments.
+    pub max_bytes: u64,
+}
+
+/// The journal of a run, and what earlier runs left in it.
+pub struct Opened {
+    pub journal: Journal,
+    pub thread: JournalThread,
+    pub past: Past,
+    /// None while the directory cannot be opened.
+    directory: Option<Arc<Directory>>,
+}
+
+impl Opened {
+    /// For the requests of the journal's reports.
+    pub fn requests(&self) -> Requests {
+        Requests {
+            directory: self.directory.clone(),
+            journal: self.journal.clone(),
+        }
+    }
+}
+
+/// Opens the journal and starts its thread. A disk in trouble is not an error: the journal is in memory only, and tries again.
+///
+/// # Errors
+/// Another agent has the directory; it is a link, or another user's.
+pub fn open(options: &Options, observation: &Observation) -> Result<Opened, RefusedError> {
+    let header = SegmentHeader {
+        epitaph: env!("CARGO_PKG_VERSION").to_owned(),
+        observation: observation.clone(),
+        first: true,
+    };
+    let bounds = Bounds::of(options.max_bytes);
+    let disk_error = |error| RefusedError::Disk {
+        path: options.directory.clone(),
+        error,
+    };
+    let opened = Disk::open(&options.directory, options.group).and_then(|disk| {
+        let past = Past::read(&disk).map_err(disk_error)?;
+        Ok((disk, past))
+    });
+    let (files, past, directory, trouble): (Box<dyn Files>, _, _, _) = match opened {
+        Ok((disk, past)) => {
+            let directory = disk.directory.clone();
+            (Box::new(disk), past, Some(directory), None)
+        }
+        Err(RefusedError::Disk { error, .. }) => {
+            let later = Later {
+                options: options.clone(),
+                disk: None,
+                numbers: 0,
+            };
+            (Box::new(later), Past::default(), None, Some(Trouble::of(&error)))
+        }
+        Err(refused) => return Err(refused),
+    };
+    let store = Store::new(files, bounds, header, past.segments.clone(), past.next);
+    let (journal, thread) = Journal::start(store, trouble).map_err(disk_error)?;
+    Ok(Opened {
+        journal,
+        thread,
+        past,
+        directory,
+    })
+}
+
+/// A directory that could not be opened at the start: tried again for every new segment.
+struct Later {
+    options: Options,
+    disk: Option<Disk>,
+    /// Of the segments of earlier runs.
+    numbers: u64,
+}
+
+impl Files for Later {
+    fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>> {
+        let disk = match &mut self.disk {
+            Some(disk) => disk,
+            empty => {
+                let Options { directory, group, .. } = &self.options;
+                let disk = Disk::open_within(directory, *group, Duration::ZERO).map_err(|refused| match refused {
+                    RefusedError::Disk { error, .. } => error,
+                    refused => io::Error::other(refused),
+                })?;
+                let earlier = disk.directory.files()?;
+                self.numbers = earlier.iter().map(|file| file.number()).max().unwrap_or(0);
+                empty.insert(disk)
+            }
+        };
+        disk.create(self.numbers + number, reserve)
+    }
+
+    fn remove(&mut self, number: u64) -> io::Result<()> {
+        match &mut self.disk {
+            Some(disk) => disk.remove(self.numbers + number),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads the requests of finished reports, and notes the collector's answers.
+#[derive(Clone)]
+pub struct Requests {
+    directory: Option<Arc<Directory>>,
+    journal: Journal,
+}
+
+/// The request of one finished report.
+pub struct KeptRequest {
+    directory: Arc<Directory>,
+    journal: Journal,
+    place: Place,
+    id: ReportId,
+}
+
+impl Requests {
+    pub fn pending(&self, pending: &Pending) -> Option<KeptRequest> {
+        self.at(pending.place, pending.id)
+    }
+
+    /// None: the journal was opened late, and does not read its requests in this run.
+    pub(crate) fn at(&self, place: Place, id: ReportId) -> Option<KeptRequest> {
+        let directory = self.directory.clone()?;
+        Some(KeptRequest {
+            directory,
+            journal: self.journal.clone(),
+            place,
+            id,
+        })
+    }
+}
+
+impl KeptRequest {
+    /// The bytes as they were first sent. Blocks.
+    ///
+    /// # Errors
+    /// The segment was removed, the disk fails, or the bytes are damaged.
+    pub fn read(&self) -> io::Result<Bytes> {
+        past::read_request(&self.directory, self.place)
+    }
+
+    /// False if the journal was full, and the report was removed.
+    pub fn is_there(&self) -> bool {
+        self.journal.has(self.place.segment)
+    }
+
+    /// The collector answered: the request is not sent again.
+    pub fn answered(&self) {
+        self.journal.answered(clock::now(), &[self.id]);
+    }
+}

@@ -1,0 +1,263 @@
+//! What the journal holds from earlier runs: finished reports, those that the collector has not answered, and evidence.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use epitaph_core::decode::decode;
+use epitaph_core::event::Kind;
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::time::Boot;
+use serde::Deserialize;
+
+use super::directory::Directory;
+use super::files::Disk;
+use super::format::{
+    FileKind, Finished, ReportId, SegmentHeader, TAG_ANSWERED, TAG_REPORT, newer_name, read_answered, segment_name,
+};
+use super::reader::{Place, Skipped};
+use crate::recording::frames::{Frames, Next, PREFIX, stamped};
+use crate::recording::{ReadError, Reader, read_header};
+
+/// A finished report that the collector has not answered.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    pub id: ReportId,
+    pub spans: u64,
+    /// The verdict's headline.
+    pub verdict: String,
+    pub(crate) place: Place,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// All finished reports that the journal knows.
+    pub finished: HashSet<ReportId>,
+    /// In the order of the terminations' ends.
+    pub pending: Vec<Pending>,
+    pub skipped: Skipped,
+    /// Number and bytes of each segment, the oldest first.
+    pub(super) segments: Vec<(u64, u64)>,
+    /// Number of the next segment: above all that are there, those of a newer version, too.
+    pub(super) next: u64,
+    directory: Option<Arc<Directory>>,
+}
+
+impl Past {
+    /// Reads the journal before its writer begins: keeps segments of a newer version aside, and cuts torn ends.
+    pub(super) fn read(disk: &Disk) -> io::Result<Past> {
+        let mut past = Past {
+            directory: Some(disk.directory.clone()),
+            ..Past::default()
+        };
+        let mut pending: Vec<Option<(ReportId, u64, Place)>> = Vec::new();
+        let mut places = HashMap::new();
+        for number in past.tidy(disk)? {
+            past.scan(disk, number, &mut |place, body, tag| match tag {
+                TAG_REPORT => {
+                    let Some(report) = Finished::read(body) else { return None };
+                    if !report.request.is_empty() && !places.contains_key(&report.id) {
+                        places.insert(report.id, pending.len());
+                        pending.push(Some((report.id, report.spans.into(), place)));
+                    }
+                    Some(vec![report.id])
+                }
+                _ => {
+                    let ids: Vec<ReportId> = read_answered(body).collect();
+                    for place in ids.iter().filter_map(|id| places.get(id)) {
+                        pending[*place] = None;
+                    }
+                    Some(ids)
+                }
+            })?;
+        }
+        for (id, spans, place) in pending.into_iter().flatten() {
+            let verdict = read_report(&disk.directory, place, |report| verdict(report.json));
+            past.pending.push(Pending {
+                id,
+                spans,
+                verdict: verdict.unwrap_or_else(|_| UNKNOWN.to_owned()),
+                place,
+            });
+        }
+        Ok(past)
+    }
+
+    /// The segments of this version, in order.
+    fn tidy(&mut self, disk: &Disk) -> io::Result<Vec<u64>> {
+        let mut segments = Vec::new();
+        for file in disk.directory.files()? {
+            let (number, name) = match file {
+                FileKind::Segment(number) => (number, segment_name(number)),
+                FileKind::Newer(number) => (number, newer_name(number)),
+            };
+            self.next = self.next.max(number + 1);
+            let is_newer = disk.directory.read(&name).is_ok_and(|file| {
+                let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(file));
+                matches!(header, Err(ReadError::Newer { .. }))
+            });
+            match (file, is_newer) {
+                (FileKind::Segment(_), true) => disk.rename(&name, &newer_name(number))?,
+                // Written by the newer version before an older one was installed for a while.
+                (FileKind::Newer(_), false) => disk.rename(&name, &segment_name(number))?,
+                _ => {}
+            }
+            if is_newer {
+                self.skipped.newer.push(newer_name(number));
+            } else {
+                segments.push(number);
+            }
+        }
+        segments.sort_unstable();
+        Ok(segments)
+    }
+
+    /// Reads the reports and answers of a segment: `take` returns the finished ones.
+    fn scan(
+        &mut self,
+        disk: &Disk,
+        number: u64,
+        take: &mut dyn FnMut(Place, &[u8], u8) -> Option<Vec<ReportId>>,
+    ) -> io::Result<()> {
+        let file = disk.directory.read(&segment_name(number))?;
+        let mut length = file.metadata()?.len();
+        let mut frames = Frames::new(file);
+        if read_header::<_, SegmentHeader>(&mut frames).is_err() {
+            self.skipped.unreadable += 1;
+            self.segments.push((number, length));
+            return Ok(());
+        }
+        loop {
+            match frames.next() {
+                Next::Frame { skipped, at, length } => {
+                    self.skipped.damaged += u64::from(skipped > 0);
+                    self.skipped.damaged_bytes += skipped;
+                    let place = Place {
+                        segment: number,
+                        offset: frames.offset() - (PREFIX + length) as u64,
+                        length,
+                    };
+                    let (_, tag, body) = stamped(frames.payload(at, length));
+                    if matches!(tag, TAG_REPORT | TAG_ANSWERED) {
+                        match take(place, body, tag) {
+                            Some(ids) => self.finished.extend(ids),
+                            None => self.skipped.unknown += 1,
+                        }
+                    }
+                }
+                Next::End { error: Some(_), .. } => {
+                    self.skipped.unreadable += 1;
+                    break;
+                }
+                Next::End { tail, error: None } => {
+                    if tail > 0 {
+                        self.skipped.torn += 1;
+                        self.skipped.torn_bytes += tail;
+                        length -= tail.min(length);
+                        disk.cut(number, length)?;
+                    }
+                    break;
+                }
+            }
+        }
+        self.segments.push((number, length));
+        Ok(())
+    }
+
+    /// Feeds the evidence of earlier runs, as the core got it. What is missing is fed as lost. Nothing fails: a segment that cannot be
+    /// read is missing.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn replay<E>(&self, mut take: impl FnMut(Boot, Input) -> Result<(), E>) -> Result<(), E> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let mut run: Option<Observation> = None;
+        let mut last = Boot(0);
+        let mut expected = None;
+        for (number, _) in &self.segments {
+            let Ok(file) = directory.read(&segment_name(*number)) else {
+                continue;
+            };
+            let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(&file));
+            let Ok(header) = header else { continue };
+            let Ok(mut reader) = directory
+                .read(&segment_name(*number))
+                .map_err(ReadError::Read)
+                .and_then(|file| Reader::new(BufReader::new(file), decode))
+            else {
+                continue;
+            };
+            let observation = header.observation;
+            let is_same = |run: &Observation| run.boot_id == observation.boot_id && run.since == observation.since;
+            let mut is_whole = expected == Some(*number);
+            if !run.as_ref().is_some_and(is_same) {
+                let since = observation.since;
+                last = since;
+                is_whole = header.first;
+                take(since, Input::Start(observation.clone()))?;
+                run = Some(observation);
+            }
+            if !is_whole {
+                // Segments before are removed or damaged.
+                lose(last, last, &mut take)?;
+            }
+            for (now, input) in reader.by_ref() {
+                last = last.max(now);
+                // A run is begun by its header.
+                if !matches!(input, Input::Start(_)) {
+                    take(now, input)?;
+                }
+            }
+            let report = reader.report();
+            if report.tail_bytes > 0 || report.error.is_some() {
+                lose(last, last, &mut take)?;
+            }
+            expected = Some(number + 1);
+        }
+        Ok(())
+    }
+}
+
+fn lose<E>(now: Boot, since: Boot, take: &mut impl FnMut(Boot, Input) -> Result<(), E>) -> Result<(), E> {
+    for kind in Kind::ALL {
+        take(now, Input::lost_by_machine(kind, since, 1))?;
+    }
+    Ok(())
+}
+
+/// For a report without a verdict.
+const UNKNOWN: &str = "unknown";
+
+fn verdict(json: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Judged {
+        verdict: String,
+    }
+    let judged: Result<Judged, _> = serde_json::from_slice(json);
+    judged.map_or_else(|_| UNKNOWN.to_owned(), |judged| judged.verdict)
+}
+
+/// Reads a finished report again. Its checksum is checked: a request that changed on the disk is not sent.
+fn read_report<T>(directory: &Directory, place: Place, of: impl FnOnce(&Finished<'_>) -> T) -> io::Result<T> {
+    let file: File = directory.read(&segment_name(place.segment))?;
+    let mut bytes = vec![0; PREFIX + place.length];
+    file.read_exact_at(&mut bytes, place.offset)?;
+    let mut frames = Frames::new(bytes.as_slice());
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the report is damaged");
+    match frames.next() {
+        Next::Frame { skipped: 0, at, length } => {
+            let (_, tag, body) = stamped(frames.payload(at, length));
+            let report = Some(body).filter(|_| tag == TAG_REPORT).and_then(Finished::read);
+            report.as_ref().map(of).ok_or_else(damaged)
+        }
+        _ => Err(damaged()),
+    }
+}
+
+pub(super) fn read_request(directory: &Directory, place: Place) -> io::Result<Bytes> {
+    read_report(directory, place, |report| Bytes::copy_from_slice(report.request))
+}

@@ -1,0 +1,195 @@
+//! Reads a journal: also while an agent writes it, without its lock, and in bounded memory (about 2 MiB, whatever the journal's size).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::directory::Directory;
+use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, newer_name, segment_name};
+use crate::error::{HasRemedy, Remedy};
+use crate::recording::frames::{Frames, Next, stamped};
+use crate::recording::{ReadError, read_header};
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot open the journal {}: {error}", path.display())]
+    Open { path: PathBuf, error: io::Error },
+}
+
+impl HasRemedy for OpenError {
+    fn remedy(&self) -> Option<Remedy> {
+        let OpenError::Open { error, .. } = self;
+        Some(match error.kind() {
+            io::ErrorKind::NotFound => "start the agent with `journal.directory`, or give the directory that it has".into(),
+            io::ErrorKind::PermissionDenied => "run as root, or as a member of the group that `journal.group` names".into(),
+            _ => "give the directory itself, not a file or a link".into(),
+        })
+    }
+}
+
+/// What was not returned; complete at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Segments that end within a frame, and the bytes of it: the agent was stopped in the middle of a write. The end of the newest
+    /// segment is not counted: it may be written right now.
+    pub torn: u64,
+    pub torn_bytes: u64,
+    /// Damaged places, and their bytes.
+    pub damaged: u64,
+    pub damaged_bytes: u64,
+    /// Names of segments that a newer epitaph wrote.
+    pub newer: Vec<String>,
+    /// Segments with a damaged header, or that cannot be read.
+    pub unreadable: u64,
+    /// Segments that the agent removed while the journal was read.
+    pub removed: u64,
+    /// Reports that this version does not understand.
+    pub unknown: u64,
+}
+
+impl Skipped {
+    pub fn is_nothing(&self) -> bool {
+        *self == Skipped::default()
+    }
+}
+
+/// Where a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub segment: u64,
+    /// Of the frame's first byte.
+    pub offset: u64,
+    /// Of the payload.
+    pub length: usize,
+}
+
+/// Reads the frames of a journal, the oldest first.
+#[derive(Debug)]
+pub struct Reader {
+    directory: Directory,
+    segments: VecDeque<u64>,
+    open: Option<Segment>,
+    skipped: Skipped,
+}
+
+#[derive(Debug)]
+struct Segment {
+    frames: Frames<File>,
+}
+
+impl Reader {
+    /// The journal as it is now: segments that are begun later are not read.
+    ///
+    /// # Errors
+    /// There is no such directory, or this user may not read it.
+    pub fn open(path: &Path) -> Result<Reader, OpenError> {
+        let error = |error| OpenError::Open {
+            path: path.to_owned(),
+            error,
+        };
+        let directory = Directory::open(path).map_err(error)?;
+        Reader::of(directory).map_err(error)
+    }
+
+    pub(crate) fn of(directory: Directory) -> io::Result<Reader> {
+        let mut skipped = Skipped::default();
+        let mut segments = VecDeque::new();
+        for file in directory.files()? {
+            match file {
+                FileKind::Segment(number) => segments.push_back(number),
+                FileKind::Newer(number) => skipped.newer.push(newer_name(number)),
+            }
+        }
+        Ok(Reader {
+            directory,
+            segments,
+            open: None,
+            skipped,
+        })
+    }
+
+    /// The next finished report, the oldest first.
+    pub fn next_report(&mut self) -> Option<Finished<'_>> {
+        loop {
+            let (at, length) = self.advance()?;
+            let segment = self.open.as_ref()?;
+            let (_, tag, body) = stamped(segment.frames.payload(at, length));
+            if tag != TAG_REPORT {
+                continue;
+            }
+            if Finished::read(body).is_none() {
+                self.skipped.unknown += 1;
+                continue;
+            }
+            let segment = self.open.as_ref()?;
+            return Finished::read(stamped(segment.frames.payload(at, length)).2);
+        }
+    }
+
+    /// What was not returned so far.
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.open.as_ref().map_or(0, |segment| segment.frames.memory())
+    }
+
+    /// Finds the next frame: its payload in the buffer of the open segment.
+    fn advance(&mut self) -> Option<(usize, usize)> {
+        loop {
+            let Some(segment) = &mut self.open else {
+                let number = self.segments.pop_front()?;
+                self.open = self.begin(number);
+                continue;
+            };
+            match segment.frames.next() {
+                Next::Frame { skipped, at, length } => {
+                    self.skipped.damaged += u64::from(skipped > 0);
+                    self.skipped.damaged_bytes += skipped;
+                    return Some((at, length));
+                }
+                Next::End { tail, error } => {
+                    self.open = None;
+                    self.skipped.unreadable += u64::from(error.is_some());
+                    if tail > 0 && !self.segments.is_empty() {
+                        self.skipped.torn += 1;
+                        self.skipped.torn_bytes += tail;
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, number: u64) -> Option<Segment> {
+        let name = segment_name(number);
+        let file = match self.directory.read(&name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.skipped.removed += 1;
+                return None;
+            }
+            Err(_) => {
+                self.skipped.unreadable += 1;
+                return None;
+            }
+        };
+        let mut frames = Frames::new(file);
+        match read_header::<_, SegmentHeader>(&mut frames) {
+            Ok(_) => Some(Segment { frames }),
+            Err(ReadError::Newer { .. }) => {
+                self.skipped.newer.push(name);
+                None
+            }
+            // The newest one may have been begun just now.
+            Err(_) if self.segments.is_empty() && frames.offset() == 0 && frames.is_empty() => None,
+            Err(_) => {
+                self.skipped.unreadable += 1;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,483 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+
+use epitaph_core::fixtures::terminations::observation;
+use epitaph_core::time::{Boot, Wall};
+
+use super::reader::Reader;
+use super::*;
+use crate::error::lines;
+use crate::recording::frames::PREFIX;
+
+/// A directory that is the journal's, below a temporary one.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    (directory, path)
+}
+
+fn options(directory: &Path) -> Options {
+    Options {
+        directory: directory.to_owned(),
+        group: None,
+        max_bytes: 64 << 20,
+    }
+}
+
+fn id(n: u64) -> ReportId {
+    let mut trace = [0; 16];
+    trace[..8].copy_from_slice(&n.to_le_bytes());
+    ReportId { trace, span: [7; 8] }
+}
+
+fn json(n: u64) -> String {
+    format!("{{\"type\":\"termination\",\"number\":{n},\"verdict\":\"clean\"}}\n")
+}
+
+fn request(n: u64) -> Vec<u8> {
+    [n as u8].repeat(100)
+}
+
+fn write(journal: &Journal, n: u64, deliver: worker::Deliver) {
+    let (json, request) = (json(n), request(n));
+    let report = Finished {
+        wall: Wall(1_000 + n),
+        id: id(n),
+        spans: 3,
+        json: json.as_bytes(),
+        request: &request,
+    };
+    journal.report(clock::now(), &report, deliver);
+}
+
+/// Writes a report and waits until it is delivered: true if the journal holds it.
+fn written(journal: &Journal, n: u64) -> bool {
+    let (sender, receiver) = mpsc::channel();
+    write(journal, n, Box::new(move |place| sender.send(place.is_some()).unwrap()));
+    receiver.recv_timeout(Duration::from_secs(30)).expect("delivered")
+}
+
+fn close(thread: JournalThread) {
+    thread.close(Duration::from_secs(30));
+}
+
+/// The numbers of the reports, and what was skipped.
+fn read(path: &Path) -> (Vec<u64>, reader::Skipped) {
+    let mut reader = Reader::open(path).unwrap();
+    let mut found = Vec::new();
+    while let Some(report) = reader.next_report() {
+        let n = report.wall.0 - 1_000;
+        assert_eq!(
+            (report.id, report.spans, report.json, report.request),
+            (id(n), 3, json(n).as_bytes(), &*request(n))
+        );
+        found.push(n);
+    }
+    (found, reader.skipped().clone())
+}
+
+fn segments(path: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.retain(|path| path.extension().is_some_and(|extension| extension == "journal"));
+    all.sort();
+    all
+}
+
+#[test]
+fn reports_are_read_while_the_agent_writes_and_after_its_end() {
+    let (_directory, path) = place();
+    let opened = open(&options(&path), &observation()).unwrap();
+    opened.journal.in_progress(true);
+    for n in 0..50 {
+        write(&opened.journal, n, Box::new(|_| {}));
+    }
+    assert!(written(&opened.journal, 50));
+    let all: Vec<u64> = (0..=50).collect();
+    assert_eq!(read(&path), (all.clone(), reader::Skipped::default()));
+    close(opened.thread);
+    assert_eq!(read(&path), (all, reader::Skipped::default()));
+}
+
+#[test]
+fn only_the_agents_user_reads_the_journal_and_no_link_is_followed() {
+    let (directory, path) = place();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let opened = open(&options(&path), &observation()).unwrap();
+    assert!(written(&opened.journal, 1));
+    assert_eq!((mode(&path), mode(&segments(&path)[0])), (0o700, 0o600));
+    close(opened.thread);
+    // With a group: any of ours that may differ from the directory's.
+    let group = fs::metadata(&path).unwrap().gid();
+    let of_group = Options {
+        group: Some(group),
+        ..options(&path)
+    };
+    let opened = open(&of_group, &observation()).unwrap();
+    assert!(written(&opened.journal, 2));
+    assert_eq!((mode(&path), mode(&segments(&path)[1])), (0o2750, 0o640));
+    close(opened.thread);
+
+    let link = directory.path().join("link");
+    symlink(&path, &link).unwrap();
+    let error = open(&options(&link), &observation()).err().expect("refused");
+    assert!(matches!(error, RefusedError::NotADirectory { .. }), "{error}");
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = open(&options(&file), &observation()).err().expect("refused");
+    assert!(matches!(error, RefusedError::NotADirectory { .. }), "{error}");
+}
+
+#[test]
+fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
+    let (_directory, path) = place();
+    let opened = open(&options(&path), &observation()).unwrap();
+    let refused = Disk::open_within(&path, None, Duration::ZERO).err().expect("refused");
+    let text = lines(&refused);
+    let pid = std::process::id();
+    assert!(text.contains(&format!("belongs to another agent, pid {pid}")), "{text}");
+    let successor = {
+        let path = path.clone();
+        std::thread::spawn(move || Disk::open_within(&path, None, Duration::from_secs(30)).is_ok())
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    close(opened.thread);
+    assert!(successor.join().unwrap());
+}
+
+#[test]
+fn what_is_not_answered_is_pending_after_a_restart_with_the_same_bytes() {
+    let (_directory, path) = place();
+    let first = open(&options(&path), &observation()).unwrap();
+    assert!(first.past.finished.is_empty() && first.past.pending.is_empty());
+    for n in 0..5 {
+        write(&first.journal, n, Box::new(|_| {}));
+    }
+    first.journal.answered(Boot(9), &[id(1), id(3)]);
+    close(first.thread);
+    let second = open(&options(&path), &observation()).unwrap();
+    let pending: Vec<ReportId> = second.past.pending.iter().map(|pending| pending.id).collect();
+    assert_eq!(pending, [id(0), id(2), id(4)]);
+    assert_eq!(second.past.finished, (0..5).map(id).collect());
+    for pending in &second.past.pending {
+        let n = u64::from(pending.id.trace[0]);
+        let kept = second.requests().pending(pending).expect("a directory");
+        assert_eq!(kept.read().unwrap(), request(n));
+        assert_eq!((pending.verdict.as_str(), pending.spans, kept.is_there()), ("clean", 3, true));
+        kept.answered();
+    }
+    close(second.thread);
+    let third = open(&options(&path), &observation()).unwrap();
+    assert!(third.past.pending.is_empty());
+    close(third.thread);
+}
+
+#[test]
+fn the_oldest_segments_go_and_the_bound_holds() {
+    let (_directory, path) = place();
+    let small = Options {
+        max_bytes: 64 << 10,
+        ..options(&path)
+    };
+    let opened = open(&small, &observation()).unwrap();
+    for n in 0..1_000 {
+        write(&opened.journal, n, Box::new(|_| {}));
+        if n % 50 == 0 {
+            assert!(opened.journal.stats().size() <= 64 << 10);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert!(written(&opened.journal, 1_000));
+    let allocated: u64 = segments(&path).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    assert!(allocated <= 64 << 10, "{allocated} bytes");
+    let stats = opened.journal.stats();
+    assert!(stats.removed_segments() > 10, "{stats:?}");
+    assert_eq!(JournalDropReason::ALL.map(|reason| stats.dropped(reason)), [0; 3]);
+    let (found, skipped) = read(&path);
+    assert!(skipped.is_nothing(), "{skipped:?}");
+    let first = found[0];
+    assert!(first > 500, "the oldest are gone");
+    assert_eq!(found, (first..=1_000).collect::<Vec<_>>());
+    close(opened.thread);
+}
+
+/// Writes a journal of one segment; returns the segment and where each report begins.
+fn one_segment(path: &Path, count: u64) -> (PathBuf, Vec<usize>) {
+    let opened = open(&options(path), &observation()).unwrap();
+    for n in 0..count {
+        write(&opened.journal, n, Box::new(|_| {}));
+    }
+    close(opened.thread);
+    let segment = segments(path).pop().unwrap();
+    let bytes = fs::read(&segment).unwrap();
+    let length = |at: usize| PREFIX + u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let mut at = 12;
+    let mut frames = Vec::new();
+    at += length(at);
+    while at < bytes.len() {
+        frames.push(at);
+        at += length(at);
+    }
+    assert_eq!(frames.len() as u64, count);
+    (segment, frames)
+}
+
+#[test]
+fn a_torn_end_is_cut_wherever_it_is_torn() {
+    let (_directory, path) = place();
+    let (segment, frames) = one_segment(&path, 4);
+    let bytes = fs::read(&segment).unwrap();
+    for end in frames[2]..bytes.len() {
+        fs::write(&segment, &bytes[..end]).unwrap();
+        let whole = frames.iter().filter(|begin| **begin < end).count();
+        let begin = frames[whole - 1];
+        let is_whole = end == *frames.get(whole).unwrap_or(&bytes.len());
+        let expected = if is_whole { whole } else { whole - 1 } as u64;
+        let disk = Disk::open(&path, None).unwrap();
+        let past = Past::read(&disk).unwrap();
+        assert_eq!(past.finished, (0..expected).map(id).collect(), "cut at {end}");
+        let torn = if is_whole { 0 } else { (end - begin) as u64 };
+        assert_eq!((past.skipped.torn, past.skipped.torn_bytes), (u64::from(torn > 0), torn));
+        // Once: the next reader finds nothing torn.
+        let again = Past::read(&disk).unwrap();
+        assert!(again.skipped.is_nothing(), "{:?}", again.skipped);
+    }
+}
+
+#[test]
+fn a_flipped_bit_skips_one_frame_and_is_counted() {
+    let (_directory, path) = place();
+    let (segment, frames) = one_segment(&path, 5);
+    let bytes = fs::read(&segment).unwrap();
+    for at in frames[2]..frames[3] {
+        for bit in [0, 7] {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            fs::write(&segment, &flipped).unwrap();
+            let (found, skipped) = read(&path);
+            assert_eq!(found, [0, 1, 3, 4], "bit {bit} of byte {at}");
+            assert_eq!(
+                (skipped.damaged, skipped.damaged_bytes),
+                (1, (frames[3] - frames[2]) as u64),
+                "bit {bit} of byte {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_newer_segment_is_kept_aside_and_comes_back() {
+    let (_directory, path) = place();
+    let (segment, _) = one_segment(&path, 3);
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[8] = 99;
+    fs::write(&segment, &bytes).unwrap();
+    let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(read(&path).1.newer, [name.clone()]);
+    let opened = open(&options(&path), &observation()).unwrap();
+    assert!(written(&opened.journal, 7));
+    let aside = format!("{name}.newer");
+    assert_eq!(opened.past.skipped.newer, [aside.clone()]);
+    close(opened.thread);
+    let (found, skipped) = read(&path);
+    assert_eq!((found, skipped.newer), (vec![7], vec![aside.clone()]));
+    // An epitaph that reads the version finds it again.
+    bytes[8] = 1;
+    fs::write(path.join(&aside), &bytes).unwrap();
+    close(open(&options(&path), &observation()).unwrap().thread);
+    assert_eq!(read(&path), (vec![0, 1, 2, 7], reader::Skipped::default()));
+}
+
+#[test]
+fn the_reader_needs_little_memory() {
+    let (_directory, path) = place();
+    let opened = open(&options(&path), &observation()).unwrap();
+    let json = vec![b'x'; 500 << 10];
+    for n in 0..120 {
+        let report = Finished {
+            wall: Wall(n),
+            id: id(n),
+            spans: 1,
+            json: &json,
+            request: &[],
+        };
+        let (sender, receiver) = mpsc::channel();
+        opened
+            .journal
+            .report(clock::now(), &report, Box::new(move |_| sender.send(()).unwrap()));
+        opened.journal.in_progress(true);
+        receiver.recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+    close(opened.thread);
+    let mut reader = Reader::open(&path).unwrap();
+    let mut found = 0;
+    while let Some(report) = reader.next_report() {
+        assert_eq!(report.json.len(), json.len());
+        found += 1;
+        let kept = reader.memory();
+        assert!(kept < 4 << 20, "{kept} bytes");
+    }
+    assert_eq!(found, 120);
+}
+
+/// A disk that can fail: by which error, and what was written.
+#[derive(Clone, Default)]
+struct Faulty(Arc<Mutex<FaultyState>>);
+
+#[derive(Default)]
+struct FaultyState {
+    files: BTreeMap<u64, Vec<u8>>,
+    /// Of each file, what is synced.
+    synced: BTreeMap<u64, usize>,
+    error: Option<i32>,
+    hang: Option<Arc<std::sync::Barrier>>,
+    hangs: bool,
+}
+
+impl Faulty {
+    fn state(&self) -> MutexGuard<'_, FaultyState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn check(&self) -> io::Result<()> {
+        let hang = self.state().hang.clone();
+        if let Some(barrier) = hang {
+            self.state().hangs = true;
+            barrier.wait();
+        }
+        self.state()
+            .error
+            .map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+    }
+}
+
+struct FaultyFile(Faulty, u64);
+
+impl Files for Faulty {
+    fn create(&mut self, number: u64, _: u64) -> io::Result<Box<dyn SegmentFile>> {
+        self.check()?;
+        self.state().files.insert(number, Vec::new());
+        Ok(Box::new(FaultyFile(self.clone(), number)))
+    }
+    fn remove(&mut self, number: u64) -> io::Result<()> {
+        self.state().files.remove(&number);
+        Ok(())
+    }
+}
+
+impl SegmentFile for FaultyFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.check()?;
+        self.0.state().files.entry(self.1).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.check()?;
+        let length = self.0.state().files.get(&self.1).map_or(0, Vec::len);
+        self.0.state().synced.insert(self.1, length);
+        Ok(())
+    }
+    fn seal(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn on(disk: &Faulty) -> (Journal, JournalThread) {
+    let header = SegmentHeader {
+        epitaph: "0".to_owned(),
+        observation: observation(),
+        first: true,
+    };
+    let store = Store::new(Box::new(disk.clone()), Bounds::of(16 << 20), header, Vec::new(), 1);
+    Journal::start(store, None).unwrap()
+}
+
+/// Polls for the effect of another thread. A guard against a hang, not a measure.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("timed out waiting for {what}");
+}
+
+#[test]
+fn a_disk_in_trouble_makes_the_journal_memory_only_until_it_works_again() {
+    use nix::libc::{EIO, ENOSPC, EROFS};
+    for (code, trouble) in [(EIO, Trouble::Failing), (ENOSPC, Trouble::Full), (EROFS, Trouble::ReadOnly)] {
+        let disk = Faulty::default();
+        let (journal, thread) = on(&disk);
+        let stats = journal.stats();
+        assert!(written(&journal, 1));
+        disk.state().error = Some(code);
+        assert!(!written(&journal, 2), "delivered, and not held");
+        until("the trouble", || stats.trouble() == Some(trouble));
+        assert!(!written(&journal, 3));
+        assert!(stats.dropped(JournalDropReason::Disk) > 0);
+        disk.state().error = None;
+        until("the recovery", || stats.trouble().is_none());
+        assert!(written(&journal, 4));
+        close(thread);
+        // The last segment says that evidence was lost, and which reports are finished although they are not in it.
+        let files = disk.state().files.clone();
+        let last = files.values().next_back().unwrap();
+        let mut frames = crate::recording::frames::Frames::new(last.as_slice());
+        let _: SegmentHeader = crate::recording::read_header(&mut frames).unwrap();
+        let (mut lost, mut told) = (0, Vec::new());
+        while let crate::recording::frames::Next::Frame { at, length, .. } = frames.next() {
+            let (_, tag, body) = crate::recording::frames::stamped(frames.payload(at, length));
+            match tag {
+                crate::recording::TAG_INPUT => lost += u32::from(String::from_utf8_lossy(body).contains("lost")),
+                format::TAG_ANSWERED => told.extend(format::read_answered(body)),
+                _ => {}
+            }
+        }
+        assert!(lost > 0, "the gap is stated");
+        assert!(told.contains(&id(3)), "{told:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_answer_delays_no_report_for_long() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    assert!(written(&journal, 1));
+    let barrier = Arc::new(std::sync::Barrier::new(2));
+    disk.state().hang = Some(barrier.clone());
+    let (sender, receiver) = mpsc::channel();
+    write(&journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
+    until("the call that does not return", || disk.state().hangs);
+    let now = clock::now();
+    journal.tick(now);
+    assert!(receiver.try_recv().is_err(), "not yet late");
+    journal.tick(now.plus(Duration::from_secs(3)));
+    assert!(!receiver.recv_timeout(Duration::from_secs(1)).unwrap());
+    assert_eq!(journal.stats().trouble(), Some(Trouble::Slow));
+    disk.state().hang = None;
+    barrier.wait();
+    assert!(written(&journal, 3));
+    until("the recovery", || journal.stats().trouble().is_none());
+    close(thread);
+}
+
+#[test]
+fn no_frames_no_sync_and_many_frames_one_sync() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(journal.stats().syncs(), 0);
+    journal.in_progress(true);
+    for n in 0..500 {
+        journal.record(Boot(n), &[1, 2, 3]);
+    }
+    until("a sync", || journal.stats().syncs() > 0);
+    let syncs = journal.stats().syncs();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(journal.stats().syncs(), syncs, "nothing new, no sync");
+    assert!(syncs <= 3, "{syncs} syncs of 500 frames");
+    assert_eq!(journal.stats().frames(), 500);
+    close(thread);
+}

@@ -1,0 +1,647 @@
+//! The thread that writes: it appends what the loop left in the buffer, and syncs for all of it together.
+//!
+//! A report is delivered (to the exporter) once it is synced. If the disk is slow, full, read-only or failing, the journal is memory
+//! only: reports are delivered at once, evidence is dropped and counted, and a new segment is tried regularly.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use epitaph_core::event::Kind;
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::time::Boot;
+use nix::libc::{EDQUOT, ENOSPC, EROFS};
+
+use super::format::{Finished, ReportId, append_answered};
+use super::reader::Place;
+use super::store::{Part, Store};
+use crate::clock;
+use crate::recording::frames::{PREFIX, append, stamp};
+use crate::recording::{TAG_INPUT, TAG_KERNEL, WriteError, input_json};
+
+/// Time from the first write to the sync, at most: while a termination is in progress, and else.
+const SYNC_BUSY: Duration = Duration::from_millis(90);
+const SYNC_IDLE: Duration = Duration::from_secs(1);
+/// Between two attempts to write after an error.
+const RETRY: Duration = Duration::from_secs(5);
+/// A sync that takes longer is trouble; a report that waits longer is delivered without it.
+const SLOW: Duration = Duration::from_secs(2);
+/// Most bytes that wait for the thread. A storm of records for as long as a slow disk's sync takes.
+const BUFFER: usize = 4 << 20;
+
+/// Why the journal does not hold what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    Slow,
+    Full,
+    ReadOnly,
+    Failing,
+}
+
+impl Trouble {
+    pub const ALL: [Trouble; 4] = [Trouble::Slow, Trouble::Full, Trouble::ReadOnly, Trouble::Failing];
+
+    /// On `/readyz`, on metrics and in the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Trouble::Slow => "slow",
+            Trouble::Full => "full",
+            Trouble::ReadOnly => "read_only",
+            Trouble::Failing => "failing",
+        }
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Trouble::Slow => "put `journal.directory` on a faster disk",
+            Trouble::Full => "free space on the disk of `journal.directory`, or lower `journal.max_bytes`",
+            Trouble::ReadOnly => "mount the file system of `journal.directory` writable",
+            Trouble::Failing => "check the disk of `journal.directory` (`dmesg`)",
+        }
+    }
+
+    pub(super) fn of(error: &io::Error) -> Trouble {
+        match error.raw_os_error() {
+            Some(ENOSPC | EDQUOT) => Trouble::Full,
+            Some(EROFS) => Trouble::ReadOnly,
+            _ => Trouble::Failing,
+        }
+    }
+}
+
+/// Why a frame is not in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalDropReason {
+    /// The thread did not keep up.
+    QueueFull,
+    /// The disk is in trouble.
+    Disk,
+    /// Longer than a frame.
+    TooLong,
+}
+
+impl JournalDropReason {
+    pub const ALL: [JournalDropReason; 3] = [
+        JournalDropReason::QueueFull,
+        JournalDropReason::Disk,
+        JournalDropReason::TooLong,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            JournalDropReason::QueueFull => "queue_full",
+            JournalDropReason::Disk => "disk",
+            JournalDropReason::TooLong => "too_long",
+        }
+    }
+}
+
+/// Counters since the start, and the state.
+#[derive(Debug, Default)]
+pub struct JournalStats {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    syncs: AtomicU64,
+    dropped: [AtomicU64; JournalDropReason::ALL.len()],
+    removed_segments: AtomicU64,
+    size: AtomicU64,
+    /// 0: none, else the place in [`Trouble::ALL`] and 1.
+    trouble: AtomicU64,
+    /// Segments before this one are removed.
+    oldest: AtomicU64,
+}
+
+impl JournalStats {
+    pub fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+    pub fn dropped(&self, reason: JournalDropReason) -> u64 {
+        self.dropped[reason as usize].load(Ordering::Relaxed)
+    }
+    /// Segments that were removed because the directory was full.
+    pub fn removed_segments(&self) -> u64 {
+        self.removed_segments.load(Ordering::Relaxed)
+    }
+    /// Bytes on the disk.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+    /// None: what is written is held.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let at = self.trouble.load(Ordering::Relaxed).checked_sub(1)?;
+        Trouble::ALL.get(usize::try_from(at).ok()?).copied()
+    }
+    /// Whether a frame's segment is still there.
+    pub(super) fn has(&self, segment: u64) -> bool {
+        segment >= self.oldest.load(Ordering::Relaxed)
+    }
+
+    fn count_dropped(&self, reason: JournalDropReason, count: u64) {
+        self.dropped[reason as usize].fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Called once: when the report is synced, with its place, or without a place if the journal does not hold it.
+pub(crate) type Deliver = Box<dyn FnOnce(Option<Place>) + Send>;
+
+struct Waiting {
+    /// Running number of the report's first byte in all that was ever buffered, and the length of its frame.
+    at: u64,
+    length: usize,
+    id: ReportId,
+    since: Boot,
+    deliver: Deliver,
+}
+
+#[derive(Default)]
+struct Buffer {
+    frames: Vec<u8>,
+    count: u64,
+    /// Number of all bytes that were ever buffered.
+    total: u64,
+    waiting: VecDeque<Waiting>,
+    /// Since when frames were dropped that the journal does not know of.
+    hole: Option<Boot>,
+    /// Finished reports that are not in the journal: a later run must not report them again.
+    untold: VecDeque<ReportId>,
+    observation: Option<Observation>,
+    flush: bool,
+    closing: bool,
+}
+
+/// Most finished reports that are remembered for the journal while it cannot be written.
+const UNTOLD: usize = 4096;
+
+impl Buffer {
+    fn note(&mut self, id: ReportId) {
+        if self.untold.len() >= UNTOLD {
+            self.untold.pop_front();
+        }
+        self.untold.push_back(id);
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    buffer: Mutex<Buffer>,
+    wake: Condvar,
+    in_progress: AtomicBool,
+    stats: Arc<JournalStats>,
+}
+
+impl Shared {
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        // No code that holds the lock panics during a change.
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The loop's end of the journal. Nothing here waits for the disk. Cheap to clone.
+#[derive(Clone)]
+pub struct Journal {
+    shared: Arc<Shared>,
+}
+
+/// The writing side.
+pub struct JournalThread {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+impl JournalThread {
+    /// Has all frames synced, and the reports delivered, within `limit`.
+    pub fn flush(&self, limit: Duration) {
+        self.shared.buffer().flush = true;
+        self.shared.wake.notify_one();
+        let mut waited = Duration::ZERO;
+        while waited < limit && !self.shared.buffer().waiting.is_empty() {
+            std::thread::sleep(POLL);
+            waited += POLL;
+        }
+    }
+
+    /// Writes and syncs what is left, for `limit` at most.
+    pub fn close(self, limit: Duration) {
+        self.shared.buffer().closing = true;
+        self.shared.wake.notify_one();
+        let mut waited = Duration::ZERO;
+        while !self.thread.is_finished() && waited < limit {
+            std::thread::sleep(POLL);
+            waited += POLL;
+        }
+        if self.thread.is_finished() {
+            let _ = self.thread.join();
+        } else {
+            tracing::warn!("shut down before the journal was written: the disk does not answer");
+        }
+    }
+}
+
+impl Journal {
+    pub(super) fn start(store: Store, trouble: Option<Trouble>) -> io::Result<(Journal, JournalThread)> {
+        let shared = Arc::<Shared>::default();
+        shared.stats.oldest.store(store.oldest(), Ordering::Relaxed);
+        let mut worker = Worker {
+            shared: shared.clone(),
+            store,
+            trouble: None,
+            sync_by: None,
+            retry_at: Boot(0),
+            written: 0,
+            parts: VecDeque::new(),
+        };
+        if let Some(trouble) = trouble {
+            worker.enter(trouble, &"at the start");
+        }
+        let thread = std::thread::Builder::new().name("journal".to_owned());
+        let thread = thread.spawn(move || worker.run())?;
+        let journal = Journal { shared: shared.clone() };
+        Ok((journal, JournalThread { shared, thread }))
+    }
+
+    pub fn stats(&self) -> Arc<JournalStats> {
+        self.shared.stats.clone()
+    }
+
+    /// A kernel record, as the ring buffer gave it.
+    pub fn record(&self, now: Boot, record: &[u8]) {
+        self.add(now, |out| append(out, &stamp(now, TAG_KERNEL), &[record]));
+    }
+
+    /// Any other input.
+    pub fn input(&self, now: Boot, input: &Input) {
+        let json = input_json(input);
+        self.add(now, |out| append(out, &stamp(now, TAG_INPUT), &[&json?]));
+    }
+
+    /// A finished report. `deliver` is called from the journal's thread once the report is synced; at once and without a place if the
+    /// journal cannot take the report.
+    pub(crate) fn report(&self, now: Boot, report: &Finished<'_>, deliver: Deliver) {
+        let mut deliver = Some(deliver);
+        let mut buffer = self.shared.buffer();
+        let begin = buffer.frames.len();
+        if self.fits(&mut buffer, now) {
+            match report.append(&mut buffer.frames, now) {
+                Ok(()) => {
+                    let length = buffer.frames.len() - begin;
+                    let at = buffer.total;
+                    buffer.count += 1;
+                    buffer.total += length as u64;
+                    buffer.waiting.extend(deliver.take().map(|deliver| Waiting {
+                        at,
+                        length,
+                        id: report.id,
+                        since: now,
+                        deliver,
+                    }));
+                }
+                Err(_) => self.shared.stats.count_dropped(JournalDropReason::TooLong, 1),
+            }
+        }
+        if deliver.is_some() {
+            buffer.note(report.id);
+        }
+        drop(buffer);
+        self.shared.wake.notify_one();
+        if let Some(deliver) = deliver {
+            deliver(None);
+        }
+    }
+
+    /// The collector accepted or refused these.
+    pub fn answered(&self, now: Boot, ids: &[ReportId]) {
+        self.add(now, |out| append_answered(out, now, ids));
+    }
+
+    /// Whether that segment was not removed.
+    pub(super) fn has(&self, segment: u64) -> bool {
+        self.shared.stats.has(segment)
+    }
+
+    /// Whether a termination is in progress: then syncs are soon.
+    pub fn in_progress(&self, is: bool) {
+        self.shared.in_progress.store(is, Ordering::Relaxed);
+    }
+
+    /// Of the segments to come.
+    pub fn observation(&self, observation: &Observation) {
+        self.shared.buffer().observation = Some(observation.clone());
+    }
+
+    /// Time passed: delivers the reports that wait for a disk that does not answer.
+    pub fn tick(&self, now: Boot) {
+        let mut late = Vec::new();
+        {
+            let mut buffer = self.shared.buffer();
+            // Their frames are still written, if the disk answers again.
+            while let Some(first) = pop_if(&mut buffer.waiting, |first| now.since(first.since) > SLOW) {
+                late.push(first);
+            }
+        }
+        if !late.is_empty() {
+            // The thread is within a call of the disk: it reports the recovery when it is back.
+            self.shared.stats.trouble.store(Trouble::Slow as u64 + 1, Ordering::Relaxed);
+        }
+        late.into_iter().for_each(|late| (late.deliver)(None));
+    }
+
+    fn add(&self, now: Boot, frame: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>) {
+        let mut buffer = self.shared.buffer();
+        if !self.fits(&mut buffer, now) {
+            return;
+        }
+        let begin = buffer.frames.len();
+        if frame(&mut buffer.frames).is_ok() {
+            buffer.count += 1;
+            buffer.total += (buffer.frames.len() - begin) as u64;
+        } else {
+            self.shared.stats.count_dropped(JournalDropReason::TooLong, 1);
+            buffer.hole.get_or_insert(now);
+        }
+        drop(buffer);
+        self.shared.wake.notify_one();
+    }
+
+    fn fits(&self, buffer: &mut Buffer, now: Boot) -> bool {
+        let fits = buffer.frames.len() < BUFFER;
+        if !fits {
+            buffer.hole.get_or_insert(now);
+            self.shared.stats.count_dropped(JournalDropReason::QueueFull, 1);
+        }
+        fits
+    }
+}
+
+/// How often [`JournalThread::close`] looks.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Taken from the buffer.
+struct Taken {
+    /// Number of frames.
+    count: u64,
+    hole: Option<Boot>,
+    untold: VecDeque<ReportId>,
+    flush: bool,
+    closing: bool,
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    store: Store,
+    trouble: Option<Trouble>,
+    /// When the frames that are written must be synced.
+    sync_by: Option<Boot>,
+    retry_at: Boot,
+    /// Number of all bytes that were taken from the buffer.
+    written: u64,
+    /// Where the written bytes are, by their running number; back to the first report that waits.
+    parts: VecDeque<(u64, u64, u64)>,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        let mut frames = Vec::new();
+        loop {
+            frames.clear();
+            let taken = self.take(&mut frames);
+            let (closing, flush) = (taken.closing, taken.flush);
+            self.write(&frames, taken);
+            let now = clock::now();
+            if closing || flush || self.sync_by.is_some_and(|by| by <= now) {
+                self.sync(now);
+            }
+            if closing && self.shared.buffer().frames.is_empty() {
+                if let Err(error) = self.store.seal() {
+                    self.fail(&error);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Waits for frames, for the time of the next sync, or for the next attempt.
+    fn take(&mut self, frames: &mut Vec<u8>) -> Taken {
+        let shared = self.shared.clone();
+        let mut buffer = shared.buffer();
+        while buffer.frames.is_empty() && !buffer.closing && !buffer.flush {
+            let now = clock::now();
+            let until = if self.is_down() { Some(self.retry_at) } else { self.sync_by };
+            buffer = match until {
+                Some(until) if until <= now => break,
+                Some(until) => {
+                    let (buffer, _) =
+                        (shared.wake.wait_timeout(buffer, until.since(now))).unwrap_or_else(PoisonError::into_inner);
+                    buffer
+                }
+                None => shared.wake.wait(buffer).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        std::mem::swap(frames, &mut buffer.frames);
+        if let Some(observation) = buffer.observation.take() {
+            self.store.header().observation = observation;
+        }
+        // Kept until there is a segment to note it in.
+        let (hole, untold) = match self.is_down() {
+            true => (None, VecDeque::new()),
+            false => (buffer.hole.take(), std::mem::take(&mut buffer.untold)),
+        };
+        Taken {
+            count: std::mem::take(&mut buffer.count),
+            hole,
+            untold,
+            flush: std::mem::take(&mut buffer.flush),
+            closing: buffer.closing,
+        }
+    }
+
+    fn write(&mut self, frames: &[u8], taken: Taken) {
+        let Taken { count, hole, untold, .. } = taken;
+        let from = self.written;
+        self.written += frames.len() as u64;
+        if self.is_down() && !self.retry() {
+            return self.refuse(count);
+        }
+        if frames.is_empty() && hole.is_none() && untold.is_empty() {
+            return;
+        }
+        let mut now = clock::now();
+        let mut written = self.store.append(frames);
+        if written.is_ok() && (hole.is_some() || !untold.is_empty()) {
+            written = self.store.append(&missing(now, hole, untold.into())).and(written);
+        }
+        match written {
+            Ok(parts) => {
+                let stats = &self.shared.stats;
+                stats.frames.fetch_add(count, Ordering::Relaxed);
+                stats.bytes.fetch_add(frames.len() as u64, Ordering::Relaxed);
+                let place = |part: Part| (from + part.from as u64, part.segment, part.offset);
+                self.parts.extend(parts.into_iter().map(place));
+                self.publish();
+                now = clock::now();
+                let wait = match self.shared.in_progress.load(Ordering::Relaxed) {
+                    true => SYNC_BUSY,
+                    false => SYNC_IDLE,
+                };
+                let by = now.plus(wait);
+                self.sync_by = Some(self.sync_by.map_or(by, |known| known.min(by)));
+            }
+            Err(error) => {
+                self.fail(&error);
+                self.refuse(count);
+            }
+        }
+    }
+
+    fn sync(&mut self, now: Boot) {
+        if self.sync_by.take().is_none() {
+            return;
+        }
+        if let Err(error) = self.store.sync() {
+            return self.fail(&error);
+        }
+        self.shared.stats.syncs.fetch_add(1, Ordering::Relaxed);
+        let took = clock::now().since(now);
+        match (took > SLOW, self.trouble) {
+            (true, None) => self.enter(Trouble::Slow, &format_args!("a sync took {took:?}")),
+            (false, Some(Trouble::Slow)) => self.leave(),
+            // Also where the loop has noted that the disk does not answer.
+            (false, None) => self.publish_trouble(),
+            _ => {}
+        }
+        let synced = self.written;
+        let mut done = Vec::new();
+        {
+            let mut buffer = self.shared.buffer();
+            while let Some(first) = pop_if(&mut buffer.waiting, |first| first.at < synced) {
+                done.push(first);
+            }
+        }
+        for report in done {
+            let part = self.parts.iter().rev().find(|(from, ..)| *from <= report.at);
+            let place = part.map(|(from, segment, offset)| Place {
+                segment: *segment,
+                offset: offset + (report.at - from),
+                length: report.length - PREFIX,
+            });
+            (report.deliver)(place);
+        }
+        self.parts.clear();
+    }
+
+    /// The journal does not hold these frames: their reports are delivered without a place.
+    fn refuse(&mut self, count: u64) {
+        let now = clock::now();
+        if count > 0 {
+            self.shared.stats.count_dropped(JournalDropReason::Disk, count);
+        }
+        let taken = self.written;
+        let mut refused = Vec::new();
+        {
+            let mut buffer = self.shared.buffer();
+            if count > 0 {
+                buffer.hole.get_or_insert(now);
+            }
+            while let Some(first) = pop_if(&mut buffer.waiting, |first| first.at < taken) {
+                buffer.note(first.id);
+                refused.push(first);
+            }
+        }
+        refused.into_iter().for_each(|report| (report.deliver)(None));
+    }
+
+    fn is_down(&self) -> bool {
+        self.trouble.is_some_and(|trouble| trouble != Trouble::Slow)
+    }
+
+    /// Tries a new segment; true if the journal works again.
+    fn retry(&mut self) -> bool {
+        let now = clock::now();
+        if now < self.retry_at {
+            return false;
+        }
+        match self.store.begin() {
+            Ok(_) => {
+                self.leave();
+                true
+            }
+            Err(error) => {
+                self.fail(&error);
+                false
+            }
+        }
+    }
+
+    /// What was written since the last sync may be lost: its reports are delivered without a place.
+    fn fail(&mut self, error: &io::Error) {
+        self.sync_by = None;
+        self.parts.clear();
+        self.retry_at = clock::now().plus(RETRY);
+        self.enter(Trouble::of(error), error);
+        let now = clock::now();
+        self.shared.buffer().hole.get_or_insert(now);
+        self.refuse(0);
+        self.publish();
+    }
+
+    fn enter(&mut self, trouble: Trouble, why: &dyn std::fmt::Display) {
+        if self.trouble.replace(trouble) != Some(trouble) {
+            tracing::warn!(
+                reason = trouble.name(),
+                remedy = trouble.remedy(),
+                "the journal is in memory only: {why}; a crash now loses what is not delivered"
+            );
+        }
+        self.publish_trouble();
+    }
+
+    fn leave(&mut self) {
+        if self.trouble.take().is_some() {
+            tracing::info!("the journal is written again");
+        }
+        self.publish_trouble();
+    }
+
+    fn publish_trouble(&self) {
+        let number = self.trouble.map_or(0, |trouble| trouble as u64 + 1);
+        self.shared.stats.trouble.store(number, Ordering::Relaxed);
+    }
+
+    fn publish(&self) {
+        let stats = &self.shared.stats;
+        stats.oldest.store(self.store.oldest(), Ordering::Relaxed);
+        stats.removed_segments.store(self.store.removed, Ordering::Relaxed);
+        stats.size.store(self.store.bytes(), Ordering::Relaxed);
+    }
+}
+
+/// Evidence since `hole` may be missing, of any kind, of any subject; and these reports are finished, and not in the journal.
+fn missing(now: Boot, hole: Option<Boot>, untold: Vec<ReportId>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (hole, kind) in hole.into_iter().flat_map(|hole| Kind::ALL.map(|kind| (hole, kind))) {
+        if let Ok(json) = input_json(&Input::lost_by_machine(kind, hole, 1)) {
+            // A few words: never longer than a frame.
+            let _ = append(&mut out, &stamp(now, TAG_INPUT), &[&json]);
+        }
+    }
+    if !untold.is_empty() {
+        let _ = append_answered(&mut out, now, &untold);
+    }
+    out
+}
+
+fn pop_if(waiting: &mut VecDeque<Waiting>, is_it: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+    if waiting.front().is_some_and(is_it) {
+        waiting.pop_front()
+    } else {
+        None
+    }
+}

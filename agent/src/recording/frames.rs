@@ -1,0 +1,242 @@
+//! Frames: length, checksum and payload, one after the other in a file. Recordings and the journal's segments consist of them.
+
+use std::io::{ErrorKind, Read};
+
+use epitaph_core::time::Boot;
+
+use super::{MAX_PAYLOAD, ReadError, VERSION, WriteError};
+
+/// Begin of every file of frames.
+pub(super) const MAGIC: [u8; 8] = *b"EPITAPH\n";
+
+/// Length and checksum.
+pub(crate) const PREFIX: usize = 8;
+
+/// `now` and the tag.
+pub(crate) const STAMP: usize = 9;
+
+/// Appends the frame of a payload: the stamp, if there is one, and the parts of the body.
+///
+/// # Errors
+/// The payload is too long; nothing was appended.
+pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
+    let length = stamp.len() + body.iter().map(|part| part.len()).sum::<usize>();
+    if length > MAX_PAYLOAD {
+        return Err(WriteError::TooLong(length));
+    }
+    let length = (length as u32).to_le_bytes();
+    let begin = out.len();
+    out.extend_from_slice(&length);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(stamp);
+    body.iter().for_each(|part| out.extend_from_slice(part));
+    let crc = checksum(length, &out[begin + PREFIX..]);
+    out[begin + 4..begin + PREFIX].copy_from_slice(&crc.to_le_bytes());
+    Ok(())
+}
+
+/// Appends the beginning of a file: magic, version, and the frame of the header.
+pub(crate) fn append_header(out: &mut Vec<u8>, header: &impl serde::Serialize) -> Result<(), WriteError> {
+    let header = serde_json::to_vec(header).map_err(WriteError::Json)?;
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    append(out, &[], &[&header])
+}
+
+pub(crate) fn stamp(now: Boot, tag: u8) -> [u8; STAMP] {
+    let mut stamp = [0; STAMP];
+    stamp[..8].copy_from_slice(&now.0.to_le_bytes());
+    stamp[8] = tag;
+    stamp
+}
+
+/// The stamp's time and tag, and the body.
+///
+/// # Panics
+/// For less than a stamp, which [`Frames::next`] never returns.
+pub(crate) fn stamped(payload: &[u8]) -> (Boot, u8, &[u8]) {
+    let (stamp, body) = payload.split_at(STAMP);
+    let now = Boot(u64::from_le_bytes([
+        stamp[0], stamp[1], stamp[2], stamp[3], stamp[4], stamp[5], stamp[6], stamp[7],
+    ]));
+    (now, stamp[8], body)
+}
+
+fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&length);
+    crc.update(payload);
+    crc.finalize()
+}
+
+/// Reads the beginning of a file.
+pub(crate) fn read_header<R: Read, H: serde::de::DeserializeOwned>(frames: &mut Frames<R>) -> Result<H, ReadError> {
+    let whole = frames.fill(MAGIC.len() + 4);
+    if let Some(error) = frames.error.take() {
+        return Err(ReadError::Read(error));
+    }
+    if !whole || frames.ahead()[..MAGIC.len()] != MAGIC {
+        return Err(ReadError::NotARecording);
+    }
+    let version = frames.number(MAGIC.len());
+    if version > VERSION {
+        return Err(ReadError::Newer { found: version });
+    }
+    if version == 0 {
+        return Err(ReadError::DamagedHeader);
+    }
+    frames.at += MAGIC.len() + 4;
+    let length = frames.whole().ok_or(ReadError::DamagedHeader)?;
+    let json = &frames.ahead()[PREFIX..PREFIX + length];
+    let header = serde_json::from_slice(json).map_err(|_| ReadError::DamagedHeader)?;
+    frames.at += PREFIX + length;
+    Ok(header)
+}
+
+/// Most bytes that are checksummed in search of the next frame. Damage costs far less. Every byte of a file that is made for it can
+/// look like the begin of a long frame, and a megabyte of such a file would cost hours.
+const MAX_SEARCHED: usize = 256 << 20;
+
+/// Finds complete frames in a stream of bytes.
+#[derive(Debug)]
+pub(crate) struct Frames<R> {
+    file: R,
+    /// Read and unused bytes are `buffer[at..]`.
+    buffer: Vec<u8>,
+    at: usize,
+    /// Checksummed in search of a frame, bytes.
+    searched: usize,
+    /// Bytes of the file before the buffer.
+    before: u64,
+    ended: bool,
+    error: Option<std::io::Error>,
+}
+
+pub(crate) enum Next {
+    /// Payload `buffer[at..at + length]`, after `skipped` damaged bytes.
+    Frame {
+        skipped: u64,
+        at: usize,
+        length: usize,
+    },
+    End {
+        tail: u64,
+        error: Option<String>,
+    },
+}
+
+impl<R: Read> Frames<R> {
+    pub(crate) fn new(file: R) -> Frames<R> {
+        Frames {
+            file,
+            buffer: Vec::new(),
+            at: 0,
+            searched: 0,
+            before: 0,
+            ended: false,
+            error: None,
+        }
+    }
+
+    /// The next complete frame with at least a stamp, and the damage before it.
+    pub(crate) fn next(&mut self) -> Next {
+        let mut skipped = 0;
+        loop {
+            if let Some(length) = self.whole().filter(|length| *length >= STAMP) {
+                let at = self.at + PREFIX;
+                self.at = at + length;
+                return Next::Frame { skipped, at, length };
+            }
+            if !self.fill(1) {
+                return Next::End {
+                    tail: skipped,
+                    error: self.error.take().map(|error| error.to_string()),
+                };
+            }
+            if self.searched > MAX_SEARCHED {
+                return Next::End {
+                    tail: skipped,
+                    error: Some("too much of the file is damaged to find the next input".to_owned()),
+                };
+            }
+            self.at += 1;
+            skipped += 1;
+        }
+    }
+
+    /// Nothing of the file was read, and there is nothing more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before == 0 && self.buffer.is_empty() && self.ended
+    }
+
+    /// Of the frame that was just found.
+    pub(crate) fn payload(&self, at: usize, length: usize) -> &[u8] {
+        &self.buffer[at..at + length]
+    }
+
+    /// Bytes of the buffer.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Where the file is read next, bytes from its beginning: after the last found frame.
+    pub(crate) fn offset(&self) -> u64 {
+        self.before + self.at as u64
+    }
+
+    /// The payload's length of a complete frame that begins here.
+    fn whole(&mut self) -> Option<usize> {
+        if !self.fill(PREFIX) {
+            return None;
+        }
+        let length = self.number(0) as usize;
+        if length > MAX_PAYLOAD || !self.fill(PREFIX + length) {
+            return None;
+        }
+        self.searched += length;
+        let (ahead, crc) = (self.ahead(), self.number(4));
+        let prefix = [ahead[0], ahead[1], ahead[2], ahead[3]];
+        if checksum(prefix, &ahead[PREFIX..PREFIX + length]) != crc {
+            return None;
+        }
+        // Of a whole frame, nothing is searched.
+        self.searched -= length;
+        Some(length)
+    }
+
+    fn ahead(&self) -> &[u8] {
+        &self.buffer[self.at..]
+    }
+
+    fn number(&self, offset: usize) -> u32 {
+        let b = &self.ahead()[offset..offset + 4];
+        u32::from_le_bytes([b[0], b[1], b[2], b[3]])
+    }
+
+    /// True if `count` bytes are available.
+    fn fill(&mut self, count: usize) -> bool {
+        const CHUNK: usize = 64 * 1024;
+        while self.buffer.len() - self.at < count && !self.ended {
+            if self.at > CHUNK {
+                self.buffer.drain(..self.at);
+                self.before += self.at as u64;
+                self.at = 0;
+            }
+            let end = self.buffer.len();
+            self.buffer.resize(end + CHUNK, 0);
+            let read = self.file.read(&mut self.buffer[end..]);
+            self.buffer.truncate(end + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.error = Some(error);
+                    self.ended = true;
+                }
+            }
+        }
+        self.buffer.len() - self.at >= count
+    }
+}

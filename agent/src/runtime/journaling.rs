@@ -1,0 +1,210 @@
+//! The journal within the pipeline: finished reports go to it before they go to the collector.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use epitaph_core::input::Observation;
+use epitaph_core::render::json;
+use epitaph_core::report::Report;
+use epitaph_core::time::{Boot, Wall};
+
+use crate::config::Config;
+use crate::journal::{self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Trouble};
+use crate::render::span::Trace;
+use crate::sink::http::{Health, JournalState};
+use crate::sink::metrics::Metrics;
+use crate::sink::otlp::{self, Kept, Parcel};
+
+use super::RuntimeError;
+
+/// Time for the last frames at the end.
+const CLOSE: Duration = Duration::from_millis(500);
+
+/// The journal of this run.
+pub struct Journaling {
+    journal: Journal,
+    requests: Requests,
+    removed: u64,
+}
+
+/// Opens the journal, if one is configured.
+pub fn open(config: &Config, observation: &Observation, metrics: &Metrics) -> Result<Option<Opened>, RuntimeError> {
+    let Some(directory) = &config.journal.directory else {
+        return Ok(None);
+    };
+    let options = journal::Options {
+        directory: directory.clone(),
+        group: config.journal.group,
+        max_bytes: config.journal.max_bytes,
+    };
+    let opened = journal::open(&options, observation)?;
+    metrics.follow_journal(&opened.journal.stats());
+    log(&opened.past);
+    Ok(Some(opened))
+}
+
+fn log(past: &Past) {
+    let skipped = &past.skipped;
+    tracing::debug!(
+        finished = past.finished.len(),
+        pending = past.pending.len(),
+        "the journal is open"
+    );
+    if !skipped.is_nothing() {
+        tracing::warn!(
+            torn = skipped.torn,
+            torn_bytes = skipped.torn_bytes,
+            damaged = skipped.damaged,
+            damaged_bytes = skipped.damaged_bytes,
+            newer = ?skipped.newer,
+            unreadable = skipped.unreadable,
+            unknown = skipped.unknown,
+            "the journal is not whole: what is missing is not used"
+        );
+    }
+}
+
+/// Writes what is left.
+pub fn close(thread: JournalThread) {
+    thread.close(CLOSE);
+}
+
+impl Journaling {
+    pub fn new(opened: &Opened) -> Journaling {
+        Journaling {
+            journal: opened.journal.clone(),
+            requests: opened.requests(),
+            removed: 0,
+        }
+    }
+
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Queues the reports of earlier runs that the collector has not answered.
+    pub fn send_pending(&self, past: &Past, traces: &otlp::Sink) {
+        for pending in &past.pending {
+            let Some(kept) = self.requests.pending(pending) else {
+                continue;
+            };
+            traces.push(Parcel {
+                spans: pending.spans,
+                verdict: pending.verdict.as_str().into(),
+                request: None,
+                kept: Some(Arc::new(InJournal(kept))),
+            });
+        }
+    }
+
+    /// Writes a finished report; its request goes to the collector once it is on the disk.
+    pub fn report(&self, now: Boot, finished: &FinishedReport, traces: Option<&otlp::Sink>) {
+        let FinishedReport {
+            id,
+            wall,
+            json,
+            spans,
+            verdict,
+            request,
+        } = finished;
+        let frame = Finished {
+            wall: *wall,
+            id: *id,
+            spans: *spans,
+            json: json.as_bytes(),
+            request: request.as_deref().unwrap_or_default(),
+        };
+        let requests = self.requests.clone();
+        let parcel = traces.cloned().zip(request.clone()).map(|(traces, request)| {
+            let parcel = Parcel {
+                spans: u64::from(*spans),
+                verdict: (*verdict).into(),
+                request: Some(request),
+                kept: None,
+            };
+            (traces, parcel)
+        });
+        let id = *id;
+        self.journal.report(
+            now,
+            &frame,
+            Box::new(move |place| {
+                let Some((traces, mut parcel)) = parcel else { return };
+                let kept = place.and_then(|place| requests.at(place, id));
+                parcel.kept = kept.map(|kept| Arc::new(InJournal(kept)) as Arc<dyn Kept>);
+                traces.push(parcel);
+            }),
+        );
+    }
+
+    /// One iteration of the loop is done.
+    pub fn tick(&mut self, now: Boot, health: &Health, traces: Option<&otlp::Sink>) {
+        self.journal.tick(now);
+        let stats = self.journal.stats();
+        let trouble = stats.trouble();
+        health.journal(JournalState {
+            state: if trouble.is_none() { "written" } else { "memory_only" },
+            reason: trouble.map(Trouble::name),
+        });
+        let removed = stats.removed_segments();
+        if removed > std::mem::replace(&mut self.removed, removed)
+            && let Some(traces) = traces
+        {
+            traces.remove_lost();
+        }
+    }
+}
+
+/// A finished report with its request.
+pub struct FinishedReport {
+    pub id: ReportId,
+    wall: Wall,
+    json: String,
+    spans: u32,
+    verdict: &'static str,
+    request: Option<Bytes>,
+}
+
+impl FinishedReport {
+    /// None: not a termination. `send`: the collector gets it.
+    pub fn of(report: &Report, trace: &Trace, observation: &Observation, send: bool) -> Option<FinishedReport> {
+        let (json, end, verdict) = match report {
+            Report::Terminated(t) => (json::line(&json::termination(t, observation)), t.end, &t.verdict),
+            Report::PodTerminated(p) => (json::line(&json::pod_termination(p, observation)), p.end, &p.verdict),
+            _ => return None,
+        };
+        Some(FinishedReport {
+            id: id(trace)?,
+            wall: observation.wall_offset.wall(end),
+            json,
+            spans: u32::try_from(trace.spans.len()).unwrap_or(u32::MAX),
+            verdict: verdict.headline,
+            request: send.then(|| otlp::encode(trace)),
+        })
+    }
+}
+
+/// Of the trace's first span.
+fn id(trace: &Trace) -> Option<ReportId> {
+    let root = &trace.spans.first()?.span_context;
+    Some(ReportId {
+        trace: root.trace_id().to_bytes(),
+        span: root.span_id().to_bytes(),
+    })
+}
+
+struct InJournal(KeptRequest);
+
+impl Kept for InJournal {
+    fn read(&self) -> io::Result<Bytes> {
+        self.0.read()
+    }
+    fn is_there(&self) -> bool {
+        self.0.is_there()
+    }
+    fn answered(&self) {
+        self.0.answered();
+    }
+}
