@@ -171,50 +171,147 @@ fn what_cannot_be_read_is_refused_with_a_remedy() {
 }
 
 /// As many different containers as fit: every table is as full as it gets.
-fn full_journal(file: &Path) {
-    let lines = history();
-    let lines: Vec<&str> = lines.lines().skip(1).collect();
-    let mut out = std::io::BufWriter::new(std::fs::File::create(file).unwrap());
+fn full_history() -> impl Iterator<Item = String> {
+    let lines: Vec<String> = history().lines().skip(1).map(|line| format!("{line}\n")).collect();
     let mut written = 0;
-    for n in 0_u64.. {
-        let of = lines[n as usize % lines.len()];
-        let line = of
-            .replace("3f1c0d4e5a6b7c8d", &format!("{n:016x}"))
-            .replace("nginx.service", &format!("unit-{n}.service"))
-            .replace("\"name\":\"cart\"", &format!("\"name\":\"cart-{n}\""));
-        written += line.len() + 1;
-        if written > JOURNAL {
-            break;
+    (0_u64..)
+        .map(move |n| {
+            lines[n as usize % lines.len()]
+                .replace("3f1c0d4e5a6b7c8d", &format!("{n:016x}"))
+                .replace("nginx.service", &format!("unit-{n}.service"))
+                .replace("\"name\":\"cart\"", &format!("\"name\":\"cart-{n}\""))
+        })
+        .take_while(move |line| {
+            written += line.len();
+            written <= JOURNAL
+        })
+}
+
+/// A frame of a recording or journal: length, checksum of length and payload, payload.
+fn frame(payload: &[&[u8]]) -> Vec<u8> {
+    let payload = payload.concat();
+    let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&length);
+    crc.update(&payload);
+    [&length, &crc.finalize().to_le_bytes(), payload.as_slice()].concat()
+}
+
+/// Segments as the format is documented, each of a few megabytes.
+fn journal(directory: &Path, lines: impl Iterator<Item = String>) {
+    let header = serde_json::json!({"epitaph": "0.1.0", "observation": terminations::observation(), "first": true}).to_string();
+    let begin = [b"EPITAPH\n".as_slice(), &1_u32.to_le_bytes(), &frame(&[header.as_bytes()])].concat();
+    let (mut segment, mut number) = (begin.clone(), 1);
+    let mut write = |segment: &mut Vec<u8>| {
+        std::fs::write(directory.join(format!("{number:016}.journal")), &*segment).unwrap();
+        segment.clone_from(&begin);
+        number += 1;
+    };
+    for line in lines {
+        let length = u32::try_from(line.len()).unwrap().to_le_bytes();
+        // Time and tag; wall time, trace, span, number of spans, length of the JSON, the JSON.
+        segment.extend(frame(&[
+            &7_u64.to_le_bytes(),
+            &[2],
+            &[0; 8 + 16 + 8 + 4],
+            &length,
+            line.as_bytes(),
+        ]));
+        if segment.len() > 4 << 20 {
+            write(&mut segment);
         }
-        out.write_all(line.as_bytes()).unwrap();
-        out.write_all(b"\n").unwrap();
     }
-    out.flush().unwrap();
+    write(&mut segment);
 }
 
 /// By the kernel's own limit of private memory: an allocation beyond it fails, and the command with it.
+fn bounded(args: &[&str]) -> String {
+    let output = Command::new("prlimit")
+        .arg(format!("--data={MEMORY}"))
+        .arg(env!("CARGO_BIN_EXE_epitaph"))
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{args:?}: {}: {:?}",
+        output.status,
+        output.stderr
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn a_full_journal_is_read_within_the_memory() {
     let directory = tempfile::tempdir().unwrap();
+    journal(directory.path(), full_history());
+    let count = full_history().count();
+    let source = ["--journal", directory.path().to_str().unwrap()];
+    let with = |args: &[&str]| bounded(&[args, &source].concat());
+    assert_eq!(with(&["list"]).lines().count(), count);
+    assert!(with(&["list", "--summary"]).starts_with(&format!("{count} terminations, ")));
+    assert!(with(&["why", "shop/cart-7d9f8b6c5-x2x4z"]).contains("more: `epitaph list`"));
+}
+
+#[test]
+fn a_full_file_is_read_within_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("history.json");
-    full_journal(&file);
-    let file = file.to_str().unwrap();
-    for args in [
-        ["list", "--from", file].as_slice(),
-        &["list", "--from", file, "--summary"],
-        &["why", "--from", file, "shop/cart-7d9f8b6c5-x2x4z"],
-    ] {
-        let output = Command::new("prlimit")
-            .arg(format!("--data={MEMORY}"))
-            .arg(env!("CARGO_BIN_EXE_epitaph"))
-            .args(args)
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .stdout(Stdio::piped())
-            .output()
-            .unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {}: {error}", output.status);
-        assert!(!output.stdout.is_empty());
-    }
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
+    full_history().for_each(|line| out.write_all(line.as_bytes()).unwrap());
+    out.flush().unwrap();
+    assert!(bounded(&["list", "--summary", "--from", file.to_str().unwrap()]).contains("terminations"));
+}
+
+#[test]
+fn damage_in_a_journal_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines: Vec<String> = history().lines().skip(1).map(|line| format!("{line}\n")).collect();
+    journal(
+        directory.path(),
+        lines
+            .iter()
+            .cloned()
+            .chain(["{\"type\":\"termination\",\"end\":7}\n".to_owned()]),
+    );
+    let path = directory.path().to_str().unwrap();
+    let output = epitaph(&["list", "--journal", path], "");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && error.contains("1 report that this version does not understand"),
+        "{error}"
+    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), lines.len());
+    // A flipped bit in the first report.
+    let file = directory.path().join("0000000000000001.journal");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(13).position(|window| window == b"\"termination\"").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let output = epitaph(&["list", "--journal", path, "--output", "json"], "");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && error.contains("1 damaged place, "), "{error}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        shown.lines().collect::<Vec<_>>(),
+        lines[1..].iter().map(|line| line.trim_end()).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_journal_that_is_not_there_has_a_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("none");
+    let (code, error) = refused(&["list", "--journal", missing.to_str().unwrap()], "");
+    assert!(code == 66 && error.contains("journal.directory"), "{code} {error}");
+    // An empty one knows nothing.
+    let (code, error) = refused(&["why", "x", "--journal", directory.path().to_str().unwrap()], "");
+    assert!(code == 66 && error.contains("which has none"), "{code} {error}");
+    // The configuration of the agent names the journal.
+    let config = directory.path().join("epitaph.toml");
+    std::fs::write(&config, format!("[journal]\ndirectory = {missing:?}\n")).unwrap();
+    let (code, error) = refused(&["list", "--config", config.to_str().unwrap()], "");
+    assert!(code == 66 && error.contains(missing.to_str().unwrap()), "{code} {error}");
 }

@@ -16,7 +16,7 @@ pub struct PastArgs {
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
     pub journal: Option<PathBuf>,
     /// Configuration of the agent, which names the journal [default: the installed one]
-    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG", conflicts_with = "from")]
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
     /// Read JSON lines as `epitaph watch --output json` prints them, from a file or from standard input (-), instead of the journal
     #[arg(long, value_name = "FILE")]

@@ -54,7 +54,7 @@ pub fn stderr_file() -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// `MESSAGE_ID` of an unclean termination in systemd's journal: `journalctl MESSAGE_ID=…` shows all of them.
+/// `MESSAGE_ID` of an unclean termination in systemd's journal: `journalctl MESSAGE_ID=…` shows all of them (docs/install.md).
 const MESSAGE_ID: &str = "8f1d5a7c2b9e4d06a3c4e7f0b1925d38";
 
 /// A line for each event, with its fields beside the message.

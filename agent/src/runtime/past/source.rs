@@ -114,7 +114,7 @@ impl Source {
             self.objects += 1;
             match object {
                 Line::Report(report) => {
-                    if to(&report, line)? == Flow::Stop {
+                    if to(&report, line.trim_end())? == Flow::Stop {
                         return Ok(());
                     }
                 }
