@@ -125,11 +125,7 @@ fn headline(shown: &Report, paint: &Paint) -> String {
     if shown.unclean {
         let _ = write!(out, "  {}", paint.severity(tone, "UNCLEAN"));
     }
-    let _ = write!(
-        out,
-        "  (severity {}, cause {}, traffic {})",
-        shown.severity, shown.cause, shown.traffic
-    );
+    let _ = write!(out, "  {}", paint.dim(&shown.severity));
     out
 }
 

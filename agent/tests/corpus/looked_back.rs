@@ -1,32 +1,25 @@
 //! Every judgement of the corpus as `epitaph why` and `list` show it: each one is read, no line is too long, and no text is lost.
 
-use std::path::Path;
-
 use epitaph::history::{Counts, Found, Report, Search, Wanted};
 use epitaph::story::{self, Brief, Columns, List, Story};
 use epitaph_core::render::text::Style;
 use serde_json::Value;
 
-use crate::judged::replayed;
-
-/// None if all is well.
-pub fn check(recording: &Path) -> Result<Vec<String>, String> {
-    let mut verdicts = Vec::new();
-    let objects = replayed(recording)?;
+/// What is wrong with one of the objects of a replay.
+pub fn check(objects: &[Value]) -> Result<(), String> {
     for object in objects
         .iter()
         .filter(|object| ["termination", "pod-termination"].iter().any(|kind| object["type"] == *kind))
     {
         let line = object.to_string();
         let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
-        verdicts.push(report.verdict.to_string());
         found_by_its_trace(object, &report, &line)?;
         // A container of a pod is shown alone, too.
         for container in std::iter::once(None).chain((0..report.containers.len()).map(Some)) {
             shown(&line, container)?;
         }
     }
-    Ok(verdicts)
+    Ok(())
 }
 
 fn found_by_its_trace(object: &Value, report: &Report, line: &str) -> Result<(), String> {
