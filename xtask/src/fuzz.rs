@@ -8,7 +8,7 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell, test};
 
 /// Names of the tests.
-const TARGETS: [&str; 7] = [
+const TARGETS: [&str; 8] = [
     "kernel_record",
     "recording",
     "cgroup_path",
@@ -16,6 +16,7 @@ const TARGETS: [&str; 7] = [
     "procfs",
     "kubernetes_object",
     "configuration",
+    "finished_report",
 ];
 
 /// Without `--time`: an hour of CPU for all targets.

@@ -83,7 +83,7 @@ fn fields_may_be_absent_null_or_new() {
             if !variant["gaps"]["lost"]["a_new_field"].is_null() {
                 continue;
             }
-            assert!(lines::parse(variant.to_string().as_bytes()).is_some(), "{variant}");
+            assert!(parse(variant.to_string().as_bytes()).is_some(), "{variant}");
         }
     }
 }
@@ -136,7 +136,7 @@ fn a_line_that_is_too_long_is_skipped_in_bounded_memory() {
 fn text_is_escaped_and_bounded_when_it_is_read() {
     let line =
         serde_json::json!({"type": "termination", "sentence": "\u{1b}[2J\u{202e}x", "verdict": "y".repeat(10_000)}).to_string();
-    let Some(Line::Report(report)) = lines::parse(line.as_bytes()) else {
+    let Some(Line::Report(report)) = parse(line.as_bytes()) else {
         panic!()
     };
     assert_eq!(&*report.sentence, "\\u{1b}[2J\\u{202e}x");
@@ -148,7 +148,7 @@ fn found(what: &str) -> Option<(String, Option<usize>, u64)> {
     let mut search = Search::new(Wanted::new(what));
     let mut counts = Counts::default();
     for line in lines() {
-        let Some(Line::Report(report)) = lines::parse(line.as_bytes()) else {
+        let Some(Line::Report(report)) = parse(line.as_bytes()) else {
             continue;
         };
         search.look(&report, &line, &counts, |_| ());
@@ -260,4 +260,12 @@ fn counts_are_bounded_and_the_worst_is_first() {
     let rest: u64 = rows.iter().map(|(.., counted)| counted.count).sum();
     assert_eq!(rest + counts.ungrouped, counts.total);
     assert!(counts.ungrouped > 5_000 && rows.len() < 5_000);
+}
+
+/// As deep as the parser goes: on a stack as the main thread has it.
+#[test]
+fn nested_containers_do_not_exhaust_the_stack() {
+    let line = [r#"{"type":"termination","containers":["#.repeat(60), "]}".repeat(60)].concat();
+    let read = std::thread::Builder::new().stack_size(8 << 20).spawn(move || parse(line.as_bytes()).is_some());
+    assert!(read.unwrap().join().unwrap());
 }

@@ -43,4 +43,7 @@ impl Story {
 }
 
 #[cfg(test)]
+#[path = "fuzz_tests.rs"]
+mod fuzz;
+#[cfg(test)]
 mod tests;

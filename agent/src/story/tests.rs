@@ -59,7 +59,7 @@ fn a_container_without_kubernetes() {
         &story("3f1c", &[container()]),
         expect![[r#"
             container 3f1c0d4e5a6b
-            ignored-stop-signal  UNCLEAN  (severity warning, cause stopped, traffic refused)
+            ignored-stop-signal  UNCLEAN  warning
 
             `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal;
             the container runtime sent SIGKILL 10.0 s later
@@ -80,6 +80,7 @@ fn a_container_without_kubernetes() {
               handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program,
               or run a small init such as tini
 
+            axes      cause stopped, exit ignored-stop-signal, traffic refused
             ended     2026-01-02 03:05:15 UTC
             ran       69.5 s, since 2026-01-02 03:04:05 UTC
             before    no earlier termination of container 3f1c0d4e5a6b is known
@@ -96,7 +97,7 @@ fn a_unit_of_which_little_is_known() {
         &story("nginx", &[unit()]),
         expect![[r#"
             unit nginx.service
-            unknown  (severity warning, cause unknown, traffic unknown)
+            unknown  warning
 
             How the main process terminated is unknown: the process started before epitaph
             did, so a stop signal may have been missed
@@ -107,6 +108,7 @@ fn a_unit_of_which_little_is_known() {
             May be missing: the process started before epitaph did; 3 signal_generate
             records were lost; probes were not active: tcp_send_reset
 
+            axes      cause unknown, exit unknown, traffic unknown
             ended     2026-01-02 03:04:06 UTC
             before    no earlier termination of unit nginx.service is known
             cgroup    /system.slice/nginx.service
@@ -123,7 +125,7 @@ fn a_pod_with_an_earlier_restart() {
         expect![[r#"
             pod shop/cart-7d9f8b6c5-x2x4z
             image registry.example:5000/shop/app:1.4.2
-            ignored-stop-signal  UNCLEAN  (severity critical, cause deleted, traffic cut)
+            ignored-stop-signal  UNCLEAN  critical
 
             container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel
             discarded the signal; the container runtime sent SIGKILL 30.0 s later
@@ -160,6 +162,7 @@ fn a_pod_with_an_earlier_restart() {
               - use `exec` in the shell that starts the server, so that the server is PID 1
               - 14 connections were refused in the 3.2 s after the listener closed
 
+            axes      cause deleted, exit ignored-stop-signal, traffic cut
             ended     2023-11-14 23:37:10 UTC
             ran       17m10s, since 2023-11-14 23:20:00 UTC
             kubectl   shows exit code 137 (Error)
@@ -185,7 +188,7 @@ fn one_container_of_a_pod() {
         expect![[r#"
             pod shop/cart-7d9f8b6c5-x2x4z, container proxy
             image proxy@sha256:0123
-            clean  (severity info, cause deleted, traffic quiet)
+            clean  info
 
             container `proxy`: The container runtime sent SIGTERM to PID 1 `sh`, the handler
             ran, and the process exited with code 0, 250 ms later
@@ -203,6 +206,7 @@ fn one_container_of_a_pod() {
 
             May be missing: the Kubernetes API did not answer for 4.0 s
 
+            axes      cause deleted, exit clean, traffic quiet
             ended     2023-11-14 23:37:10 UTC
             ran       17m10s, since 2023-11-14 23:20:00 UTC
             before    no earlier termination of Deployment shop/cart is known
@@ -278,6 +282,7 @@ fn an_incident_page() {
         | | |
         |---|---|
         | image | registry.example:5000/shop/app:1.4.2 |
+        | axes | cause deleted, exit ignored-stop-signal, traffic cut |
         | ended | 2023-11-14 23:37:10 UTC |
         | ran | 17m10s, since 2023-11-14 23:20:00 UTC |
         | kubectl | shows exit code 137 (Error) |
@@ -668,7 +673,7 @@ fn an_evicted_pod_has_its_hook_on_the_axis() {
         expect![[r#"
             pod shop/cart-7d9f8b6c5-x2x4z
             image app
-            clean  (severity info, cause evicted-node-pressure, traffic quiet)
+            clean  info
 
             The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the
             process exited with code 0, 250 ms later
@@ -681,6 +686,7 @@ fn an_evicted_pod_has_its_hook_on_the_axis() {
               23:36:40.001   301 ms |            ===========| SIGTERM handler entered
               23:36:40.250   550 ms |                      *| exit code 0
 
+            axes      cause evicted-node-pressure, exit clean, traffic quiet
             ended     2023-11-14 23:36:40 UTC
             ran       16m40s, since 2023-11-14 23:20:00 UTC
             before    no earlier termination of Deployment shop/cart is known
