@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
+pub mod history;
 pub mod journal;
 #[cfg(test)]
 mod mock_api;
@@ -23,3 +24,4 @@ pub mod rights;
 pub mod runtime;
 pub mod sink;
 pub mod source;
+pub mod story;

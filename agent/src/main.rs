@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         Command::Watch(args) => runtime::watch(args, env),
         Command::Record(args) => runtime::record(args, env),
         Command::Replay(args) => runtime::replay(args, env),
+        Command::Why(args) => runtime::why(args, env),
+        Command::List(args) => runtime::list(args, env),
         Command::Doctor(args) => match runtime::doctor(args, env) {
             Ok(code) => return code.into(),
             Err(error) => Err(error),

@@ -8,7 +8,7 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell, test};
 
 /// Names of the tests.
-const TARGETS: [&str; 9] = [
+const TARGETS: [&str; 10] = [
     "kernel_record",
     "recording",
     "cgroup_path",
@@ -18,6 +18,7 @@ const TARGETS: [&str; 9] = [
     "configuration",
     "kernel_types",
     "container_file",
+    "finished_report",
 ];
 
 /// Without `--time`: an hour of CPU for all targets.

@@ -44,6 +44,13 @@ impl Wall {
         self.0 as f64 / 1e9
     }
 
+    /// Of RFC 3339 in UTC, as [`Wall::rfc3339`] writes it, or with fewer digits; None for other text and times before 1970.
+    pub fn parse_rfc3339(text: &str) -> Option<Wall> {
+        let time = humantime::parse_rfc3339(text).ok()?;
+        let nanos = time.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+        u64::try_from(nanos).ok().map(Wall)
+    }
+
     /// RFC 3339, UTC: `2026-11-21T11:44:10.123456789Z`.
     pub fn rfc3339(self) -> String {
         humantime::format_rfc3339_nanos(self.system_time()).to_string()
@@ -80,5 +87,22 @@ mod tests {
         assert_eq!(Wall(1_795_261_450_123_456_789).rfc3339(), "2026-11-21T11:44:10.123456789Z");
         assert_eq!(Wall(u64::MAX).rfc3339(), "2554-07-21T23:34:33.709551615Z");
         assert_eq!(Wall(1_795_261_450_123_456_789).rfc3339_millis(), "2026-11-21T11:44:10.123Z");
+    }
+
+    #[test]
+    fn rfc3339_is_read_as_written() {
+        for at in [0, 1, 1_795_261_450_123_456_789, u64::MAX].map(Wall) {
+            assert_eq!(Wall::parse_rfc3339(&at.rfc3339()), Some(at));
+        }
+        assert_eq!(Wall::parse_rfc3339("1970-01-01T00:00:01Z"), Some(Wall(1_000_000_000)));
+        for wrong in [
+            "",
+            "now",
+            "1969-12-31T23:59:59Z",
+            "2554-07-21T23:34:33.709551616Z",
+            "9999-12-31T00:00:00Z",
+        ] {
+            assert_eq!(Wall::parse_rfc3339(wrong), None, "{wrong}");
+        }
     }
 }

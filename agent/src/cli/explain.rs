@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use epitaph_core::verdict::Severity;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
+use super::typed::{self, WORDS, Word};
 use crate::config::settings::nearest_of;
 use crate::error::{HasRemedy, Remedy};
+use crate::story::paragraph as wrap;
 
 /// The name is not a verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,20 +40,63 @@ impl HasRemedy for UnknownWord {
     }
 }
 
-/// Everything with this name in full (a verdict, a cause, a traffic value), or all names with one line each.
+/// Everything with this name in full (a verdict, a cause, a traffic value, what `kubectl` shows), or all names with one line each.
 pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let Some(name) = name else { return Ok(list()) };
     let row = by_headline(name).map(in_full);
     let values = axes()
         .filter(|(_, value, _)| value == name)
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
-    let found: Vec<String> = row.into_iter().chain(values).collect();
+    let mut found: Vec<String> = row.into_iter().chain(values).collect();
+    if found.is_empty() {
+        // `unknown` is a verdict, and `Unknown` a reason in a pod's status.
+        found.extend(of_another_tool(name));
+    }
     if found.is_empty() {
         let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
-        let known = headlines().chain(values.iter().map(String::as_str));
+        let words = WORDS.iter().flat_map(|word| word.names).copied();
+        let known = headlines().chain(values.iter().map(String::as_str)).chain(words);
         return Err(UnknownWord::new("verdict, cause or traffic", name, known));
     }
     Ok(found.join("\n"))
+}
+
+/// What `kubectl` or a shell shows, with the verdicts that fit.
+fn of_another_tool(name: &str) -> Option<String> {
+    let (title, meaning, verdicts) = match typed::word(name) {
+        Some(Word {
+            names,
+            meaning,
+            verdicts,
+        }) => (names.join(", "), (*meaning).to_owned(), *verdicts),
+        None => {
+            let (meaning, verdicts) = typed::other_code(name)?;
+            (name.trim().to_owned(), meaning, verdicts)
+        }
+    };
+    let width = verdicts.iter().map(|verdict| verdict.len()).max().unwrap_or(0);
+    let mut out = format!("{title}\n{}\nVerdicts that fit\n", wrap(&meaning, 78, "  "));
+    for row in verdicts.iter().filter_map(|verdict| by_headline(verdict)) {
+        let _ = writeln!(out, "  {:width$}  {}", row.headline, short(row.meaning, 76 - width));
+    }
+    let filters = match verdicts {
+        [_] | [_, _] => verdicts.iter().map(|verdict| format!(" --verdict {verdict}")).collect(),
+        _ => " --unclean".to_owned(),
+    };
+    let _ = write!(
+        out,
+        "\nNext\n  \
+         epitaph why POD    # which of them it was, with timeline and remedy\n  \
+         epitaph list --since 1h{filters}\n  \
+         epitaph explain {}\n",
+        verdicts[0]
+    );
+    Some(out)
+}
+
+/// The first sentence, cut to `width`.
+fn short(text: &str, width: usize) -> String {
+    crate::story::cut(first_sentence(text), width)
 }
 
 /// The verdict with this name; not a cause or a traffic value.
@@ -107,6 +152,19 @@ fn list() -> String {
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
     }
+    out.push_str("\n`epitaph explain` also explains what kubectl, docker and shells show:\n\n");
+    let names = || WORDS.iter().flat_map(|word| word.names).copied();
+    let is_code = |name: &&str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let mut codes: Vec<&str> = names().filter(is_code).collect();
+    codes.sort_by_key(|code| code.parse::<u8>().ok());
+    let signals: Vec<&str> = names().filter(|name| name.starts_with("SIG")).collect();
+    let reasons: Vec<&str> = names()
+        .filter(|name| !is_code(name) && !name.to_lowercase().starts_with("sig"))
+        .collect();
+    for (what, names) in [("exit codes", codes), ("signals", signals), ("reasons", reasons)] {
+        let lines = wrap(&names.join(", "), 98, "            ");
+        let _ = write!(out, "{what:12}{}", lines.trim_start());
+    }
     out
 }
 
@@ -138,6 +196,22 @@ pub fn markdown() -> String {
             let _ = write!(out, "\n**Remedy.** {}\n", e.remedy);
         }
     }
+    out.push_str(
+        "\n## What other tools show\n\n\
+         Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` shows\n\
+         which of them it was.\n\n\
+         | shown | meaning | verdicts |\n|---|---|---|\n",
+    );
+    for Word {
+        names,
+        meaning,
+        verdicts,
+    } in WORDS
+    {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let verdicts: Vec<String> = verdicts.iter().map(|name| format!("[`{name}`](#{name})")).collect();
+        let _ = writeln!(out, "| {} | {meaning} | {} |", names.join(", "), verdicts.join(", "));
+    }
     out
 }
 
@@ -155,23 +229,6 @@ fn severity(severity: Severity) -> &'static str {
 
 fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
-}
-
-fn wrap(text: &str, width: usize, indent: &str) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push('\n');
-            column = 0;
-        }
-        out.push_str(if column == 0 { indent } else { " " });
-        column += length + if column == 0 { indent.len() } else { 1 };
-        out.push_str(word);
-    }
-    out.push('\n');
-    out
 }
 
 #[cfg(test)]
@@ -243,6 +300,16 @@ mod tests {
                 traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
                 traffic  quiet                  The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
+
+                `epitaph explain` also explains what kubectl, docker and shells show:
+
+                exit codes  0, 1, 2, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 139, 141, 143, 255
+                signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
+                            SIGPIPE
+                reasons     OOMKilled, OOM, Error, CrashLoopBackOff, BackOff, Completed, Terminating,
+                            ContainerStatusUnknown, StartError, RunContainerError, ContainerCannotRun,
+                            CreateContainerError, Unknown, Evicted, NodeShutdown, Terminated, DeadlineExceeded,
+                            ImagePullBackOff, ErrImagePull
             "#]],
         );
     }
@@ -305,6 +372,71 @@ mod tests {
                 traffic quiet
                   The sockets were observed, no connection was dropped, reset, refused or
                   rejected, and none in use was open at the exit.
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_kubectl_shows() {
+        check(
+            Some("137"),
+            expect![[r#"
+                137, SIGKILL, signal 9
+                  Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows
+                  neither the sender nor the reason: the OOM killer, the container runtime
+                  after the grace period, or another process. In a pod's status the code can
+                  also be made up by the kubelet.
+
+                Verdicts that fit
+                  oom-killed           The OOM killer killed the main process because memory ra…
+                  ignored-stop-signal  The kernel discarded the stop signal, so the process kep…
+                  killed-after-grace   The process was shutting down but had not finished when …
+                  blocked-stop-signal  The stop signal was never read: the process was frozen o…
+                  prestop-overran      The preStop hook used up the grace period: the hook was …
+                  sidecar-starved      A sidecar was killed because the main containers had use…
+                  force-killed         The main process was killed without a stop signal first,…
+                  killed-by-other      The main process was killed by a sender that is neither …
+
+                Next
+                  epitaph why POD    # which of them it was, with timeline and remedy
+                  epitaph list --since 1h --unclean
+                  epitaph explain oom-killed
+            "#]],
+        );
+        check(
+            Some("oomkilled"),
+            expect![[r#"
+                OOMKilled, OOM
+                  The OOM killer killed a process of the container: not necessarily the main
+                  process, and not necessarily at its end, because the reason stays in the
+                  status once any process was killed. A kill of the main process can also be
+                  missing there.
+
+                Verdicts that fit
+                  oom-killed  The OOM killer killed the main process because memory ran out.
+                  oom-child   The OOM killer killed another process of the container or unit, a…
+
+                Next
+                  epitaph why POD    # which of them it was, with timeline and remedy
+                  epitaph list --since 1h --verdict oom-killed --verdict oom-child
+                  epitaph explain oom-killed
+            "#]],
+        );
+        check(
+            Some("42"),
+            expect![[r#"
+                42
+                  Exit code 42: the program reported an error of its own. Read its log, and
+                  its documentation of the code.
+
+                Verdicts that fit
+                  nonzero-exit  The main process exited with a code other than 0.
+                  oom-child     The OOM killer killed another process of the container or unit,…
+
+                Next
+                  epitaph why POD    # which of them it was, with timeline and remedy
+                  epitaph list --since 1h --verdict nonzero-exit --verdict oom-child
+                  epitaph explain nonzero-exit
             "#]],
         );
     }

@@ -2,13 +2,14 @@
 
 use clap::Args;
 use epitaph_core::attribute::Subject;
-use epitaph_core::pod::{PodIdentity, Workload};
+use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::PodTermination;
 use epitaph_core::report::{StopSignalIgnored, Termination};
 use epitaph_core::text::{glob, unit_matches};
 
 use super::explain;
 use crate::error;
+use crate::history;
 
 /// Values of one flag are alternatives, also `--container` and `--unit` (no subject is both); different flags narrow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -43,7 +44,7 @@ pub struct Filter {
 impl Filter {
     pub fn matches(&self, t: &Termination) -> bool {
         self.matches_subject(&t.subject, t.cgroup_path.as_deref())
-            && self.matches_identity(t.kubernetes.as_ref().map(|context| &*context.pod))
+            && self.matches_identity(t.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
             && self.matches_verdict(t.verdict.headline)
             && (!self.unclean || t.verdict.unclean)
     }
@@ -51,7 +52,7 @@ impl Filter {
     /// An early warning passes if the announced termination could pass: `path` is the subject's cgroup, if known.
     pub fn matches_early(&self, e: &StopSignalIgnored, path: Option<&str>) -> bool {
         self.matches_subject(&e.subject, path)
-            && self.matches_identity(e.kubernetes.as_ref().map(|context| &*context.pod))
+            && self.matches_identity(e.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
             && self.matches_verdict("ignored-stop-signal")
     }
 
@@ -61,9 +62,34 @@ impl Filter {
             self.matches_subject(&t.subject, t.cgroup_path.as_deref()) && self.matches_verdict(t.verdict.headline)
         };
         let by_subject = !self.container.is_empty() || !self.unit.is_empty() || !self.cgroup.is_empty();
-        self.matches_identity(Some(&p.pod))
+        self.matches_identity(Some(Identity::of(&p.pod)))
             && (p.containers.iter().any(of_container) || (!by_subject && self.matches_verdict(p.verdict.headline)))
             && (!self.unclean || p.verdict.unclean)
+    }
+
+    /// As [`Filter::matches`] and [`Filter::matches_pod`], for a report that was read back.
+    pub fn matches_past(&self, r: &history::Report) -> bool {
+        let of_container = |r: &history::Report| {
+            let name = match &r.subject {
+                Some(history::Subject::Container { id, .. }) => Name::Container(id),
+                Some(history::Subject::Unit { name }) => Name::Unit(name),
+                Some(history::Subject::Other) | None => Name::None,
+            };
+            self.matches_name(name, r.cgroup.as_deref()) && self.matches_verdict(&r.verdict)
+        };
+        let by_subject = !self.container.is_empty() || !self.unit.is_empty() || !self.cgroup.is_empty();
+        let passes = if r.pod.is_some() {
+            r.containers.iter().any(of_container) || (!by_subject && self.matches_verdict(&r.verdict))
+        } else {
+            of_container(r)
+        };
+        let identity = r.pod().map(|pod| Identity {
+            namespace: &pod.namespace,
+            pod: &pod.name,
+            kind: &pod.workload.kind,
+            workload: &pod.workload.name,
+        });
+        passes && self.matches_identity(identity) && (!self.unclean || r.unclean)
     }
 
     fn matches_verdict(&self, headline: &str) -> bool {
@@ -71,24 +97,61 @@ impl Filter {
     }
 
     /// A subject without a pod, or of an unknown pod, matches no namespace.
-    fn matches_identity(&self, pod: Option<&PodIdentity>) -> bool {
-        let Some(pod) = pod else {
+    fn matches_identity(&self, of: Option<Identity<'_>>) -> bool {
+        let Some(of) = of else {
             return self.namespace.is_empty() && self.pod.is_empty() && self.workload.is_empty();
         };
         let any = |patterns: &[String], name: &str| patterns.is_empty() || patterns.iter().any(|p| matches(p, name));
-        any(&self.namespace, &pod.namespace)
-            && any(&self.pod, &pod.name)
-            && (self.workload.is_empty() || self.workload.iter().any(|pattern| workload_matches(pattern, &pod.workload)))
+        any(&self.namespace, of.namespace)
+            && any(&self.pod, of.pod)
+            && (self.workload.is_empty() || self.workload.iter().any(|pattern| workload_matches(pattern, of)))
     }
 
     /// A subject with an unknown path matches no cgroup.
     pub fn matches_subject(&self, subject: &Subject, path: Option<&str>) -> bool {
-        let named = match subject {
+        let name = match subject {
+            Subject::Container { id, .. } => Name::Container(&id.0),
+            Subject::Unit { name } => Name::Unit(name),
+        };
+        self.matches_name(name, path)
+    }
+
+    fn matches_name(&self, name: Name<'_>, path: Option<&str>) -> bool {
+        let named = match name {
             _ if self.container.is_empty() && self.unit.is_empty() => true,
-            Subject::Container { id, .. } => self.container.iter().any(|prefix| id.0.starts_with(prefix.as_str())),
-            Subject::Unit { name } => self.unit.iter().any(|pattern| unit_matches(pattern, name)),
+            Name::Container(id) => self.container.iter().any(|prefix| id.starts_with(prefix.as_str())),
+            Name::Unit(name) => self.unit.iter().any(|pattern| unit_matches(pattern, name)),
+            Name::None => false,
         };
         named && (self.cgroup.is_empty() || path.is_some_and(|p| self.cgroup.iter().any(|prefix| is_below(p, prefix))))
+    }
+}
+
+/// What a container or unit is called.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Container(&'a str),
+    Unit(&'a str),
+    None,
+}
+
+/// What a pod is called.
+#[derive(Clone, Copy)]
+struct Identity<'a> {
+    namespace: &'a str,
+    pod: &'a str,
+    kind: &'a str,
+    workload: &'a str,
+}
+
+impl Identity<'_> {
+    fn of(pod: &PodIdentity) -> Identity<'_> {
+        Identity {
+            namespace: &pod.namespace,
+            pod: &pod.name,
+            kind: &pod.workload.kind,
+            workload: &pod.workload.name,
+        }
     }
 }
 
@@ -144,12 +207,10 @@ fn below_the_mount(path: &str) -> &str {
 }
 
 /// As in kubectl: `deployment/web`, case-insensitive.
-fn workload_matches(pattern: &str, workload: &Workload) -> bool {
+fn workload_matches(pattern: &str, of: Identity<'_>) -> bool {
     match pattern.split_once('/') {
-        Some((kind, name)) => {
-            matches(&kind.to_ascii_lowercase(), &workload.kind.to_ascii_lowercase()) && matches(name, &workload.name)
-        }
-        None => matches(pattern, &workload.name),
+        Some((kind, name)) => matches(&kind.to_ascii_lowercase(), &of.kind.to_ascii_lowercase()) && matches(name, of.workload),
+        None => matches(pattern, of.workload),
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod exit;
 pub mod explain;
 pub mod filter;
+pub mod past;
+pub mod typed;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use exit::SysExit;
 pub use filter::Filter;
+pub use past::{ListArgs, ListFormat, PastArgs, WhyArgs, WhyFormat};
 
 use crate::config::{Override, Overrides};
 
@@ -48,11 +51,15 @@ pub enum Command {
     Record(RecordArgs),
     /// Judge the evidence of a recording again, on any machine, without root
     Replay(ReplayArgs),
+    /// Say why a pod, container or unit terminated: sentence, timeline, remedy; from what the agent of this node has kept
+    Why(WhyArgs),
+    /// List finished terminations, a line each, or count them by workload and verdict
+    List(ListArgs),
     /// Check whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
     Doctor(DoctorArgs),
     /// Ask agents and observers whether they are ready; exit code 69 if one is not
     Ready(ReadyArgs),
-    /// Explain a verdict: what it means, what proves it, how to fix it; or a cause or a traffic value
+    /// Explain a verdict: what it means, what proves it, how to fix it; also 137, OOMKilled and what else kubectl shows
     Explain(ExplainArgs),
 }
 
@@ -169,7 +176,7 @@ pub struct ReadyArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet; without a name, a line for each
+    /// Such as ignored-stop-signal, evicted-taint or quiet; 137, SIGKILL or OOMKilled; without a name, a line for each verdict
     pub verdict: Option<String>,
 }
 

@@ -12,6 +12,7 @@ mod live;
 mod logging;
 mod observe;
 mod observer;
+mod past;
 mod pipeline;
 mod privileges;
 mod ready;
@@ -19,6 +20,7 @@ mod replay;
 mod show;
 mod sinks;
 mod throttle;
+mod unclean;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,7 @@ use crate::sink::otlp::{self, SpanDropReason};
 pub use doctor::doctor;
 pub use error::RuntimeError;
 use export::Export;
+pub use past::{list, why};
 use show::Show;
 use sinks::Sinks;
 
@@ -78,7 +81,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     let config = Config::for_person(env, &args.overrides())?;
     let show = Show::new(&args.show, env);
     block_on(async {
-        let logging = logging::start(&config)?;
+        let logging = logging::start(&config, logging::Terminations::Messages)?;
         let export = Export::start(&config)?;
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());
         // Reading a file blocks; the exporter's tasks continue meanwhile.

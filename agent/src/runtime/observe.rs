@@ -27,11 +27,17 @@ use super::pipeline::{Pipeline, Recorder};
 use super::privileges::{self, Need};
 use super::show::{Show, View};
 use super::sinks::Sinks;
+use super::unclean::UncleanLog;
 use super::{FLUSH, RuntimeError, core, listen, logging, serve, stop_on_signal};
 
 /// Observes until a signal, or until the reader of the output is gone. Without `show`: as an agent; with `file`: recorded.
 pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
-    let logging = logging::start(&config)?;
+    let is_agent = show.is_none();
+    let terminations = match is_agent {
+        true => logging::Terminations::of_agent(env, logging::stderr_file()),
+        false => logging::Terminations::Messages,
+    };
+    let logging = logging::start(&config, terminations)?;
     logging::warn_of_unknown_variables(env);
     let export = Export::start(&config)?;
     let server = listen(&config)?;
@@ -52,13 +58,13 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let opened = journaling::open(&config, &observation, &export.metrics)?;
     give_up_privileges(&mut kernel, &config.host.proc);
 
-    let is_agent = show.is_none();
     if is_agent {
         log_start(&config, &kernel, &export);
     }
     // Opened last: an earlier error is shown on the unchanged terminal.
     let View { screen, acts, sink } = Show::open(show)?;
     let mut sinks = Sinks::new(&config, &export, sink, health);
+    sinks.unclean = is_agent.then(UncleanLog::new);
     // `epitaph watch` must not write to the cluster.
     let posting = match &pods {
         Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),

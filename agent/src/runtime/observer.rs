@@ -54,7 +54,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
             "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
         );
     };
-    let logging = logging::start(&config)?;
+    let logging = logging::start(&config, logging::Terminations::Messages)?;
     logging::warn_of_unknown_variables(env);
     let export = Export::of_observer(&config)?;
     let health = Arc::new(Health::default());

@@ -22,6 +22,7 @@ use crate::sink::terminal::{self, Background, Flow};
 use super::RuntimeError;
 use super::export::Export;
 use super::journaling::{self, FinishedReport, Journaling};
+use super::unclean::{self, UncleanLog};
 
 /// All sinks; each command uses those that it needs.
 pub struct Sinks {
@@ -33,6 +34,8 @@ pub struct Sinks {
     /// Reports that earlier runs had finished: not reported again.
     pub resumed: HashSet<ReportId>,
     pub events: Option<kubernetes_events::Sink>,
+    /// Of the agent: nobody reads a terminal.
+    pub unclean: Option<UncleanLog>,
     pub spans: Options,
     /// The reader of the output is gone (EPIPE): the command ends.
     pub reader_gone: bool,
@@ -48,6 +51,7 @@ impl Sinks {
             journal: None,
             resumed: HashSet::new(),
             events: None,
+            unclean: None,
             spans: Options {
                 service_name: config.export.service_name.clone(),
                 cluster_name: config.export.cluster_name.clone(),
@@ -108,6 +112,9 @@ impl Sinks {
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
         }
+        if let Some(log) = &self.unclean {
+            self.metrics.dropped(unclean::DROPPED, log.report(now, report, observation));
+        }
         self.show(|terminal| terminal.report(report, observation, path))
     }
 
@@ -161,6 +168,9 @@ impl Sinks {
     /// One iteration of the loop is done.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
+        if let Some(log) = &self.unclean {
+            log.overdue(now);
+        }
         self.metrics.alive(now);
         if let Some(journal) = &mut self.journal {
             journal.tick(now, &self.health, self.traces.as_ref());

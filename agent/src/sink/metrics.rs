@@ -154,7 +154,13 @@ impl Metrics {
         ] {
             self.dropped(reason.name(), 0);
         }
-        for reason in ["undecodable", "probe_map", "terminal_queue_full", workloads::OVER_CAP] {
+        for reason in [
+            "undecodable",
+            "probe_map",
+            "terminal_queue_full",
+            "log_rate",
+            workloads::OVER_CAP,
+        ] {
             self.dropped(reason, 0);
         }
     }

@@ -1,5 +1,7 @@
 //! The corpus: recorded evidence of every demo story and of the text timelines, replayed, and compared with what was judged before.
 //!
+//! Each judgement is also shown as `epitaph why` and `list` show it (`looked_back`).
+//!
 //! `tests/corpus/*/NAME.epitaph` is a recording, `NAME.expected` beside it what its replay gives: verdicts, axes, ids and times,
 //! without sentences. `UPDATE_EXPECT=1` writes the expected files anew; `EPITAPH_CORPUS=DIRECTORY` makes recordings first, for
 //! `cargo xtask corpus`.
@@ -7,6 +9,7 @@
 mod cut;
 mod difference;
 mod judged;
+mod looked_back;
 mod monotone;
 mod record;
 
@@ -64,7 +67,11 @@ fn switch(name: &str) -> Option<OsString> {
 fn check(room: &Path, name: &str, update: bool) -> Option<String> {
     let recording = room.join(format!("{name}.epitaph"));
     let file = room.join(format!("{name}.expected"));
-    let judged = match judged::judged(&recording) {
+    let judged = judged::replayed(&recording).and_then(|objects| {
+        looked_back::check(&objects)?;
+        judged::judged(&recording, &objects)
+    });
+    let judged = match judged {
         Ok(judged) if judged.is_empty() => return Some(format!("{name}: nothing was judged")),
         Ok(judged) => judged,
         Err(error) => return Some(format!("{name}: {error}")),

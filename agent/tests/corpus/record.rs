@@ -53,7 +53,7 @@ fn timelines(collected: &Path) {
             same += 1;
         } else {
             fs::write(&file, recording).unwrap();
-            if judged::judged(&file).unwrap().is_empty() {
+            if judged::judged(&file, &judged::replayed(&file).unwrap()).unwrap().is_empty() {
                 fs::remove_file(&file).unwrap();
                 silent += 1;
             } else {

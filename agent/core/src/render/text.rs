@@ -238,7 +238,9 @@ fn clock(observation: &Observation, at: Boot) -> String {
     observation.wall_offset.wall(at).rfc3339_millis()
 }
 
-struct Paint(Style);
+/// Our own colours.
+#[derive(Clone, Copy, Debug)]
+pub struct Paint(pub Style);
 
 impl Paint {
     fn sgr(&self, code: &str, text: &str) -> String {
@@ -247,13 +249,13 @@ impl Paint {
             Style::Color => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
         }
     }
-    fn dim(&self, text: &str) -> String {
+    pub fn dim(&self, text: &str) -> String {
         self.sgr("2", text)
     }
-    fn bold(&self, text: &str) -> String {
+    pub fn bold(&self, text: &str) -> String {
         self.sgr("1", text)
     }
-    fn severity(&self, severity: Severity, text: &str) -> String {
+    pub fn severity(&self, severity: Severity, text: &str) -> String {
         match severity {
             Severity::Info => self.sgr("32", text),
             Severity::Warning => self.sgr("33", text),

@@ -11,7 +11,8 @@ use super::judge::{Case, Judged};
 use crate::kubernetes::Reported;
 
 pub(super) use clients::NeededSleep;
-pub(super) use grace::{whole_seconds, with_reserve};
+pub(super) use grace::whole_seconds;
+pub use grace::with_reserve;
 
 /// One setting that was measured to be wrong or tight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -117,7 +117,7 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full; with Kubernetes \
+        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full, log_rate (lines of unclean terminations in the agent's log); with Kubernetes \
          pod_unreadable, pod_cap, hint_queue_full, hint_rate (hint: a Kubernetes Event of the pod; the Events were not listed), bad_annotation, pod_key_taken",
     )],
     about: "Items that the agent dropped, by reason",

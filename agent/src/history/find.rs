@@ -1,0 +1,254 @@
+//! The termination that a person asks for, by any of its names.
+
+use std::collections::VecDeque;
+
+use epitaph_core::time::Wall;
+
+use super::{Counts, Group, Report, Subject};
+
+/// Shortest beginning of an id that is taken for one: shorter ones match too much by chance.
+const SHORTEST_ID: usize = 4;
+
+/// Other matches that are kept, the newest ones.
+const OTHERS: usize = 10;
+
+/// What a person typed.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Without the runtime that `kubectl` writes before an id (`containerd://`).
+    text: String,
+}
+
+/// How a report matches, the best first. Only the best kind of match counts: the name of a workload is not also the beginning of
+/// another one's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Match {
+    Name,
+    Workload,
+    Id,
+    /// The beginning of a pod's name.
+    Prefix,
+}
+
+/// Which part of a report matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// By its index in the containers of the pod.
+    Container(usize),
+}
+
+impl Wanted {
+    pub fn new(text: &str) -> Wanted {
+        let text = text.split_once("://").map_or(text, |(_, id)| id);
+        Wanted { text: text.to_owned() }
+    }
+
+    fn matches(&self, report: &Report) -> Option<(Match, Part)> {
+        let containers = report.containers.iter().enumerate();
+        let inner = containers.filter_map(|(at, container)| {
+            let (found, _) = self.matches_container(container)?;
+            Some((found, Part::Container(at)))
+        });
+        let own = self.matches_own(report).map(|found| (found, Part::Whole));
+        // The whole before its parts, where both match alike.
+        own.into_iter()
+            .chain(inner)
+            .chain(self.matches_container(report))
+            .min_by_key(|(found, _)| *found)
+    }
+
+    /// By the names of the pod, of its workload, of a unit; by the id of the trace.
+    fn matches_own(&self, report: &Report) -> Option<Match> {
+        let text = self.text.as_str();
+        if let Some(Subject::Unit { name }) = &report.subject
+            && (**name == *text || name.strip_suffix(".service") == Some(text))
+        {
+            return Some(Match::Name);
+        }
+        let by_pod = report.pod().and_then(|pod| {
+            let (namespace, rest) = match text.split_once('/') {
+                Some((namespace, rest)) if *namespace == *pod.namespace => (true, rest),
+                _ => (false, text),
+            };
+            let is_kind = |kind: &str| kind.eq_ignore_ascii_case(&pod.workload.kind);
+            let workload = match rest.split_once('/') {
+                Some((kind, name)) => is_kind(kind) && *name == *pod.workload.name,
+                None => *rest == *pod.workload.name,
+            };
+            let pod_name = rest.strip_prefix("pod/").unwrap_or(rest);
+            if *pod_name == *pod.name || *text == *pod.uid {
+                Some(Match::Name)
+            } else if workload {
+                Some(Match::Workload)
+            } else if is_id(text) && pod.uid.starts_with(text) {
+                Some(Match::Id)
+            } else {
+                // Not of a workload in all namespaces: `shop/` is not a name.
+                let is_prefix = !pod_name.is_empty() && pod.name.starts_with(pod_name);
+                (is_prefix && (namespace || !text.contains('/'))).then_some(Match::Prefix)
+            }
+        });
+        by_pod
+            .into_iter()
+            .chain((is_id(text) && report.trace_id.starts_with(&text.to_ascii_lowercase())).then_some(Match::Id))
+            .min()
+    }
+
+    /// By the id of a container, or by its name behind that of the pod.
+    fn matches_container(&self, report: &Report) -> Option<(Match, Part)> {
+        if let Some(Subject::Container { id, .. }) = &report.subject
+            && is_id(&self.text)
+            && id.starts_with(&self.text.to_ascii_lowercase())
+        {
+            return Some((Match::Id, Part::Whole));
+        }
+        let context = report.kubernetes.as_ref()?;
+        let name = context.container.as_deref()?;
+        let pod = self.text.strip_suffix(name)?.strip_suffix('/')?;
+        let is_pod = *pod == *context.pod.name
+            || pod
+                .split_once('/')
+                .is_some_and(|(namespace, pod)| *namespace == *context.pod.namespace && *pod == *context.pod.name);
+        is_pod.then_some((Match::Name, Part::Whole))
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() >= SHORTEST_ID && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// The newest of the best matches.
+#[derive(Debug)]
+pub struct Found {
+    /// The object as the source has it.
+    pub line: String,
+    pub end: Option<Wall>,
+    /// The container that was asked for, by its index in a pod's containers.
+    pub container: Option<usize>,
+    /// Of its workload, before it: terminations with the same verdict, and all.
+    pub same: u64,
+    pub all: u64,
+    /// End of the last one with the same verdict.
+    pub last_same: Option<Wall>,
+    /// Earliest end of any termination before it.
+    pub since: Option<Wall>,
+}
+
+/// Looks for one termination in a stream of reports.
+#[derive(Debug)]
+pub struct Search<B> {
+    wanted: Wanted,
+    best: Option<(Match, Found, B)>,
+    /// Older matches of the same kind, the newest last.
+    others: VecDeque<(Option<Wall>, B)>,
+    /// Including those that are not kept.
+    more: u64,
+}
+
+impl<B> Search<B> {
+    pub fn new(wanted: Wanted) -> Search<B> {
+        Search {
+            wanted,
+            best: None,
+            others: VecDeque::new(),
+            more: 0,
+        }
+    }
+
+    /// `before`: what came before the report. `brief`: what is kept of the report if it is not the newest.
+    pub fn look(&mut self, report: &Report, line: &str, before: &Counts, brief: impl FnOnce(&Report) -> B) {
+        let Some((found, part)) = self.wanted.matches(report) else {
+            return;
+        };
+        let end = report.end.map(|at| at.0);
+        match &self.best {
+            Some((best, ..)) if *best < found => return,
+            Some((best, ..)) if *best > found => {
+                (self.best, self.more) = (None, 0);
+                self.others.clear();
+            }
+            _ => {}
+        }
+        let brief = brief(report);
+        if self.best.as_ref().is_some_and(|(_, best, _)| best.end > end) {
+            self.keep(end, brief);
+            return;
+        }
+        let verdicts = Group::of(report).and_then(|group| before.of(&group));
+        let same = verdicts.and_then(|verdicts| verdicts.get(&report.verdict));
+        let new = Found {
+            line: line.to_owned(),
+            end,
+            container: match part {
+                Part::Whole => None,
+                Part::Container(at) => Some(at),
+            },
+            same: same.map_or(0, |counted| counted.count),
+            all: verdicts.map_or(0, |verdicts| verdicts.values().map(|counted| counted.count).sum()),
+            last_same: same.and_then(|counted| counted.last),
+            since: before.first,
+        };
+        if let Some((_, old, brief)) = self.best.replace((found, new, brief)) {
+            self.keep(old.end, brief);
+        }
+    }
+
+    fn keep(&mut self, end: Option<Wall>, brief: B) {
+        self.more += 1;
+        let at = self.others.partition_point(|(other, _)| *other <= end);
+        self.others.insert(at, (end, brief));
+        if self.others.len() > OTHERS {
+            self.others.pop_front();
+        }
+    }
+
+    /// The match; the older ones that are kept, the newest first; how many older ones there are.
+    pub fn finish(self) -> Option<(Found, Vec<B>, u64)> {
+        let others = self.others.into_iter().rev().map(|(_, brief)| brief).collect();
+        self.best.map(|(_, found, _)| (found, others, self.more))
+    }
+}
+
+/// Names, for a line of a list.
+impl Report {
+    /// Namespace and workload of a pod, also with the container where the pod continued; a unit; the beginning of a container's id.
+    pub fn short_name(&self) -> String {
+        let container = self.kubernetes.as_ref().and_then(|context| context.container.as_deref());
+        if let Some(pod) = self.pod() {
+            let workload = match &*pod.workload.name {
+                "" => &*pod.name,
+                name => name,
+            };
+            let name = format!("{}/{workload}", pod.namespace);
+            return match container {
+                Some(container) => format!("{name}/{container}"),
+                None => name,
+            };
+        }
+        match &self.subject {
+            Some(Subject::Container { id, .. }) => {
+                let comm = self.main.as_ref().map_or("", |main| &*main.comm);
+                let id = id.get(..12).unwrap_or(id);
+                if comm.is_empty() {
+                    id.to_owned()
+                } else {
+                    format!("{id} {comm}")
+                }
+            }
+            Some(Subject::Unit { name }) => name.to_string(),
+            Some(Subject::Other) | None => "unknown".to_owned(),
+        }
+    }
+}
+
+impl Group {
+    /// In words: `Deployment shop/cart`.
+    pub fn name(&self) -> String {
+        match self {
+            Group::Workload { namespace, workload } => format!("{} {namespace}/{}", workload.kind, workload.name),
+            Group::Unit(name) => format!("unit {name}"),
+            Group::Container(id) => format!("container {}", id.get(..12).unwrap_or(id)),
+        }
+    }
+}

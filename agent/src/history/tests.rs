@@ -1,0 +1,271 @@
+use std::io::{BufRead, BufReader, Cursor};
+
+use epitaph_core::fixtures::{pods, sample, terminations};
+use epitaph_core::render::json;
+use epitaph_core::time::Wall;
+
+use super::*;
+
+fn lines() -> Vec<String> {
+    let sample = sample::observation();
+    let observation = terminations::observation();
+    vec![
+        json::line(&json::observing(&sample, &sample::probes())),
+        json::line(&json::termination(&sample::ignored(), &sample)),
+        json::line(&json::termination(&sample::unknown_unit(), &sample)),
+        json::line(&json::early(&sample::early(), &sample)),
+        json::line(&json::termination(&pods::restarted(1), &observation)),
+        json::line(&json::pod_termination(&pods::pod(1), &observation)),
+    ]
+}
+
+fn read(input: impl BufRead) -> (Vec<Report>, usize, Skipped) {
+    let mut lines = Lines::new(input);
+    let (mut reports, mut others) = (Vec::new(), 0);
+    while let Some((line, text)) = lines.next().unwrap() {
+        assert!(serde_json::from_str::<serde_json::Value>(text).is_ok());
+        match line {
+            Line::Report(report) => reports.push(*report),
+            Line::Other(_) => others += 1,
+        }
+    }
+    (reports, others, lines.skipped())
+}
+
+#[test]
+fn what_the_core_writes_is_read_whole() {
+    let (reports, others, skipped) = read(Cursor::new(lines().concat()));
+    assert_eq!((reports.len(), others, skipped), (4, 2, Skipped::default()));
+    let [container, unit, restarted, pod] = &reports[..] else {
+        panic!()
+    };
+    assert_eq!(&*container.verdict, "ignored-stop-signal");
+    assert_eq!(container.end.unwrap().0.rfc3339(), "2026-01-02T03:05:15.003000000Z");
+    assert_eq!(container.connections.refused, 14);
+    assert!(matches!(&unit.subject, Some(Subject::Unit { name }) if **name == *"nginx.service"));
+    assert_eq!(&*restarted.kubernetes.as_ref().unwrap().pod.namespace, "shop");
+    assert_eq!((pod.containers.len(), pod.unseen.len()), (2, 1));
+    let hook = pod.containers[0].kubernetes.as_ref().unwrap().pre_stop.as_ref();
+    assert!(hook.is_none_or(|hook| hook.begin.is_some()));
+}
+
+/// Each optional field away, or null, or unknown ones more: never an error.
+#[test]
+fn fields_may_be_absent_null_or_new() {
+    fn variants(value: &serde_json::Value) -> Vec<serde_json::Value> {
+        let serde_json::Value::Object(fields) = value else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        for (key, inner) in fields {
+            let mut away = fields.clone();
+            away.remove(key);
+            all.push(serde_json::Value::Object(away));
+            for changed in variants(inner) {
+                let mut with = fields.clone();
+                with.insert(key.clone(), changed);
+                all.push(serde_json::Value::Object(with));
+            }
+        }
+        let mut more = fields.clone();
+        more.insert("a_new_field".into(), serde_json::json!({"deep": [1, {"er": null}]}));
+        all.push(serde_json::Value::Object(more));
+        all
+    }
+    for line in lines() {
+        let whole: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let kind = |value: &serde_json::Value| value["subject"]["kind"].is_string() || value["subject"].is_null();
+        for variant in variants(&whole)
+            .into_iter()
+            .filter(|value| value["type"].is_string() && kind(value))
+        {
+            // Its keys are kinds of records.
+            if !variant["gaps"]["lost"]["a_new_field"].is_null() {
+                continue;
+            }
+            assert!(parse(variant.to_string().as_bytes()).is_some(), "{variant}");
+        }
+    }
+}
+
+#[test]
+fn damaged_lines_are_counted_and_skipped() {
+    let good = json::line(&json::termination(&sample::ignored(), &sample::observation()));
+    let cut = &good[..good.len() / 2];
+    let wrong_type = r#"{"type":"termination","verdict":{"a":1}}"#;
+    let wrong_time = r#"{"type":"termination","end":"yesterday"}"#;
+    let not_utf8 = b"{\"type\":\"termination\",\"verdict\":\"\xff\"}";
+    let other_type = r#"{"type":"new","verdict":{"a":1},"stop":7}"#;
+    let deep = "[".repeat(100_000);
+    let mut input = Vec::new();
+    for line in [cut, "", "  ", "hello", "[]", "7", wrong_type, wrong_time, &deep, other_type] {
+        input.extend_from_slice(line.as_bytes());
+        input.push(b'\n');
+    }
+    input.extend_from_slice(not_utf8);
+    input.push(b'\n');
+    // The last line has no end.
+    input.extend_from_slice(good.trim_end().as_bytes());
+    let (reports, others, skipped) = read(Cursor::new(input));
+    assert_eq!((reports.len(), others), (1, 1));
+    assert_eq!(skipped, Skipped { damaged: 8, too_long: 0 });
+}
+
+#[test]
+fn a_line_that_is_too_long_is_skipped_in_bounded_memory() {
+    let good = json::line(&json::termination(&sample::ignored(), &sample::observation()));
+    let mut input = vec![b'x'; 3 * MAX_LINE];
+    input.push(b'\n');
+    input.extend_from_slice(good.as_bytes());
+    // Exactly as long as a line may be.
+    let padded = format!("{}{}\n", good.trim_end(), " ".repeat(MAX_LINE - good.trim_end().len()));
+    input.extend_from_slice(padded.as_bytes());
+    input.extend_from_slice(padded.trim_end_matches('\n').as_bytes());
+    input.extend_from_slice(b" \n");
+    let mut lines = Lines::new(BufReader::with_capacity(7_001, Cursor::new(input)));
+    let mut count = 0;
+    while let Some((line, _)) = lines.next().unwrap() {
+        assert!(matches!(line, Line::Report(_)));
+        count += 1;
+    }
+    assert_eq!((count, lines.skipped()), (2, Skipped { damaged: 0, too_long: 2 }));
+    assert!(lines.capacity() <= 2 * MAX_LINE, "{}", lines.capacity());
+}
+
+#[test]
+fn text_is_escaped_and_bounded_when_it_is_read() {
+    let line =
+        serde_json::json!({"type": "termination", "sentence": "\u{1b}[2J\u{202e}x", "verdict": "y".repeat(10_000)}).to_string();
+    let Some(Line::Report(report)) = parse(line.as_bytes()) else {
+        panic!()
+    };
+    assert_eq!(&*report.sentence, "\\u{1b}[2J\\u{202e}x");
+    assert!(report.verdict.len() < 5_000);
+}
+
+/// What is found by a name: verdict and index of the container, and the number of others.
+fn found(what: &str) -> Option<(String, Option<usize>, u64)> {
+    let mut search = Search::new(Wanted::new(what));
+    let mut counts = Counts::default();
+    for line in lines() {
+        let Some(Line::Report(report)) = parse(line.as_bytes()) else {
+            continue;
+        };
+        search.look(&report, &line, &counts, |_| ());
+        counts.add(&report);
+    }
+    let (found, others, more) = search.finish()?;
+    assert_eq!(others.len() as u64, more);
+    let report: Report = serde_json::from_str(&found.line).unwrap();
+    Some((report.r#type.to_string(), found.container, more))
+}
+
+#[test]
+fn a_termination_is_found_by_any_of_its_names() {
+    let pod = |container, more| Some((Report::POD_TERMINATION.to_owned(), container, more));
+    let own = |more| Some((Report::TERMINATION.to_owned(), None, more));
+    // The pod ended after its container had been restarted.
+    for what in [
+        "cart-7d9f8b6c5-x2x4z",
+        "shop/cart-7d9f8b6c5-x2x4z",
+        "pod/cart-7d9f8b6c5-x2x4z",
+        "cart",
+        "shop/cart",
+        "deployment/cart",
+        "shop/Deployment/cart",
+        "0f9c2c1e",
+        "cart-7d9f",
+        "shop/cart-7d",
+    ] {
+        assert_eq!(found(what), pod(None, 1), "{what}");
+    }
+    assert_eq!(found("shop/cart-7d9f8b6c5-x2x4z/proxy"), pod(Some(1), 0));
+    let second = format!("{:064x}", 2);
+    assert_eq!(found(&second), pod(Some(1), 0));
+    assert_eq!(found("3f1c0d4e"), own(0));
+    assert_eq!(
+        found("containerd://3f1c0d4e5a6b7c8d9e0f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f"),
+        own(0)
+    );
+    assert_eq!(found("07F64948"), own(0), "a trace");
+    assert_eq!((found("nginx"), found("nginx.service")), (own(0), own(0)));
+    for what in ["", "3f1", "bank/cart", "shop/", "/", "ngin", "job/cart", "f1c0d4e5"] {
+        assert_eq!(found(what), None, "{what}");
+    }
+}
+
+fn ended(verdict: &str, second: u64) -> (Report, String) {
+    let line = serde_json::json!({
+        "type": "termination", "verdict": verdict, "unclean": verdict != "clean",
+        "severity": if verdict == "clean" { "info" } else { "critical" },
+        "end": Wall(second * 1_000_000_000).rfc3339(), "subject": {"kind": "unit", "name": "a.service"},
+    })
+    .to_string();
+    (serde_json::from_str(&line).unwrap(), line)
+}
+
+#[test]
+fn the_newest_is_found_with_what_came_before_it() {
+    let mut search = Search::new(Wanted::new("a"));
+    let mut counts = Counts::default();
+    // One came late.
+    for (verdict, second) in [("crashed", 10), ("clean", 20), ("crashed", 30), ("crashed", 25)] {
+        let (report, line) = ended(verdict, second);
+        search.look(&report, &line, &counts, |report| report.end.unwrap().0.0 / 1_000_000_000);
+        counts.add(&report);
+    }
+    let (found, others, more) = search.finish().unwrap();
+    assert_eq!((found.end, found.same, found.all), (Some(Wall(30_000_000_000)), 1, 2));
+    assert_eq!(
+        (found.last_same, found.since),
+        (Some(Wall(10_000_000_000)), Some(Wall(10_000_000_000)))
+    );
+    assert_eq!((others, more), (vec![25, 20, 10], 3));
+}
+
+#[test]
+fn others_are_bounded_and_counted() {
+    let mut search = Search::new(Wanted::new("a"));
+    let counts = Counts::default();
+    for second in 0..1_000 {
+        let (report, line) = ended("crashed", second);
+        search.look(&report, &line, &counts, |_| second);
+    }
+    let (_, others, more) = search.finish().unwrap();
+    assert_eq!((others, more), ((989..999).rev().collect(), 999));
+}
+
+#[test]
+fn counts_are_bounded_and_the_worst_is_first() {
+    let mut counts = Counts::default();
+    for (verdict, times) in [("clean", 5), ("crashed", 2)] {
+        for second in 0..times {
+            counts.add(&ended(verdict, second).0);
+        }
+    }
+    for n in 0..10_000 {
+        let (mut report, _) = ended("clean", 7);
+        report.subject = Some(Subject::Unit {
+            name: Text::from(format!("{n}.service").as_str()),
+        });
+        counts.add(&report);
+    }
+    let rows = counts.worst_first();
+    let (group, verdict, counted) = rows[0];
+    assert_eq!(
+        (group.name().as_str(), &**verdict, counted.count),
+        ("unit a.service", "crashed", 2)
+    );
+    assert_eq!((rows[1].2.count, counts.total, counts.unclean), (5, 10_007, 2));
+    let rest: u64 = rows.iter().map(|(.., counted)| counted.count).sum();
+    assert_eq!(rest + counts.ungrouped, counts.total);
+    assert!(counts.ungrouped > 5_000 && rows.len() < 5_000);
+}
+
+/// As deep as the parser goes: on a stack as the main thread has it.
+#[test]
+fn nested_containers_do_not_exhaust_the_stack() {
+    let line = [r#"{"type":"termination","containers":["#.repeat(60), "]}".repeat(60)].concat();
+    let read = std::thread::Builder::new().stack_size(8 << 20).spawn(move || parse(line.as_bytes()).is_some());
+    assert!(read.unwrap().join().unwrap());
+}

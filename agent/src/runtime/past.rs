@@ -1,0 +1,162 @@
+//! `epitaph why` and `epitaph list`: finished terminations, read back as a stream.
+//!
+//! Without the asynchronous runtime: in Kubernetes the commands share the agent's memory limit.
+
+mod source;
+
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+
+use epitaph_core::render::text::Style;
+use epitaph_core::time::Wall;
+
+use crate::cli::{self, ListFormat, PastArgs, SysExit, WhyFormat};
+use crate::clock;
+use crate::config::{Env, settings};
+use crate::history::{Counts, Report, Search, Wanted};
+use crate::sink::terminal::screen::Screen;
+use crate::story::{self, Brief, Columns, List, Story};
+
+use super::RuntimeError;
+use source::Source;
+
+/// Columns of `epitaph why` where there is no terminal, and most of them.
+const PAGE: usize = 80;
+const WIDEST: usize = 100;
+
+/// `epitaph why WHAT`.
+pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let mut source = Source::open(&args.past, env)?;
+    let period = Period::of(&args.past);
+    let mut search = Search::new(Wanted::new(&args.what));
+    let mut counts = Counts::default();
+    source.each(|report, line| {
+        if period.has(report) && args.filter.matches_past(report) {
+            search.look(report, line, &counts, Brief::of);
+        }
+        counts.add(report);
+        Ok(Flow::Continue)
+    })?;
+    source.warn();
+    let Some((found, others, more)) = search.finish() else {
+        return Err(not_found(&source, &args.what, &counts));
+    };
+    let report = serde_json::from_str(&found.line).expect("the line was parsed");
+    let story = Story {
+        report,
+        found,
+        others,
+        more,
+    };
+    let text = match args.output {
+        WhyFormat::Text => {
+            let columns = terminal().map_or(PAGE, |columns| columns.min(WIDEST));
+            story::text(&story, Columns(columns), style(args.color, env), args.verbose)
+        }
+        WhyFormat::Json => story::why_object(&story),
+        WhyFormat::Markdown => story::markdown(&story),
+    };
+    cli::print(&text).map_err(no_output)
+}
+
+/// `epitaph list`.
+pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let mut source = Source::open(&args.past, env)?;
+    let period = Period::of(&args.past);
+    let (width, style) = (terminal(), style(args.color, env));
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut list = List::new(width, style);
+    let mut shown = Counts::default();
+    let mut all = Counts::default();
+    source.each(|report, line| {
+        all.saw(report);
+        if !period.has(report) || !args.filter.matches_past(report) {
+            return Ok(Flow::Continue);
+        }
+        shown.add(report);
+        let written = match (args.summary, args.output) {
+            (true, _) => return Ok(Flow::Continue),
+            (false, ListFormat::Text) => out.write_all(list.line(&Brief::of(report)).as_bytes()),
+            (false, ListFormat::Json) => writeln!(out, "{}", story::safe(line)),
+        };
+        flow(written)
+    })?;
+    let written = match (args.summary, args.output) {
+        (true, ListFormat::Text) => out.write_all(story::summary(&shown, width, style).as_bytes()),
+        (true, ListFormat::Json) => out.write_all(story::summary_object(&shown).as_bytes()),
+        (false, _) => Ok(()),
+    };
+    flow(written.and_then(|()| out.flush()))?;
+    drop(out);
+    source.warn();
+    if shown.total == 0 && source.parsed_nothing() {
+        return Err(source.nothing_readable());
+    }
+    if shown.total == 0 {
+        // Not an error: a list may be empty.
+        eprintln!("no such termination{}", source.reach(&all));
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Flow {
+    Continue,
+    /// The reader of the output is gone (`| head`).
+    Stop,
+}
+
+fn flow(written: io::Result<()>) -> Result<Flow, RuntimeError> {
+    match written {
+        Ok(()) => Ok(Flow::Continue),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::Stop),
+        Err(error) => Err(no_output(error)),
+    }
+}
+
+fn no_output(error: io::Error) -> RuntimeError {
+    RuntimeError::os("write to standard output")(error)
+}
+
+/// Columns; None where standard output is not a terminal.
+fn terminal() -> Option<usize> {
+    io::stdout().is_terminal().then(|| usize::from(Screen::columns()))
+}
+
+fn style(color: cli::Color, env: &dyn Env) -> Style {
+    color.style(io::stdout().is_terminal(), env)
+}
+
+/// Terminations that ended within it.
+struct Period {
+    since: Option<Wall>,
+    until: Option<Wall>,
+}
+
+impl Period {
+    fn of(args: &PastArgs) -> Period {
+        let now = clock::wall_offset().wall(clock::now());
+        Period {
+            since: args.since.map(|when| when.before(now)),
+            until: args.until.map(|when| when.before(now)),
+        }
+    }
+
+    /// A report without a time is in every period.
+    fn has(&self, report: &Report) -> bool {
+        let Some(end) = report.end.map(|at| at.0) else { return true };
+        self.since.is_none_or(|since| end >= since) && self.until.is_none_or(|until| end <= until)
+    }
+}
+
+fn not_found(source: &Source, what: &str, counts: &Counts) -> RuntimeError {
+    if source.parsed_nothing() {
+        return source.nothing_readable();
+    }
+    let problem = format!("no termination of `{}`{}", what.escape_debug(), source.reach(counts));
+    let names = counts.names();
+    let nearest = settings::nearest_of(what, names.iter().map(String::as_str));
+    let did_you_mean = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+    RuntimeError::new(SysExit::NoInput, problem).with_remedy(format!(
+        "{did_you_mean}`epitaph list` shows what is known; only the agent of its own node knows a pod"
+    ))
+}

@@ -1,0 +1,234 @@
+//! Where finished terminations are read: the journal of this node's agent, or JSON lines.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use epitaph_core::time::Wall;
+
+use crate::cli::{PastArgs, SysExit};
+use crate::config::{Config, Env, Overrides};
+use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
+use crate::journal::reader::Reader;
+
+use super::super::{RuntimeError, privileges};
+use super::Flow;
+
+/// Configurations of the agent as it is installed: by the chart, by the Debian package. They name the journal.
+const INSTALLED: [&str; 2] = ["/etc/epitaph/config/epitaph.toml", "/etc/epitaph/epitaph.toml"];
+
+/// The state directory of the service.
+const DEFAULT: &str = "/var/lib/epitaph";
+
+pub struct Source {
+    name: String,
+    input: Input,
+    /// The earliest begin of an observation.
+    since: Option<Wall>,
+    objects: u64,
+    /// Reports of the journal that are not objects of docs/json.md.
+    damaged: u64,
+}
+
+enum Input {
+    Lines(Lines<Box<dyn BufRead>>),
+    Journal(Reader),
+}
+
+impl Source {
+    pub fn open(args: &PastArgs, env: &dyn Env) -> Result<Source, RuntimeError> {
+        let Some(from) = &args.from else {
+            return Source::journal(&directory(args, env)?);
+        };
+        let (name, input): (String, Box<dyn BufRead>) = if from == Path::new("-") {
+            ("standard input".to_owned(), Box::new(BufReader::new(io::stdin())))
+        } else {
+            (from.display().to_string(), Box::new(BufReader::new(open(from)?)))
+        };
+        // A file is untrusted input: it is read without capabilities.
+        if let Err(error) = privileges::drop_all_but(&mut []) {
+            eprintln!("warning: {error}; running with more privileges than needed");
+        }
+        Source::lines(name, input)
+    }
+
+    fn journal(directory: &Path) -> Result<Source, RuntimeError> {
+        // systemd's state directory is a link, for a service with a user of systemd's making. The writer's own refusal of links
+        // protects what is written; a reader follows them.
+        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+        let reader = Reader::open(&directory).map_err(|error| {
+            let crate::journal::reader::OpenError::Open { error: cause, .. } = &error;
+            let code = match cause.kind() {
+                io::ErrorKind::PermissionDenied => SysExit::NoPerm,
+                _ => SysExit::NoInput,
+            };
+            RuntimeError::of(code, &error)
+        })?;
+        Ok(Source::of(
+            format!("the journal {}", directory.display()),
+            Input::Journal(reader),
+        ))
+    }
+
+    fn lines(name: String, mut input: Box<dyn BufRead>) -> Result<Source, RuntimeError> {
+        let begin = input.fill_buf().map_err(|error| unreadable(&name, &error))?;
+        if begin.starts_with(b"EPITAPH\n") {
+            let problem = format!("{name} is a recording: evidence that is not judged yet");
+            return Err(RuntimeError::new(SysExit::Data, problem).with_remedy(
+                "judge it first: `epitaph replay FILE --output json | epitaph why --from - NAME`, or `list --from -`",
+            ));
+        }
+        Ok(Source::of(name, Input::Lines(Lines::new(input))))
+    }
+
+    fn of(name: String, input: Input) -> Source {
+        Source {
+            name,
+            input,
+            since: None,
+            objects: 0,
+            damaged: 0,
+        }
+    }
+
+    /// Hands over each report with its line.
+    pub fn each(&mut self, mut to: impl FnMut(&Report, &str) -> Result<Flow, RuntimeError>) -> Result<(), RuntimeError> {
+        loop {
+            let (object, line) = match &mut self.input {
+                Input::Lines(lines) => match lines.next() {
+                    Ok(Some(next)) => next,
+                    Ok(None) => return Ok(()),
+                    Err(error) => return Err(unreadable(&self.name, &error)),
+                },
+                Input::Journal(reader) => {
+                    let Some(finished) = reader.next_report() else { return Ok(()) };
+                    match parse(finished.json).zip(str::from_utf8(finished.json).ok()) {
+                        Some(next) => next,
+                        None => {
+                            self.damaged += 1;
+                            continue;
+                        }
+                    }
+                }
+            };
+            self.objects += 1;
+            match object {
+                Line::Report(report) => {
+                    if to(&report, line.trim_end())? == Flow::Stop {
+                        return Ok(());
+                    }
+                }
+                Line::Other(since) => self.since = self.since.into_iter().chain(since.map(|at| at.0)).min(),
+            }
+        }
+    }
+
+    /// What was not read, each kind with its number.
+    fn not_read(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        let mut add = |count: u64, one: &str, many: &str| {
+            if count > 0 {
+                parts.push(format!("{count} {}", if count == 1 { one } else { many }));
+            }
+        };
+        match &self.input {
+            Input::Lines(lines) => {
+                let skipped = lines.skipped();
+                add(skipped.damaged, "damaged line", "damaged lines");
+                add(
+                    skipped.too_long,
+                    &format!("line longer than {MAX_LINE} bytes"),
+                    &format!("lines longer than {MAX_LINE} bytes"),
+                );
+            }
+            Input::Journal(reader) => {
+                let skipped = reader.skipped();
+                add(skipped.damaged, "damaged place", "damaged places");
+                add(skipped.torn, "segment with a torn end", "segments with a torn end");
+                add(
+                    skipped.unreadable,
+                    "segment that cannot be read",
+                    "segments that cannot be read",
+                );
+                add(
+                    skipped.removed,
+                    "segment that the agent removed meanwhile",
+                    "segments that the agent removed meanwhile",
+                );
+                add(
+                    skipped.newer.len() as u64,
+                    "segment of a newer epitaph",
+                    "segments of a newer epitaph",
+                );
+                add(
+                    skipped.unknown + self.damaged,
+                    "report that this version does not understand",
+                    "reports that this version does not understand",
+                );
+            }
+        }
+        parts
+    }
+
+    pub fn warn(&self) {
+        let parts = self.not_read();
+        if !parts.is_empty() {
+            eprintln!("warning: skipped in {}: {}", self.name, parts.join(", "));
+        }
+    }
+
+    /// There is something, and nothing of it was understood.
+    pub fn parsed_nothing(&self) -> bool {
+        self.objects == 0 && !self.not_read().is_empty()
+    }
+
+    pub fn nothing_readable(&self) -> RuntimeError {
+        let error = RuntimeError::new(SysExit::Data, format!("no object of docs/json.md in {}", self.name));
+        match self.input {
+            Input::Lines(_) => {
+                error.with_remedy("give what `epitaph watch --output json` or `epitaph list --output json` prints")
+            }
+            Input::Journal(_) => error.with_remedy("use the epitaph that wrote the journal, or a newer one"),
+        }
+    }
+
+    /// Where, and how far back: after "no termination".
+    pub fn reach(&self, counts: &Counts) -> String {
+        match self.since.into_iter().chain(counts.first).min() {
+            Some(since) => format!(
+                " in {}, which has {} termination{} since {} UTC",
+                self.name,
+                counts.total,
+                if counts.total == 1 { "" } else { "s" },
+                crate::story::moment(since)
+            ),
+            None => format!(" in {}, which has none", self.name),
+        }
+    }
+}
+
+/// The journal's: as given, else as the agent is configured.
+fn directory(args: &PastArgs, env: &dyn Env) -> Result<PathBuf, RuntimeError> {
+    if let Some(directory) = &args.journal {
+        return Ok(directory.clone());
+    }
+    let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
+    let file = args.config.clone().or_else(installed);
+    let config = Config::load(file.as_deref(), env, &Overrides::default())?;
+    Ok(config.journal.directory.unwrap_or_else(|| DEFAULT.into()))
+}
+
+fn open(path: &Path) -> Result<File, RuntimeError> {
+    File::open(path).map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::PermissionDenied => SysExit::NoPerm,
+            _ => SysExit::NoInput,
+        };
+        RuntimeError::new(code, format!("cannot open {}: {error}", path.display()))
+            .with_remedy("give a file with what `epitaph watch --output json` prints, or - for standard input")
+    })
+}
+
+fn unreadable(name: &str, error: &io::Error) -> RuntimeError {
+    RuntimeError::new(SysExit::NoInput, format!("cannot read {name}: {error}"))
+}

@@ -1,0 +1,154 @@
+//! A line for each termination, and counts by workload.
+
+use std::fmt::Write as _;
+
+use epitaph_core::render::text::{Paint, Style};
+use epitaph_core::time::Wall;
+use epitaph_core::verdict::Severity;
+
+use super::json::Brief;
+use super::text::severity;
+use super::words::{cell, columns, cut, many, moment};
+use crate::history::{Counts, Group};
+
+/// Beginning of the trace's id: enough for `epitaph why`.
+const ID: usize = 8;
+const NAME: usize = 32;
+
+/// Lines of a list, in a terminal with the date where it changes: the sentence needs the room.
+#[derive(Debug)]
+pub struct List {
+    /// Columns of the terminal.
+    width: Option<usize>,
+    style: Style,
+    day: String,
+}
+
+impl List {
+    pub fn new(width: Option<usize>, style: Style) -> List {
+        List {
+            width,
+            style,
+            day: String::new(),
+        }
+    }
+
+    /// `! 03:12:40 07f64948 shop/cart  ignored-stop-signal: …`, cut to the terminal. Elsewhere whole, and with the date.
+    pub fn line(&mut self, brief: &Brief) -> String {
+        let paint = Paint(self.style);
+        let mut out = String::new();
+        let at = brief
+            .time
+            .as_deref()
+            .and_then(Wall::parse_rfc3339)
+            .map_or_else(String::new, moment);
+        let (day, clock) = at.split_at_checked(10).unwrap_or(("", ""));
+        let mark = if brief.unclean { "!" } else { " " };
+        let id = brief.trace_id.get(..ID).unwrap_or(&brief.trace_id);
+        let (time, name, rest) = match self.width {
+            Some(width) => {
+                if self.day != day {
+                    day.clone_into(&mut self.day);
+                    let _ = writeln!(out, "{}", paint.dim(&format!("{day} UTC")));
+                }
+                let fixed = 2 + 9 + ID + 1;
+                // Half of what is left for the name, until the name has enough.
+                let name = (width.saturating_sub(fixed) * 2 / 5).clamp(8, NAME);
+                let rest = width.saturating_sub(fixed + name + 1).max(8);
+                (format!("{:8}", clock.trim_start()), cell(&brief.name, name), rest)
+            }
+            None => (format!("{at:19}"), format!("{:NAME$}", brief.name), usize::MAX),
+        };
+        let tone = severity(&brief.severity);
+        let verdict = cut(&brief.verdict, rest);
+        let sentence = cut(&format!(": {}", brief.sentence), rest.saturating_sub(columns(&verdict)));
+        let _ = writeln!(
+            out,
+            "{} {} {} {name} {}{sentence}",
+            paint.severity(tone, mark),
+            paint.dim(&time),
+            paint.dim(&format!("{id:ID$}")),
+            paint.severity(tone, &verdict),
+        );
+        out
+    }
+}
+
+/// Rows of workload and verdict, the worst first.
+pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
+    let paint = Paint(style);
+    let period = match (counts.first, counts.last) {
+        (Some(first), Some(last)) => format!(", {} to {} UTC", moment(first), moment(last)),
+        _ => String::new(),
+    };
+    let mut out = format!("{}, {} unclean{period}\n", many(counts.total, "termination"), counts.unclean);
+    let rows = counts.worst_first();
+    if rows.is_empty() {
+        return out;
+    }
+    let names: Vec<String> = rows.iter().map(|(group, ..)| Group::name(group)).collect();
+    let longest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let verdict = longest(&mut rows.iter().map(|(_, verdict, _)| columns(verdict))).max(7);
+    // Mark, count, verdict and time.
+    let fixed = 2 + 7 + 2 + 2 + verdict + 2 + 19;
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(fixed).max(12));
+    let name = longest(&mut names.iter().map(|name| columns(name))).max(8).min(room);
+    let head = format!(
+        "  {:>7}  {}  {}  {}",
+        "count",
+        cell("workload", name),
+        cell("verdict", verdict),
+        "last, UTC"
+    );
+    let _ = writeln!(out, "\n{}", paint.dim(&head));
+    for ((_, headline, counted), workload) in rows.iter().zip(&names) {
+        let tone = severity(&counted.severity);
+        let mark = if counted.unclean { "!" } else { " " };
+        let last = counted.last.map_or_else(String::new, moment);
+        let _ = writeln!(
+            out,
+            "{} {:>7}  {}  {}  {last}",
+            paint.severity(tone, mark),
+            counted.count,
+            cell(workload, name),
+            paint.severity(tone, &cell(headline, verdict)),
+        );
+    }
+    if counts.ungrouped > 0 {
+        let _ = writeln!(
+            out,
+            "{}",
+            paint.severity(
+                Severity::Warning,
+                &format!(
+                    "{} of too many different workloads are not in the rows",
+                    many(counts.ungrouped, "termination")
+                )
+            )
+        );
+    }
+    out
+}
+
+/// A line of JSON that is safe to print: what a terminal obeys, or what hides text, only as JSON's own escapes. The value is the same.
+pub fn safe(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        let is_plain = c == '\n'
+            || matches!(c, ' '..='~')
+            || epitaph_core::text::bounded(c.encode_utf8(&mut [0; 4]), 4).len() == c.len_utf8();
+        if is_plain {
+            out.push(c);
+            continue;
+        }
+        // Outside of strings JSON has no such characters but tabs and carriage returns.
+        if matches!(c, '\t' | '\r') {
+            out.push(' ');
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}

@@ -1,0 +1,49 @@
+//! A finished termination for people who look after the fact: the timeline, settings to paste, and the report as text, Markdown and
+//! JSON; also the lines and the summary of a list. Pure: sizes and colours are arguments.
+//!
+//! *Invariant*: the output has no control sequence except our own colours; texts of a report are escaped when they are read
+//! (`history::Text`).
+
+mod draw;
+mod json;
+mod list;
+mod markdown;
+mod snippet;
+mod text;
+mod timeline;
+mod words;
+
+pub use json::{Brief, summary_object, why_object};
+pub use list::{List, safe, summary};
+pub use markdown::markdown;
+pub use snippet::{Snippet, snippets};
+pub use text::{Columns, text};
+pub use timeline::{Mark, Part, Row, timeline};
+pub use words::{cut, moment, paragraph};
+
+use crate::history::{Found, Report};
+
+/// What `epitaph why` shows.
+#[derive(Debug)]
+pub struct Story {
+    pub report: Report,
+    pub found: Found,
+    /// Older terminations with the same name, the newest first.
+    pub others: Vec<Brief>,
+    /// How many older ones there are, including those of `others`.
+    pub more: u64,
+}
+
+impl Story {
+    /// The container that was asked for, otherwise the whole report.
+    pub fn shown(&self) -> &Report {
+        let container = self.found.container.and_then(|at| self.report.containers.get(at));
+        container.unwrap_or(&self.report)
+    }
+}
+
+#[cfg(test)]
+#[path = "fuzz_tests.rs"]
+mod fuzz;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! A story in a terminal.
+
+use std::fmt::Write as _;
+
+use epitaph_core::render::text::{Paint, Style};
+use epitaph_core::time::Wall;
+use epitaph_core::verdict::Severity;
+
+use super::Story;
+use super::draw::draw;
+use super::list;
+use super::snippet::{Snippet, snippets};
+use super::timeline::timeline;
+use super::words::{between, hanging, many, moment, paragraph, short};
+use crate::history::{Gaps, Group, Kubernetes, Report, Reported, Subject};
+
+/// Columns of a page of text; a wider terminal is not filled.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns(pub usize);
+
+/// Name, sentence, timeline, remedy, what happened before, facts. With `evidence` also each piece of proof.
+pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool) -> String {
+    let shown = story.shown();
+    let paint = Paint(style);
+    let mut out = String::new();
+    for line in paragraph(&title(shown), width, "").lines() {
+        let _ = writeln!(out, "{}", paint.bold(line));
+    }
+    if let Some(image) = image(shown) {
+        out.push_str(&paragraph(&format!("image {image}"), width, ""));
+    }
+    let _ = writeln!(out, "{}", headline(shown, &paint));
+    out.push('\n');
+    out.push_str(&paragraph(&shown.sentence, width, ""));
+    out.push('\n');
+    out.push_str(&draw(&timeline(shown), width, style));
+    if let Some(missing) = missing(shown) {
+        out.push('\n');
+        for line in paragraph(&missing, width, "").lines() {
+            let _ = writeln!(out, "{}", paint.severity(Severity::Warning, line));
+        }
+    }
+    remedy(shown, width, &paint, &mut out);
+    out.push_str(&facts(story, width, &paint));
+    if evidence {
+        let _ = writeln!(out, "\n{}", paint.bold("Evidence"));
+        for piece in proof(shown) {
+            out.push_str(&paragraph(&piece, width, "  "));
+        }
+    }
+    if !story.others.is_empty() {
+        let _ = writeln!(out, "\n{}", paint.bold("Earlier, of the same name (`epitaph why ID`)"));
+        let mut list = list::List::new(Some(width), style);
+        for other in &story.others {
+            out.push_str(&list.line(other));
+        }
+        let more = story.more - story.others.len() as u64;
+        if more > 0 {
+            let _ = writeln!(out, "  … and {more} more: `epitaph list`");
+        }
+    }
+    out
+}
+
+fn remedy(shown: &Report, width: usize, paint: &Paint, out: &mut String) {
+    let snippets = snippets(shown);
+    if shown.remedy.is_none() && shown.advice.is_empty() && snippets.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", paint.bold("Remedy"));
+    let texts = remedies(shown);
+    let (before, after) = if texts.len() > 1 { ("- ", "  ") } else { ("", "") };
+    for text in texts {
+        for line in hanging(&format!("{before}{text}"), width - 2, after) {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    for Snippet { about, text, .. } in snippets {
+        out.push('\n');
+        for line in paragraph(&about, width - 4, "").lines() {
+            let _ = writeln!(out, "  {}", paint.dim(&format!("# {line}")));
+        }
+        for line in text.lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+}
+
+/// The remedy, then the advice.
+pub(super) fn remedies(shown: &Report) -> Vec<String> {
+    let advice = shown.advice.iter().map(|advice| advice.text.to_string());
+    shown.remedy.iter().map(|remedy| remedy.to_string()).chain(advice).collect()
+}
+
+/// `pod shop/cart-7d9f8b6c5-x2x4z, container app`.
+pub(super) fn title(shown: &Report) -> String {
+    let container = shown.kubernetes.as_ref().and_then(|context| context.container.as_deref());
+    let of_subject = || match &shown.subject {
+        Some(Subject::Container { id, .. }) => format!("container {}", id.get(..12).unwrap_or(id)),
+        Some(Subject::Unit { name }) => format!("unit {name}"),
+        Some(Subject::Other) | None => "something without a name".to_owned(),
+    };
+    match (shown.pod(), &shown.subject, container) {
+        (Some(pod), None, _) => format!("pod {}/{}", pod.namespace, pod.name),
+        (Some(pod), _, Some(container)) => format!("pod {}/{}, container {container}", pod.namespace, pod.name),
+        (Some(pod), Some(_), None) => format!("pod {}/{}, {}", pod.namespace, pod.name, of_subject()),
+        (None, ..) => of_subject(),
+    }
+}
+
+/// Of the container whose verdict is shown.
+pub(super) fn image(shown: &Report) -> Option<&str> {
+    context(shown)?.image.as_deref()
+}
+
+/// The context of the container, or of that container of a pod which gave the verdict.
+fn context(shown: &Report) -> Option<&Kubernetes> {
+    let decisive = shown.containers.iter().find(|of| of.verdict == shown.verdict);
+    decisive.unwrap_or(shown).kubernetes.as_ref()
+}
+
+fn headline(shown: &Report, paint: &Paint) -> String {
+    let tone = severity(&shown.severity);
+    let mut out = paint.severity(tone, &shown.verdict);
+    if shown.unclean {
+        let _ = write!(out, "  {}", paint.severity(tone, "UNCLEAN"));
+    }
+    let _ = write!(out, "  {}", paint.dim(&shown.severity));
+    out
+}
+
+pub(super) fn severity(name: &str) -> Severity {
+    match name {
+        "critical" => Severity::Critical,
+        "warning" => Severity::Warning,
+        _ => Severity::Info,
+    }
+}
+
+/// What the evidence may lack; None if it is whole.
+pub(super) fn missing(shown: &Report) -> Option<String> {
+    let reports = || std::iter::once(shown).chain(&shown.containers);
+    let mut parts: Vec<String> = Vec::new();
+    let mut add = |part: String| {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    };
+    for of in reports() {
+        let Gaps {
+            lost,
+            over_cap,
+            late_start,
+            inactive_probes,
+        } = &of.gaps;
+        if *late_start {
+            add("the process started before epitaph did".to_owned());
+        }
+        for (kind, count) in lost {
+            add(format!("{count} {kind} records were lost"));
+        }
+        if *over_cap > 0 {
+            add(format!("{over_cap} pieces of evidence were dropped"));
+        }
+        if !inactive_probes.is_empty() {
+            let names: Vec<&str> = inactive_probes.iter().map(|name| &**name).collect();
+            add(format!("probes were not active: {}", names.join(", ")));
+        }
+        if let Some(incomplete) = of.kubernetes.as_ref().and_then(|context| context.incomplete.as_deref()) {
+            add(incomplete.to_owned());
+        }
+    }
+    for unseen in &shown.unseen {
+        let how = unseen
+            .reported
+            .as_ref()
+            .map_or_else(String::new, |end| format!("; its status reports {}", reported(end)));
+        add(format!("the exit of container {} was not observed{how}", unseen.container));
+    }
+    (!parts.is_empty()).then(|| format!("May be missing: {}", parts.join("; ")))
+}
+
+fn reported(end: &Reported) -> String {
+    match &end.reason {
+        Some(reason) => format!("exit code {} ({reason})", end.exit_code),
+        None => format!("exit code {}", end.exit_code),
+    }
+}
+
+/// Name and value, in the order in which they are shown.
+pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
+    let shown = story.shown();
+    let mut rows = vec![(
+        "axes",
+        format!("cause {}, exit {}, traffic {}", shown.cause, shown.exit, shown.traffic),
+    )];
+    rows.extend(shown.end.map(|end| ("ended", format!("{} UTC", moment(end.0)))));
+    let decisive = shown
+        .containers
+        .iter()
+        .find(|of| of.verdict == shown.verdict)
+        .unwrap_or(shown);
+    if let Some((start, end)) = decisive.main.as_ref().and_then(|main| main.start).zip(decisive.end) {
+        rows.push((
+            "ran",
+            format!("{}, since {} UTC", short(between(start.0, end.0)), moment(start.0)),
+        ));
+    }
+    if let Some(context) = context(shown) {
+        if let Some(end) = &context.reported {
+            rows.push(("kubectl", format!("shows {}", reported(end))));
+        }
+        if context.restarts > 0 {
+            rows.push(("restarts", format!("{} before this", context.restarts)));
+        }
+    }
+    rows.push(("before", before(story)));
+    if let Some(pod) = shown.pod() {
+        rows.push((
+            "workload",
+            format!("{} {}/{}", pod.workload.kind, pod.namespace, pod.workload.name),
+        ));
+        rows.push(("node", pod.node.to_string()));
+    } else if let Some(cgroup) = &shown.cgroup {
+        rows.push(("cgroup", cgroup.to_string()));
+    }
+    if !shown.trace_id.is_empty() {
+        rows.push(("trace", shown.trace_id.to_string()));
+    }
+    rows.push(("meaning", format!("`epitaph explain {}`", shown.verdict)));
+    rows.retain(|(_, value)| !value.is_empty());
+    rows
+}
+
+fn facts(story: &Story, width: usize, paint: &Paint) -> String {
+    let mut out = String::from("\n");
+    for (name, value) in table(story) {
+        let indent = 10;
+        for (n, line) in paragraph(&value, width - indent, "").lines().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(out, "{}{line}", paint.dim(&format!("{name:indent$}")));
+        }
+    }
+    out
+}
+
+/// How often the same happened to the workload.
+pub(super) fn before(story: &Story) -> String {
+    let found = &story.found;
+    let Some(group) = Group::of(&story.report) else {
+        return String::new();
+    };
+    let since = found.since.map_or_else(String::new, |since: Wall| {
+        format!("; the records begin at {} UTC", moment(since))
+    });
+    let name = group.name();
+    match (found.same, found.all) {
+        (_, 0) => format!("no earlier termination of {name} is known{since}"),
+        (same, all) => {
+            let same = if same == 0 { "none".to_owned() } else { same.to_string() };
+            let last = found
+                .last_same
+                .map_or_else(String::new, |last| format!(", the last at {} UTC", moment(last)));
+            let earlier = many(all, "earlier termination");
+            format!("{same} of {earlier} of {name} had the same verdict{last}{since}")
+        }
+    }
+}
+
+/// One line for each piece of evidence.
+pub(super) fn proof(shown: &Report) -> Vec<String> {
+    let line = |at: Option<crate::history::At>, source: &str, text: &str| {
+        let clock = at.map_or_else(String::new, |at| format!("{} ", &at.0.rfc3339_millis()[11..23]));
+        format!("{clock}{source}: {text}")
+    };
+    let lines = shown
+        .evidence
+        .iter()
+        .map(|piece| line(piece.time, &piece.source, &piece.text));
+    lines.collect()
+}

@@ -1,0 +1,75 @@
+//! Every judgement of the corpus as `epitaph why` and `list` show it: each one is read, no line is too long, and no text is lost.
+
+use epitaph::history::{Counts, Found, Report, Search, Wanted};
+use epitaph::story::{self, Brief, Columns, List, Story};
+use epitaph_core::render::text::Style;
+use serde_json::Value;
+
+/// What is wrong with one of the objects of a replay.
+pub fn check(objects: &[Value]) -> Result<(), String> {
+    for object in objects
+        .iter()
+        .filter(|object| ["termination", "pod-termination"].iter().any(|kind| object["type"] == *kind))
+    {
+        let line = object.to_string();
+        let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
+        found_by_its_trace(object, &report, &line)?;
+        // A container of a pod is shown alone, too.
+        for container in std::iter::once(None).chain((0..report.containers.len()).map(Some)) {
+            shown(&line, container)?;
+        }
+    }
+    Ok(())
+}
+
+fn found_by_its_trace(object: &Value, report: &Report, line: &str) -> Result<(), String> {
+    let trace = object["trace_id"].as_str().ok_or("no trace_id")?;
+    let mut search = Search::new(Wanted::new(&trace[..12]));
+    search.look(report, line, &Counts::default(), Brief::of);
+    search.finish().map(drop).ok_or_else(|| format!("not found by {trace}"))
+}
+
+fn shown(line: &str, container: Option<usize>) -> Result<(), String> {
+    let report: Report = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let mut counts = Counts::default();
+    counts.add(&report);
+    let brief = Brief::of(&report);
+    let story = Story {
+        others: vec![brief.clone()],
+        more: 1,
+        found: Found {
+            line: line.to_owned(),
+            end: report.end.map(|at| at.0),
+            container,
+            same: 1,
+            all: 3,
+            last_same: report.end.map(|at| at.0),
+            since: report.end.map(|at| at.0),
+        },
+        report,
+    };
+    let shown = story.shown();
+    let text = story::text(&story, Columns(80), Style::Plain, true);
+    let page = [
+        text.clone(),
+        story::summary(&counts, Some(80), Style::Plain),
+        List::new(Some(80), Style::Plain).line(&brief),
+    ]
+    .concat();
+    if let Some(long) = page.lines().find(|line| line.chars().count() > 80) {
+        return Err(format!("more than 80 columns: {long}"));
+    }
+    // Wrapped, and long words broken.
+    let words = |text: &str| text.split_whitespace().collect::<String>();
+    if !words(&text).contains(&words(&shown.sentence)) {
+        return Err(format!("not the whole sentence `{}` in\n{text}", &*shown.sentence));
+    }
+    if !story::markdown(&story).contains("## Timeline") {
+        return Err("no timeline".to_owned());
+    }
+    let object: Value = serde_json::from_str(&story::why_object(&story)).map_err(|error| error.to_string())?;
+    match object["report"]["type"].is_string() {
+        true => Ok(()),
+        false => Err(format!("no report in {object}")),
+    }
+}

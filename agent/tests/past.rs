@@ -1,0 +1,317 @@
+//! `epitaph why` and `epitaph list` as processes: what they print, their exit codes, and the memory that they take.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use epitaph_core::fixtures::{pods, sample, terminations};
+use epitaph_core::render::json;
+
+/// Private memory of a command that reads a full journal: it shares the agent's limit in Kubernetes.
+const MEMORY: usize = 16 << 20;
+
+/// Most bytes of a journal.
+const JOURNAL: usize = 64 << 20;
+
+fn history() -> String {
+    let (sample, observation) = (sample::observation(), terminations::observation());
+    [
+        json::line(&json::observing(&sample, &sample::probes())),
+        json::line(&json::termination(&sample::ignored(), &sample)),
+        json::line(&json::termination(&sample::unknown_unit(), &sample)),
+        json::line(&json::termination(&pods::restarted(1), &observation)),
+        json::line(&json::pod_termination(&pods::pod(1), &observation)),
+    ]
+    .concat()
+}
+
+fn epitaph(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+        .args(args)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that refuses its input early closes it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// Standard output; the command must succeed without a word on standard error.
+fn shown(args: &[&str]) -> String {
+    let output = epitaph(args, &history());
+    assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Exit code and standard error.
+fn refused(args: &[&str], input: &str) -> (i32, String) {
+    let output = epitaph(args, input);
+    assert!(output.stdout.is_empty(), "{args:?}: {output:?}");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn why_shows_the_newest_termination_of_a_name() {
+    let text = shown(&["why", "--from", "-", "cart"]);
+    for part in [
+        "pod shop/cart-7d9f8b6c5-x2x4z\nimage registry.example:5000/shop/app:1.4.2\n",
+        "SIGKILL from the runtime",
+        "\nRemedy\n",
+        "1 of 1 earlier termination of Deployment shop/cart",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colour in a pipe: {text}");
+    assert!(shown(&["why", "--from", "-", "nginx", "--color", "always"]).contains("\u{1b}[1munit nginx.service\u{1b}[0m"));
+    assert!(shown(&["why", "--from", "-", "-v", "3f1c0d4e"]).contains("signal_generate: SIGTERM from `containerd-shim`"));
+    let page = shown(&["why", "--from", "-", "--output", "markdown", "shop/cart-7d9f8b6c5-x2x4z/app"]);
+    assert!(
+        page.starts_with("# pod shop/cart-7d9f8b6c5-x2x4z, container app: ignored-stop-signal\n"),
+        "{page}"
+    );
+    let object: serde_json::Value = serde_json::from_str(&shown(&["why", "--from", "-", "--output", "json", "cart"])).unwrap();
+    assert_eq!(
+        (&object["type"], &object["report"]["type"]),
+        (&"why".into(), &"pod-termination".into())
+    );
+    // A filter decides which one is the newest.
+    let container = shown(&[
+        "why",
+        "--from",
+        "-",
+        "cart",
+        "--until",
+        "2023-11-14T23:37:10.1Z",
+        "-n",
+        "shop",
+    ]);
+    assert!(
+        container.starts_with("pod shop/cart-7d9f8b6c5-x2x4z, container app\n"),
+        "{container}"
+    );
+}
+
+#[test]
+fn list_shows_a_line_each_and_counts() {
+    let text = shown(&["list", "--from", "-"]);
+    assert_eq!(text.lines().count(), 4, "{text}");
+    let unclean = shown(&["list", "--from", "-", "--unclean", "--namespace", "shop"]);
+    assert_eq!(unclean.lines().count(), 2, "{unclean}");
+    assert_eq!(
+        shown(&["list", "--from", "-", "--since", "2025-01-01T00:00:00Z"])
+            .lines()
+            .count(),
+        2
+    );
+    // The objects, but for those that are not terminations.
+    let objects = shown(&["list", "--from", "-", "--output", "json"]);
+    let terminations: Vec<String> = history().lines().skip(1).map(str::to_owned).collect();
+    assert_eq!(objects.lines().map(str::to_owned).collect::<Vec<_>>(), terminations);
+    let summary = shown(&["list", "--from", "-", "--summary"]);
+    assert!(
+        summary.starts_with("4 terminations, 3 unclean, ") && summary.contains("!       2  Deployment shop/cart"),
+        "{summary}"
+    );
+    // What one command prints, another one reads.
+    let output = epitaph(&["list", "--from", "-", "--verdict", "unknown"], &objects);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn a_name_that_is_not_known_is_an_error_with_the_reach() {
+    let (code, error) = refused(&["why", "--from", "-", "carts"], &history());
+    assert_eq!(code, 66);
+    for part in [
+        "error: no termination of `carts` in standard input, which has 4 terminations since 2023-11-14 23:37:10 UTC",
+        "remedy: did you mean `cart`? `epitaph list` shows what is known",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let (code, error) = refused(&["why", "--from", "-", "\u{1b}[2J"], "");
+    assert!(
+        code == 66 && error.contains("which has none") && !error.contains('\u{1b}'),
+        "{error}"
+    );
+    // An empty list is not an error.
+    let output = epitaph(&["list", "--from", "-", "--since", "1h"], &history());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{error}");
+    assert!(
+        error.contains("no such termination in standard input, which has 4"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_a_remedy() {
+    let (code, error) = refused(&["why", "--from", "/nonexistent", "x"], "");
+    assert!(code == 66 && error.contains("remedy: "), "{code} {error}");
+    for args in [["why", "--from", "-", "x"].as_slice(), &["list", "--from", "-"]] {
+        let (code, error) = refused(args, "hello\nworld\n");
+        assert!(code == 65 && error.contains("2 damaged lines"), "{code} {error}");
+        let (code, error) = refused(args, "EPITAPH\n\u{1}\0\0\0");
+        assert!(code == 65 && error.contains("epitaph replay"), "{code} {error}");
+    }
+    for args in [
+        ["list", "--since", "60"].as_slice(),
+        &["why"],
+        &["list", "--verdict", "quiet"],
+        &["why", "x", "--output", "xml"],
+    ] {
+        assert_eq!(refused(args, "").0, 64, "{args:?}");
+    }
+    let damaged = format!("{}{{\"type\":\"termination\",\n", history());
+    let output = epitaph(&["list", "--from", "-"], &damaged);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && error.contains("1 damaged line"), "{error}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 4);
+}
+
+/// As many different containers as fit: every table is as full as it gets.
+fn full_history() -> impl Iterator<Item = String> {
+    let lines: Vec<String> = history().lines().skip(1).map(|line| format!("{line}\n")).collect();
+    let mut written = 0;
+    (0_u64..)
+        .map(move |n| {
+            lines[n as usize % lines.len()]
+                .replace("3f1c0d4e5a6b7c8d", &format!("{n:016x}"))
+                .replace("nginx.service", &format!("unit-{n}.service"))
+                .replace("\"name\":\"cart\"", &format!("\"name\":\"cart-{n}\""))
+        })
+        .take_while(move |line| {
+            written += line.len();
+            written <= JOURNAL
+        })
+}
+
+/// A frame of a recording or journal: length, checksum of length and payload, payload.
+fn frame(payload: &[&[u8]]) -> Vec<u8> {
+    let payload = payload.concat();
+    let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&length);
+    crc.update(&payload);
+    [&length, &crc.finalize().to_le_bytes(), payload.as_slice()].concat()
+}
+
+/// Segments as the format is documented, each of a few megabytes.
+fn journal(directory: &Path, lines: impl Iterator<Item = String>) {
+    let header = serde_json::json!({"epitaph": "0.1.0", "observation": terminations::observation(), "first": true}).to_string();
+    let begin = [b"EPITAPH\n".as_slice(), &1_u32.to_le_bytes(), &frame(&[header.as_bytes()])].concat();
+    let (mut segment, mut number) = (begin.clone(), 1);
+    let mut write = |segment: &mut Vec<u8>| {
+        std::fs::write(directory.join(format!("{number:016}.journal")), &*segment).unwrap();
+        segment.clone_from(&begin);
+        number += 1;
+    };
+    for line in lines {
+        let length = u32::try_from(line.len()).unwrap().to_le_bytes();
+        // Time and tag; wall time, trace, span, number of spans, length of the JSON, the JSON.
+        segment.extend(frame(&[
+            &7_u64.to_le_bytes(),
+            &[2],
+            &[0; 8 + 16 + 8 + 4],
+            &length,
+            line.as_bytes(),
+        ]));
+        if segment.len() > 4 << 20 {
+            write(&mut segment);
+        }
+    }
+    write(&mut segment);
+}
+
+/// By the kernel's own limit of private memory: an allocation beyond it fails, and the command with it.
+fn bounded(args: &[&str]) -> String {
+    let output = Command::new("prlimit")
+        .arg(format!("--data={MEMORY}"))
+        .arg(env!("CARGO_BIN_EXE_epitaph"))
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{args:?}: {}: {:?}",
+        output.status,
+        output.stderr
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_full_journal_is_read_within_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    journal(directory.path(), full_history());
+    let count = full_history().count();
+    let source = ["--journal", directory.path().to_str().unwrap()];
+    let with = |args: &[&str]| bounded(&[args, &source].concat());
+    assert_eq!(with(&["list"]).lines().count(), count);
+    assert!(with(&["list", "--summary"]).starts_with(&format!("{count} terminations, ")));
+    assert!(with(&["why", "shop/cart-7d9f8b6c5-x2x4z"]).contains("more: `epitaph list`"));
+}
+
+#[test]
+fn a_full_file_is_read_within_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("history.json");
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
+    full_history().for_each(|line| out.write_all(line.as_bytes()).unwrap());
+    out.flush().unwrap();
+    assert!(bounded(&["list", "--summary", "--from", file.to_str().unwrap()]).contains("terminations"));
+}
+
+#[test]
+fn damage_in_a_journal_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines: Vec<String> = history().lines().skip(1).map(|line| format!("{line}\n")).collect();
+    journal(
+        directory.path(),
+        lines
+            .iter()
+            .cloned()
+            .chain(["{\"type\":\"termination\",\"end\":7}\n".to_owned()]),
+    );
+    let path = directory.path().to_str().unwrap();
+    let output = epitaph(&["list", "--journal", path], "");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && error.contains("1 report that this version does not understand"),
+        "{error}"
+    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), lines.len());
+    // A flipped bit in the first report.
+    let file = directory.path().join("0000000000000001.journal");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(13).position(|window| window == b"\"termination\"").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let output = epitaph(&["list", "--journal", path, "--output", "json"], "");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && error.contains("1 damaged place, "), "{error}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        shown.lines().collect::<Vec<_>>(),
+        lines[1..].iter().map(|line| line.trim_end()).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_journal_that_is_not_there_has_a_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("none");
+    let (code, error) = refused(&["list", "--journal", missing.to_str().unwrap()], "");
+    assert!(code == 66 && error.contains("journal.directory"), "{code} {error}");
+    // An empty one knows nothing.
+    let (code, error) = refused(&["why", "x", "--journal", directory.path().to_str().unwrap()], "");
+    assert!(code == 66 && error.contains("which has none"), "{code} {error}");
+    // The configuration of the agent names the journal.
+    let config = directory.path().join("epitaph.toml");
+    std::fs::write(&config, format!("[journal]\ndirectory = {missing:?}\n")).unwrap();
+    let (code, error) = refused(&["list", "--config", config.to_str().unwrap()], "");
+    assert!(code == 66 && error.contains(missing.to_str().unwrap()), "{code} {error}");
+}

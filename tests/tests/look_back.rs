@@ -1,0 +1,123 @@
+//! People who look after the fact, at a running agent: its log line, and `epitaph why` and `list` from its journal.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::play::Players;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use serde_json::Value;
+
+/// The agent syncs its journal at least every second.
+const STEPS: u32 = 100;
+const STEP: Duration = Duration::from_millis(100);
+
+fn binaries() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+#[test]
+fn an_unclean_termination_is_logged_and_found_in_the_journal() -> anyhow::Result<()> {
+    let test = "an_unclean_termination_is_logged_and_found_in_the_journal";
+    if !is_root() {
+        skip(test, "observing needs root");
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let players = Players::new(&binaries())?;
+    let epitaph = Epitaph::copied(&program(&binaries()), directory.path())?;
+    let (journal, stdout) = (directory.path().join("journal"), directory.path().join("stdout"));
+    // As in a pod: a service address, and standard output that is collected.
+    let script = format!(
+        "export KUBERNETES_SERVICE_HOST=127.0.0.1 EPITAPH_KUBERNETES=off EPITAPH_JOURNAL_DIRECTORY={}; exec \"$0\" \"$@\" >{}",
+        journal.display(),
+        stdout.display()
+    );
+    let mut agent = Service::inside(&["sh", "-c", &script], &epitaph, directory.path())?;
+    let story = stories()
+        .find(|story| story.name == "ignored-without-handler")
+        .context("no such story")?;
+    let role = players.cast(story)?;
+    let differs = players.play(&role)?.differs(&role);
+    ensure!(differs.is_empty(), "{}", differs.join("\n"));
+
+    let line = logged(&stdout, &role.subject)?;
+    assert_eq!(
+        (&line["level"], &line["verdict"]),
+        (&"WARN".into(), &"ignored-stop-signal".into()),
+        "{line}"
+    );
+    assert!(
+        line["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("has no SIGTERM handler")),
+        "{line}"
+    );
+    assert!(!agent.log().contains("epitaph::termination"), "logged twice: {}", agent.log());
+
+    // While the agent writes.
+    let ask = |args: &[&str]| epitaph.command().args(args).arg("--journal").arg(&journal).output();
+    let why = until(|| ask(&["why", &role.subject[..12]]))?;
+    for part in [
+        "ignored-stop-signal  UNCLEAN",
+        "SIGTERM from the runtime",
+        "SIGKILL from the runtime",
+        "Remedy",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let trace = line["trace_id"].as_str().context("no trace id")?;
+    assert!(until(|| ask(&["why", &trace[..8]]))?.contains(trace));
+    let list = until(|| ask(&["list", "--since", "1h", "--unclean"]))?;
+    assert!(list.lines().any(|line| line.contains(&role.subject[..12])), "{list}");
+    let object: Value = serde_json::from_str(&until(|| ask(&["why", "--output", "json", &role.subject]))?)?;
+    assert_eq!(object["report"]["trace_id"], line["trace_id"]);
+
+    // Only the agent's user and group may read what containers did.
+    let refused = epitaph.as_nobody("").args(["list", "--journal"]).arg(&journal).output()?;
+    assert_eq!(refused.status.code(), Some(77), "{refused:?}");
+    let missing = ask(&["why", "no-such-pod"])?;
+    assert_eq!(missing.status.code(), Some(66), "{missing:?}");
+
+    let status = agent.end(Duration::from_secs(6))?;
+    ensure!(status.success(), "{status}: {}", agent.log());
+    Ok(())
+}
+
+/// The agent's line about this container.
+fn logged(stdout: &Path, container: &str) -> anyhow::Result<Value> {
+    for _ in 0..STEPS {
+        let text = std::fs::read_to_string(stdout)?;
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
+            if line["container_id"] == container {
+                return Ok(line);
+            }
+        }
+        sleep(STEP);
+    }
+    anyhow::bail!("no line about {container}: {}", std::fs::read_to_string(stdout)?)
+}
+
+/// The output of a command once it succeeds: what is not synced yet is not found.
+fn until(ask: impl Fn() -> std::io::Result<Output>) -> anyhow::Result<String> {
+    let mut last = None;
+    for _ in 0..STEPS {
+        let output = ask()?;
+        if output.status.success() {
+            return Ok(String::from_utf8(output.stdout)?);
+        }
+        last = Some(output);
+        sleep(STEP);
+    }
+    anyhow::bail!("{last:?}")
+}
