@@ -44,6 +44,7 @@ impl Contained {
                 kill: Kill::Main,
             },
             mounts: Mounts::find()?,
+            listens: None,
             directory: directory.to_path_buf(),
         };
         let mut runtime = Command::new(players.join("stand-in-runtime"))

@@ -117,10 +117,14 @@ impl Keeper {
             Input::Tick => Concern::Tick,
             // The core's own clock for the API matters with evidence only: kept with it.
             Input::ApiClock(_) => Concern::Nothing,
-            // Begin and end of a run are not evidence; what exists is shown again after a restart.
-            Input::Start(_) | Input::Scanned | Input::Cgroup(_) | Input::Process(_) | Input::End | Input::Cut => {
-                Concern::Nothing
-            }
+            // Begin and end of a run are not evidence; what exists is shown again after a restart, and asked for its description again.
+            Input::Start(_)
+            | Input::Scanned
+            | Input::Cgroup(_)
+            | Input::Process(_)
+            | Input::Container(_)
+            | Input::End
+            | Input::Cut => Concern::Nothing,
         }
     }
 

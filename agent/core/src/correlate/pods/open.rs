@@ -138,7 +138,7 @@ fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
     of_signals(&missing.lost)
         || of_signals(&missing.inactive)
         || missing.gap
-        || missing.late_start
+        || missing.late_start.is_some()
         || missing.over_cap
         || missing.main_unsure
 }
