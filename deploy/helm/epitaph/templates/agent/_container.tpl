@@ -6,6 +6,9 @@
   args: [agent, --config, /etc/epitaph/config/epitaph.toml]
   env:
     - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    {{- if .Values.journal.hostPath }}
+    - {name: EPITAPH_JOURNAL_DIRECTORY, value: /var/lib/epitaph/journal}
+    {{- end }}
     {{- with include "epitaph.env" . }}
     {{- . | nindent 4 }}
     {{- end }}
@@ -22,7 +25,7 @@
     periodSeconds: 2
     timeoutSeconds: 5
     failureThreshold: 60
-  # A restart loses terminations in progress, so the probe is patient.
+  # What happens during a restart is not observed, so the probe is patient.
   livenessProbe:
     httpGet: {path: /healthz, port: health}
     periodSeconds: 10
@@ -44,7 +47,7 @@
     privileged: false
     # No child process can gain the rights that the agent gave up.
     allowPrivilegeEscalation: false
-    # The agent writes no file.
+    # The agent writes to its journal only.
     readOnlyRootFilesystem: true
     # RuntimeDefault allows bpf(2) with CAP_BPF: containerd from 1.7, Docker from 23.0.
     seccompProfile:
@@ -64,6 +67,10 @@
     - {name: proc, mountPath: /host/proc, readOnly: true}
     # The existing cgroups. The container's own /sys has the kernel's type information (/sys/kernel/btf).
     - {name: cgroup, mountPath: /host/sys/fs/cgroup, readOnly: true}
+    {{- if .Values.journal.hostPath }}
+    # The journal: it must outlive the pod. The only path of the host that the agent writes to.
+    - {name: journal, mountPath: /var/lib/epitaph}
+    {{- end }}
     {{- with .Values.agent.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
