@@ -148,7 +148,7 @@ impl Live {
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
                 Some(input) = described(&mut self.runtimes) => {
                     let commands = self.pipeline.feed(clock::now(), input)?;
-                    self.obey(commands);
+                    self.obey(commands)?;
                 }
                 _ = ticks.tick() => {
                     // The core takes waiting records before a time at which they would be late.

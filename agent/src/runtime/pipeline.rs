@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
+use std::sync::Arc;
 
 use epitaph_core::correlate::Correlator;
 use epitaph_core::event::Kind;
 use epitaph_core::ids::ContainerId;
 use epitaph_core::input::{Input, Observation, ProbeState};
+use epitaph_core::pod::{PodEventsState, PodIdentity};
 use epitaph_core::report::{Answers, Command, Report};
 use epitaph_core::time::Boot;
 
@@ -124,17 +126,28 @@ impl Pipeline {
         self.replaying = Some(past.finished.clone());
         self.is_past = true;
         let mut watched = BTreeSet::new();
+        let mut unanswered = Vec::new();
         let mut last = None;
         past.replay(|now, input| {
+            if let Input::PodEvents(update) = &input
+                && update.state != PodEventsState::Asked
+            {
+                unanswered.retain(|pod: &Arc<PodIdentity>| pod.uid != update.uid);
+            }
             if let (Input::Start(_), Some(last)) = (&input, last) {
                 self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
             }
             last = Some(now);
             for command in self.handle(now, input)? {
                 match command {
-                    Command::Watch(cgroup) => watched.insert(cgroup),
-                    Command::Forget(cgroup) => watched.remove(&cgroup),
-                };
+                    Command::Watch(cgroup) => {
+                        watched.insert(cgroup);
+                    }
+                    Command::Forget(cgroup) => {
+                        watched.remove(&cgroup);
+                    }
+                    Command::ListEvents(pod) => unanswered.push(pod),
+                }
             }
             Ok::<_, RuntimeError>(())
         })?;
@@ -143,7 +156,8 @@ impl Pipeline {
             self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
         }
         self.is_past = false;
-        Ok(watched.into_iter().map(Command::Watch).collect())
+        let watched = watched.into_iter().map(Command::Watch);
+        Ok(watched.chain(unanswered.into_iter().map(Command::ListEvents)).collect())
     }
 
     /// The gap after [`Pipeline::resume`] is closed: from now on all is reported but what an earlier run has finished.

@@ -19,7 +19,7 @@ kind: Namespace
 metadata:
   name: epitaph
   labels:
-    # `baseline` does not allow hostPath volumes (here read-only) and the two capabilities.
+    # `baseline` does not allow hostPath volumes (one is written to: the journal's) and the two capabilities.
     pod-security.kubernetes.io/enforce: privileged
 ";
 const OBSERVER: &str = "\

@@ -16,6 +16,7 @@ const SET_BY_THE_CHART: &[(&str, &str)] = &[
     ("containers.directories", "agent.runtimeDirectories mounts and names them"),
     ("host.proc", "the mount is the chart's"),
     ("host.sys", "the mount is the chart's"),
+    ("journal.directory", "the mount is the chart's"),
     ("kubernetes.mode", "a pod has a ServiceAccount"),
     ("kubernetes.kubeconfig", "a pod has a ServiceAccount"),
     ("kubernetes.node_name", "from the downward API"),

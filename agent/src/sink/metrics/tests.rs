@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 
+use epitaph_core::fixtures::terminations::{ignored, observation};
 use epitaph_core::fixtures::{pods, sample};
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
@@ -10,6 +11,7 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
 use crate::config::OtlpSettings;
+use crate::render::span;
 
 /// Sends the names of the exported metrics.
 struct Collector(mpsc::Sender<Vec<String>>);

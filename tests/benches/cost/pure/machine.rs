@@ -272,6 +272,7 @@ impl Machine {
             not_syn: false,
             client: None,
             by_exit: false,
+            by_shutdown: false,
             foreign: false,
             sk_err: 0,
             tgid: Pid(0),

@@ -6,6 +6,9 @@
   args: [agent, --config, /etc/epitaph/config/epitaph.toml]
   env:
     - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    {{- if .Values.journal.hostPath }}
+    - {name: EPITAPH_JOURNAL_DIRECTORY, value: /var/lib/epitaph/journal}
+    {{- end }}
     {{- with include "epitaph.env" . }}
     {{- . | nindent 4 }}
     {{- end }}
@@ -25,7 +28,7 @@
     periodSeconds: 2
     timeoutSeconds: 5
     failureThreshold: 60
-  # A restart loses terminations in progress, so the probe is patient.
+  # What happens during a restart is not observed, so the probe is patient.
   livenessProbe:
     httpGet: {path: /healthz, port: health}
     periodSeconds: 10
@@ -47,7 +50,7 @@
     privileged: false
     # No child process can gain the rights that the agent gave up.
     allowPrivilegeEscalation: false
-    # The agent writes no file.
+    # The agent writes to its journal only.
     readOnlyRootFilesystem: true
     # RuntimeDefault allows bpf(2) with CAP_BPF: containerd from 1.7, Docker from 23.0.
     seccompProfile:
@@ -70,6 +73,10 @@
     {{- range $i, $path := .Values.agent.runtimeDirectories }}
     # HostToContainer: mounts of containers below would otherwise stay busy in the agent for as long as it runs.
     - {name: runtime-{{ $i }}, mountPath: {{ $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
+    {{- end }}
+    {{- if .Values.journal.hostPath }}
+    # The journal: it must outlive the pod. The only path of the host that the agent writes to.
+    - {name: journal, mountPath: /var/lib/epitaph}
     {{- end }}
     {{- with .Values.agent.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
