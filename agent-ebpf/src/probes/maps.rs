@@ -451,7 +451,7 @@ pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner) {
     if unsafe { held.read_volatile() } >= limits::PORTS {
         return lost_of(owner, Class::Tcp);
     }
-    match CLOSED_PORTS.insert(&key, &[cgroup, owner.id], BPF_NOEXIST as u64) {
+    match CLOSED_PORTS.insert(key, [cgroup, owner.id], BPF_NOEXIST as u64) {
         // SAFETY: as above.
         Ok(()) => unsafe { add(held, 1) },
         // Another CPU was first: its listener is as closed as this one.
@@ -486,12 +486,12 @@ fn forget_port(key: &ListenerKey) {
 /// refused was refused by none, and any process of the network namespace could listen for a moment.
 #[inline(always)]
 pub fn closed_by(netns: u32, port: u16, address: [u64; 2]) -> Option<u64> {
-    let mut found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address));
+    let mut found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address));
     if found.is_none() && address::is_v4(address) {
-        found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address::ANY_V4));
+        found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address::ANY_V4));
     }
     if found.is_none() {
-        found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address::ANY_V6));
+        found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address::ANY_V6));
     }
     found.map(|port| unsafe { (*port)[closed_by::CGROUP] })
 }
