@@ -28,19 +28,6 @@ static V1_HIERARCHY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static CSS_SET_STATE: Global<u32> = Global::new(0);
 
-/// The same value, of which the verifier knows nothing. It follows each value that it knows through all that comes after, and kernels
-/// before 6.12 rarely find that two such ways meet again: eight flags were 100 000 instructions.
-#[inline(always)]
-pub fn unknown(flag: bool) -> bool {
-    let mut word = MaybeUninit::<u64>::uninit();
-    // SAFETY: a byte of the word. What is at the begin of a word on the stack, or 0, the verifier knows.
-    unsafe {
-        let byte = word.as_mut_ptr().cast::<u8>().add(1);
-        byte.write_volatile(u8::from(flag) | 2);
-        byte.read_volatile() & 1 != 0
-    }
-}
-
 /// A kernel structure.
 pub type Ptr = *const u8;
 

@@ -12,7 +12,7 @@ use epitaph_ebpf::{
     closed_port, limits, nested, watch,
 };
 
-use super::kernel::{Cgroups, hierarchy, unknown, v1_hierarchy};
+use super::kernel::{Cgroups, hierarchy, v1_hierarchy};
 
 /// Records that no container makes many of: what a first process got from outside, its exit, OOM victims, cgroups. User space
 /// sets the sizes of both.
@@ -220,21 +220,9 @@ fn count_lost(place: u32) {
     }
 }
 
-/// The entry of a cgroup that has none. In memory: zeroes in registers would be a state of their own for the verifier.
-#[unsafe(no_mangle)]
-static mut UNWATCHED: Watched = [0; 3];
-
 #[inline(always)]
 pub fn watched(cgroup: u64) -> Watched {
-    let entry = WATCHED.get_ptr(cgroup).unwrap_or(&raw const UNWATCHED).cast::<u64>();
-    // SAFETY: three words, here as there. Volatile: UNWATCHED is no constant.
-    unsafe {
-        [
-            entry.read_volatile(),
-            entry.add(1).read_volatile(),
-            entry.add(2).read_volatile(),
-        ]
-    }
+    WATCHED.get_ptr(cgroup).map_or([0; 3], |entry| unsafe { *entry })
 }
 
 /// What is known of the cgroups that a task is in.
@@ -284,11 +272,17 @@ pub fn is_within(others: Cgroups, cgroups: Cgroups, owner: Owner) -> bool {
 /// The owner of a cgroup with that entry.
 #[inline(always)]
 pub fn owner(cgroup: u64, entry: Watched) -> Owner {
-    let named = entry[watch::OWNER];
-    Owner {
-        id: if named == 0 { cgroup } else { named },
-        is_named: unknown(named != 0),
-        is_machine: unknown(named == 0 && entry[watch::BITS] & watch::SELF == 0),
+    match entry[watch::OWNER] {
+        0 => Owner {
+            id: cgroup,
+            is_named: false,
+            is_machine: entry[watch::BITS] & watch::SELF == 0,
+        },
+        id => Owner {
+            id,
+            is_named: true,
+            is_machine: false,
+        },
     }
 }
 
@@ -451,7 +445,7 @@ pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner) {
     if unsafe { held.read_volatile() } >= limits::PORTS {
         return lost_of(owner, Class::Tcp);
     }
-    match CLOSED_PORTS.insert(&key, &[cgroup, owner.id], BPF_NOEXIST as u64) {
+    match CLOSED_PORTS.insert(key, [cgroup, owner.id], BPF_NOEXIST as u64) {
         // SAFETY: as above.
         Ok(()) => unsafe { add(held, 1) },
         // Another CPU was first: its listener is as closed as this one.
@@ -486,12 +480,12 @@ fn forget_port(key: &ListenerKey) {
 /// refused was refused by none, and any process of the network namespace could listen for a moment.
 #[inline(always)]
 pub fn closed_by(netns: u32, port: u16, address: [u64; 2]) -> Option<u64> {
-    let mut found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address));
+    let mut found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address));
     if found.is_none() && address::is_v4(address) {
-        found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address::ANY_V4));
+        found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address::ANY_V4));
     }
     if found.is_none() {
-        found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address::ANY_V6));
+        found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address::ANY_V6));
     }
     found.map(|port| unsafe { (*port)[closed_by::CGROUP] })
 }

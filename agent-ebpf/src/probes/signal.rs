@@ -9,8 +9,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Class, Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, deliver_flags, disposition, signal_flags};
 
 use super::kernel::{
-    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, place, task_cgroups, unknown,
-    with_current,
+    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, place, task_cgroups, with_current,
 };
 use super::maps::{self, Charge};
 
@@ -105,13 +104,13 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         }
         let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
         let of_sender = if senders.are(cgroups) { known } else { maps::known(senders) };
-        let is_own = unknown(is_own_doing(sig, code, from_kernel) || !from_kernel && of_sender.owner.id == known.owner.id);
-        let is_first = unknown(place::<Direct>(target, cgroups).is_first());
+        let is_own = is_own_doing(sig, code, from_kernel) || !from_kernel && of_sender.owner.id == known.owner.id;
+        let is_first = place::<Direct>(target, cgroups).is_first();
         if known.owner.is_named && is_own && !is_first && sig != SIGKILL && !maps::is_any_armed(cgroups.id) {
             return;
         }
-        let from_outside = unknown(is_first && !is_own);
-        let arms = unknown(known.has_sockets && from_outside && may_end(sig, result));
+        let from_outside = is_first && !is_own;
+        let arms = known.has_sockets && from_outside && may_end(sig, result);
         let armed = maps::arm_where(arms, cgroups.id, known.owner, signal_flags::ARMED, signal_flags::ARMS);
         let charge = Charge {
             class: match (is_first, is_own) {
@@ -120,7 +119,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
                 (false, _) => Class::SignalToOther,
             },
             owner: known.owner,
-            is_rare: unknown(from_outside && known.is_watched),
+            is_rare: from_outside && known.is_watched,
         };
         let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate, charge) else {
             return;
@@ -316,15 +315,15 @@ unsafe fn deliver<R: Read>(current: Ptr, sig: u32, flags: u32) {
     unsafe {
         let cgroups = task_cgroups::<R>(current);
         let known = maps::known(cgroups);
-        let is_first = unknown(place::<R>(current, cgroups).is_first());
-        let is_armed = unknown(maps::is_any_armed(cgroups.id));
+        let is_first = place::<R>(current, cgroups).is_first();
+        let is_armed = maps::is_any_armed(cgroups.id);
         if known.owner.is_named && !is_first && !is_armed {
             return;
         }
         let charge = Charge {
             class: if is_first { Class::Deliver } else { Class::SignalToOther },
             owner: known.owner,
-            is_rare: unknown(is_first && is_armed),
+            is_rare: is_first && is_armed,
         };
         let Some(mut entry) = maps::reserve::<SignalDeliver>(Kind::SignalDeliver, charge) else {
             return;

@@ -118,12 +118,6 @@ impl Node {
         }
         let allocated = ALLOCATED.load(Ordering::Relaxed).saturating_sub(self.before);
         let (memory, most) = (self.core.memory(), self.most);
-        println!(
-            "{of}: at most {} KiB by its own count, {} KiB allocated; {} KiB afterwards",
-            most.0 >> 10,
-            most.1 >> 10,
-            allocated >> 10
-        );
         assert!(
             most.1 <= FACTOR * self.limits.memory,
             "{of}: {} bytes were allocated at once",
