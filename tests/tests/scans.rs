@@ -143,6 +143,7 @@ impl Played {
                 kill: Kill::Main,
             },
             mounts: Mounts::find()?,
+            listens: None,
             directory: directory.path().to_path_buf(),
         };
         let (to, lines) = channel();
