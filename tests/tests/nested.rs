@@ -125,6 +125,7 @@ fn play(parent: &str, below: &str, namespace: &[&str]) -> anyhow::Result<Played>
         memory_limit: None,
         stop,
         mounts: mounts.clone(),
+        listens: None,
         directory: directory.path().to_path_buf(),
     };
     let victim = players.join("victim").display().to_string();

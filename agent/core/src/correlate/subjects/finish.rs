@@ -104,7 +104,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // Records of other CPUs may arrive that much later than the exit's.
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
-    missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || state.exits_dropped > 0;
+    // A process without an exit may be one whose exit was dropped.
+    let exits_matter = state.exits_dropped > 0 && inside.forwards.iter().any(|forward| forward.exit.is_none());
+    missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter;
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
     missing.lost_inside = lost_inside(context, home, state, begin, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
