@@ -54,7 +54,12 @@ impl Contained {
             .spawn()?;
         let orders = runtime.stdin.take();
         let out = BufReader::new(runtime.stdout.take().context("its output is not a pipe")?).lines();
-        Ok(Contained { id, runtime, orders, out })
+        Ok(Contained {
+            id,
+            runtime,
+            orders,
+            out,
+        })
     }
 
     /// The address that the program serves, as its line `ready ADDRESS` has it.

@@ -122,9 +122,14 @@ impl Played {
             }
             (Bystander::Rejected { count: n }, _) => count(What::Answered) == 1 && count(What::Unreachable) == n,
             (Bystander::Client { count: n, .. }, "reset") => count(What::Reset) == n,
-            (Bystander::Client { count: n, .. }, "cut") | (Bystander::Client { verb: "connect", count: n }, "quiet") => {
-                count(What::Eof) == n
-            }
+            (Bystander::Client { count: n, .. }, "cut")
+            | (
+                Bystander::Client {
+                    verb: "connect",
+                    count: n,
+                },
+                "quiet",
+            ) => count(What::Eof) == n,
             (
                 Bystander::Client {
                     verb: "keep-alive",

@@ -103,7 +103,11 @@ pub(super) static STORIES: &[Story] = &[
             &["serve", "keep-alive", ANY],
             Expected {
                 remedy: &["clients"],
-                ..suffered("undecided-connections", "undecided", &["2 connections were still open at the exit"])
+                ..suffered(
+                    "undecided-connections",
+                    "undecided",
+                    &["2 connections were still open at the exit"],
+                )
             },
         )
     },

@@ -57,7 +57,11 @@ fn clients_lose_what_is_counted_or_undecided() -> anyhow::Result<()> {
         return Ok(());
     };
     let outcomes = play(Path::new(&traffic))?;
-    let problems: Vec<String> = CASES.iter().zip(&outcomes).flat_map(|(case, outcome)| outcome.differs(case)).collect();
+    let problems: Vec<String> = CASES
+        .iter()
+        .zip(&outcomes)
+        .flat_map(|(case, outcome)| outcome.differs(case))
+        .collect();
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     page::check(CASES.iter().zip(&outcomes))
 }
@@ -69,13 +73,22 @@ impl Outcome {
             if !is_so {
                 differs.push(format!(
                     "{case}: {what}: lost {} {:?}, counted {}, undecided {} (at most {}), verdict {}\n{:#}",
-                    self.lost, self.reasons, self.counted, self.undecided, case.undecided, self.verdict, self.termination["connections"]
+                    self.lost,
+                    self.reasons,
+                    self.counted,
+                    self.undecided,
+                    case.undecided,
+                    self.verdict,
+                    self.termination["connections"]
                 ));
             }
         };
         check(self.lost == case.lost, "the clients lost something else");
         check(self.counted <= self.lost, "more is counted than the clients lost");
-        check(self.lost <= self.counted + self.undecided, "a loss is neither counted nor undecided");
+        check(
+            self.lost <= self.counted + self.undecided,
+            "a loss is neither counted nor undecided",
+        );
         check(self.undecided <= case.undecided, "too many are undecided");
         let expected: &[&str] = match (self.counted, self.undecided) {
             (0, 0) => &["clean"],
@@ -136,7 +149,11 @@ struct Played {
 impl Played {
     fn outcome(self, terminations: &mut HashMap<String, Value>) -> anyhow::Result<Outcome> {
         let termination = terminations.remove(&self.id).context("no termination")?;
-        let count = |what: &str| termination["connections"][what].as_u64().with_context(|| format!("no count {what}"));
+        let count = |what: &str| {
+            termination["connections"][what]
+                .as_u64()
+                .with_context(|| format!("no count {what}"))
+        };
         let reasons = self.log["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Outcome {
             lost: self.log["lost"].as_u64().context("no count of losses")?,
@@ -155,7 +172,10 @@ impl Case {
         let mut server = Contained::start(players, directory.path(), TIMEOUT, self.server(traffic)?)?;
         let address = server.ready()?;
         let mut clients = Clients::start(
-            Command::new(traffic).args(["call", self.protocol, self.usage]).arg(address.to_string()).arg(CLIENTS.to_string()),
+            Command::new(traffic)
+                .args(["call", self.protocol, self.usage])
+                .arg(address.to_string())
+                .arg(CLIENTS.to_string()),
         )?;
         ensure!(clients.line()? == "in place", "the clients are not in place");
         server.stop()?;
@@ -173,7 +193,13 @@ impl Case {
             cases::Server::Go => traffic.to_path_buf(),
             cases::Server::Rust => example("grpc-server")?,
         };
-        let words = [&traffic.display().to_string(), "serve", self.protocol, self.way, "127.0.0.1:0"];
+        let words = [
+            &traffic.display().to_string(),
+            "serve",
+            self.protocol,
+            self.way,
+            "127.0.0.1:0",
+        ];
         Ok(words.map(str::to_owned).to_vec())
     }
 }
@@ -181,8 +207,16 @@ impl Case {
 /// Cargo builds the examples of this package with its tests, beside them.
 fn example(name: &str) -> anyhow::Result<PathBuf> {
     let victim = Path::new(env!("CARGO_BIN_EXE_victim"));
-    let built = victim.parent().context("the players lie nowhere")?.join("examples").join(name);
-    ensure!(built.is_file(), "no {}: build it with cargo build -p epitaph-tests --examples", built.display());
+    let built = victim
+        .parent()
+        .context("the players lie nowhere")?
+        .join("examples")
+        .join(name);
+    ensure!(
+        built.is_file(),
+        "no {}: build it with cargo build -p epitaph-tests --examples",
+        built.display()
+    );
     Ok(built)
 }
 

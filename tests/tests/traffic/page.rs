@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
-use super::cases::{Case, Server};
 use super::Outcome;
+use super::cases::{Case, Server};
 
 const HEAD: &str = "\
 # Lost connections, measured
@@ -72,7 +72,9 @@ pub fn check<'a>(played: impl Iterator<Item = (&'a Case, &'a Outcome)>) -> anyho
         return fs::write(&path, text).with_context(|| format!("writing {}", path.display()));
     }
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let rows = text.strip_prefix(HEAD).context("docs/traffic.md has another text; write it with UPDATE_EXPECT=1")?;
+    let rows = text
+        .strip_prefix(HEAD)
+        .context("docs/traffic.md has another text; write it with UPDATE_EXPECT=1")?;
     let rows: Vec<&str> = rows.lines().collect();
     let is_of = |row: &str, case: &Case| {
         let columns: Vec<&str> = row.split('|').map(str::trim).collect();

@@ -90,7 +90,10 @@ pub const CAUSES: [(Cause, &str); 16] = [
 
 /// `epitaph.traffic` in words.
 pub const TRAFFIC: [(TrafficAxis, &str); 8] = [
-    (TrafficAxis::Cut, "Open connections with an unanswered request were dropped at exit."),
+    (
+        TrafficAxis::Cut,
+        "Open connections with an unanswered request were dropped at exit.",
+    ),
     (TrafficAxis::Reset, "Client connections were reset."),
     (
         TrafficAxis::Refused,

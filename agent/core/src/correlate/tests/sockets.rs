@@ -400,7 +400,9 @@ fn half_closed_without_the_answer_is_undecided() {
         "sent=10 received=50 last-sent=30 last-received=20 jiffies=500 unacknowledged=9",
         "",
     ] {
-        let script = format!("+1 TERM runc -> main handler\n+1.5 tcp app closed 80\n+2 exit main 0\n+2.1 tcp app half-closed 80 5001 {counts}");
+        let script = format!(
+            "+1 TERM runc -> main handler\n+1.5 tcp app closed 80\n+2 exit main 0\n+2.1 tcp app half-closed 80 5001 {counts}"
+        );
         assert_eq!(traffic(&script), TrafficAxis::Undecided, "{counts}");
         let closed = script.replace("half-closed 80 5001", "half-closed-by-itself 80 5001");
         assert_eq!(traffic(&closed), TrafficAxis::Quiet, "{counts}");
@@ -418,8 +420,14 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
         ("+1.9 tcp app closed-by-itself 80 5001 IDLE", Undecided),
         ("+1.9 tcp app closed-by-itself 80 5001", Undecided),
         // The last answer, GOAWAY, or close_notify.
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=449 last-received=448 jiffies=450", Quiet),
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=448 last-received=447 jiffies=450", Undecided),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=449 last-received=448 jiffies=450",
+            Quiet,
+        ),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=448 last-received=447 jiffies=450",
+            Undecided,
+        ),
         // So much at once may be a part of the answer.
         (
             "+1.9 tcp app closed-by-itself 80 5001 sent=900000 received=50 last-sent=450 last-received=20 jiffies=450 unacknowledged=90000",
@@ -451,11 +459,23 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
             Undecided,
         ),
         // Long before the exit.
-        ("+0.9 TERM runc -> main handler\n+0.95 tcp app closed-by-itself 80 5001 IDLE jiffies=450", Quiet),
+        (
+            "+0.9 TERM runc -> main handler\n+0.95 tcp app closed-by-itself 80 5001 IDLE jiffies=450",
+            Quiet,
+        ),
         // The client's bytes came last, more than three ticks later, or sooner: then they may be a request.
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=24 jiffies=24 shutdown", Cut),
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=23 jiffies=23 shutdown", Undecided),
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=0 received=0 last-sent=20 last-received=20 jiffies=450", Quiet),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=24 jiffies=24 shutdown",
+            Cut,
+        ),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=23 jiffies=23 shutdown",
+            Undecided,
+        ),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=0 received=0 last-sent=20 last-received=20 jiffies=450",
+            Quiet,
+        ),
     ] {
         let script = closed.replace("IDLE", IDLE);
         let script = format!("+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n{script}\n+2 exit main 0");
@@ -475,18 +495,39 @@ fn bytes_after_the_close_are_a_loss_only_if_the_client_did_not_know_of_it() {
         ("cut 80 5001 IDLE", "+2.01 tcp app refused-late 80 5001", Undecided),
         ("cut 80 5001 IDLE", "AFTER unacknowledged=1", Reset),
         ("cut 80 5001 sent=0 received=0 jiffies=500", AFTER, Undecided),
-        ("cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500", AFTER, Reset),
-        ("cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500", "", Cut),
+        (
+            "cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500",
+            AFTER,
+            Reset,
+        ),
+        (
+            "cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500",
+            "",
+            Cut,
+        ),
         // A last answer, and close_notify from both sides.
-        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", "", Quiet),
-        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", AFTER, Undecided),
-        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", "AFTER unacknowledged=1", Reset),
+        (
+            "closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500",
+            "",
+            Quiet,
+        ),
+        (
+            "closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500",
+            AFTER,
+            Undecided,
+        ),
+        (
+            "closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500",
+            "AFTER unacknowledged=1",
+            Reset,
+        ),
         // Not closed by the server: bytes that it never read.
         ("accepted 80 5001", AFTER, Reset),
     ] {
         let closed = closed.replace("IDLE", "sent=100 received=50 last-sent=30 last-received=20 jiffies=500");
         let reset = reset.replace("AFTER", AFTER);
-        let script = format!("+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n+2 exit main 0\n+2 tcp app {closed}\n{reset}");
+        let script =
+            format!("+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n+2 exit main 0\n+2 tcp app {closed}\n{reset}");
         assert_eq!(traffic(&script), expected, "{closed} {reset}");
     }
 }
@@ -501,6 +542,14 @@ fn undecided_becomes_unknown_where_records_are_lost() {
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20 jiffies=500";
     assert_eq!(traffic(script), TrafficAxis::Undecided);
     assert_eq!(traffic(&format!("{script}\n+2.003 lost tcp +1.9 1")), TrafficAxis::Unknown);
+    // Nor is a goodbye of a client a loss, where the record of the close is lost.
+    let goodbye = "
+        +1 TERM runc -> main handler
+        +1.5 tcp app closed 80
+        +2 exit main 0
+        +2.01 tcp app reset 80 5001 sent=9 received=9 last-sent=30 last-received=20 jiffies=501
+        +2.02 lost tcp +1.9 1";
+    assert_eq!(traffic(goodbye), TrafficAxis::Unknown);
 }
 
 #[test]
