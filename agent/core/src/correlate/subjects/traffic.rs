@@ -269,7 +269,7 @@ impl Sockets {
                 let all = std::iter::once(refused.first).chain(again);
                 all.map(|at| (End::Refused(RefusedSource::ServerReset), at))
             });
-            let end = self.end(pair, connection, within).or_else(|| {
+            let end = self.end(pair, connection, window.observed, within).or_else(|| {
                 let (at, closing) = connection.closing.filter(|&(at, _)| within(Some(at)).is_some())?;
                 let is_open =
                     at.plus(EXIT_TAKES) > window.end && self.is_clients(pair, connection) && !is_decided(&closing, served);
@@ -339,7 +339,13 @@ impl Sockets {
     }
 
     /// The result of a connection within the time that counts.
-    fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
+    fn end(
+        &self,
+        pair: &Pair,
+        connection: &Connection,
+        observed: bool,
+        within: impl Fn(Option<Boot>) -> Option<Boot>,
+    ) -> Option<(End, Boot)> {
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
         if !self.is_clients(pair, connection) && connection.is_end_of_one() {
             return None;
@@ -348,7 +354,9 @@ impl Sockets {
         let mut reset = earlier(within(connection.reset), queued);
         let unproven = within(earlier(connection.late, connection.reset_acknowledged));
         let is_unanswered = connection.ended.is_some_and(|(_, used)| used == Use::Unanswered);
-        if connection.reset_after_fin().is_none() || is_unanswered {
+        // Without all of the records, the close before may be lost.
+        let is_first = connection.reset_after_fin().is_none() && (observed || connection.closed.is_some());
+        if is_first || is_unanswered {
             reset = earlier(reset, unproven);
         }
         if let Some(at) = reset {

@@ -542,6 +542,14 @@ fn undecided_becomes_unknown_where_records_are_lost() {
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20 jiffies=500";
     assert_eq!(traffic(script), TrafficAxis::Undecided);
     assert_eq!(traffic(&format!("{script}\n+2.003 lost tcp +1.9 1")), TrafficAxis::Unknown);
+    // Nor is a goodbye of a client a loss, where the record of the close is lost.
+    let goodbye = "
+        +1 TERM runc -> main handler
+        +1.5 tcp app closed 80
+        +2 exit main 0
+        +2.01 tcp app reset 80 5001 sent=9 received=9 last-sent=30 last-received=20 jiffies=501
+        +2.02 lost tcp +1.9 1";
+    assert_eq!(traffic(goodbye), TrafficAxis::Unknown);
 }
 
 #[test]
