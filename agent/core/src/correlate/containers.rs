@@ -92,12 +92,16 @@ impl Containers {
     }
 
     pub fn expire(&mut self, now: Boot) {
-        while let Some((at, id)) = self.ended.pop_front_if(|(at, _)| at.plus(KEEP_FINISHED) <= now) {
+        while self.ended.front().is_some_and(|(at, _)| at.plus(KEEP_FINISHED) <= now)
+            && let Some((at, id)) = self.ended.pop_front()
+        {
             if self.known.get(&id).is_some_and(|known| known.ended == Some(at)) {
                 self.forget(&id);
             }
         }
-        while self.wanted.pop_front_if(|(at, _)| at.plus(WANTED_FOR) <= now).is_some() {}
+        while self.wanted.front().is_some_and(|(at, _)| at.plus(WANTED_FOR) <= now) {
+            self.wanted.pop_front();
+        }
         self.tidy();
     }
 
