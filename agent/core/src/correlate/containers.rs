@@ -5,17 +5,21 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::attribute::slim;
 use crate::container::ContainerFact;
 use crate::ids::ContainerId;
 use crate::time::Boot;
 
 use super::limits::KEEP_FINISHED;
 
-/// Most containers that wait to be asked for: more than a node runs. A container beyond is asked for when it is seen again.
-const WANTED: usize = 4_096;
-/// Of a container in the map and in the lists: twice the entry, and the text of the id.
-const ENTRY: usize = 2 * (size_of::<ContainerId>() + size_of::<Known>()) + 3 * size_of::<(Boot, ContainerId)>() + 96;
+/// Bytes of all for each container that waits to be asked for: at most half of them. A container beyond is asked for when it is seen again.
+const WANTED: usize = 512;
+/// Nobody asks in a replay, and without files of runtimes.
+const WANTED_FOR: Duration = Duration::from_secs(10);
+/// Of a container in the map and in the lists, each of which keeps up to four times the room that it needs; and the text of the id.
+const ENTRY: usize = 4 * (size_of::<(ContainerId, Known)>() + 1) + 4 * 2 * size_of::<(Boot, ContainerId)>() + 96;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -34,7 +38,7 @@ pub(super) struct Containers {
     /// In the order of the questions: the oldest is forgotten first. A number that is not the container's own is out of date.
     asked: VecDeque<(u64, ContainerId)>,
     ended: VecDeque<(Boot, ContainerId)>,
-    wanted: VecDeque<ContainerId>,
+    wanted: VecDeque<(Boot, ContainerId)>,
     next: u64,
     /// Of the facts, beyond [`ENTRY`].
     texts: usize,
@@ -54,14 +58,14 @@ impl Containers {
     }
 
     /// A process was seen in the container: asks for a description, once for each life.
-    pub fn seen(&mut self, id: &ContainerId) {
+    pub fn seen(&mut self, now: Boot, id: &ContainerId) {
         let is_new = self.known.get(id).is_none_or(|known| known.ended.is_some());
-        if !is_new || self.wanted.len() >= WANTED {
+        if !is_new || self.wanted.len() >= self.limit / WANTED {
             return;
         }
         let known = self.enter(id);
         known.ended = None;
-        self.wanted.push_back(id.clone());
+        self.wanted.push_back((now, id.clone()));
         self.fit();
     }
 
@@ -88,21 +92,27 @@ impl Containers {
     }
 
     pub fn expire(&mut self, now: Boot) {
-        while let Some((at, id)) = self.ended.pop_front_if(|(at, _)| at.plus(KEEP_FINISHED) <= now) {
+        while self.ended.front().is_some_and(|(at, _)| at.plus(KEEP_FINISHED) <= now)
+            && let Some((at, id)) = self.ended.pop_front()
+        {
             if self.known.get(&id).is_some_and(|known| known.ended == Some(at)) {
                 self.forget(&id);
             }
         }
+        while self.wanted.front().is_some_and(|(at, _)| at.plus(WANTED_FOR) <= now) {
+            self.wanted.pop_front();
+        }
+        self.tidy();
     }
 
     /// Containers to ask for, since the last call.
-    pub fn take_wanted(&mut self) -> VecDeque<ContainerId> {
-        std::mem::take(&mut self.wanted)
+    pub fn take_wanted(&mut self) -> impl Iterator<Item = ContainerId> + use<> {
+        std::mem::take(&mut self.wanted).into_iter().map(|(_, id)| id)
     }
 
     pub fn bytes(&self) -> usize {
-        let lists = self.asked.len() + self.ended.len() + self.wanted.len();
-        self.known.len() * ENTRY + lists * size_of::<(Boot, ContainerId)>() + self.texts
+        let wanted = self.wanted.capacity() * size_of::<(Boot, ContainerId)>() + self.wanted.len() * 96;
+        self.known.len() * ENTRY + wanted + self.texts
     }
 
     #[cfg(test)]
@@ -130,25 +140,37 @@ impl Containers {
                 self.forget(&id);
             }
         }
-        // Out-of-date places: at most as many as there are containers.
-        if self.asked.len() > 2 * self.known.len() + 64 {
-            let known = &self.known;
+        // Out-of-date places: about as many as there are containers.
+        let known = &self.known;
+        if self.asked.len() > 2 * known.len() + 16 {
             self.asked
                 .retain(|(number, id)| known.get(id).is_some_and(|known| known.number == *number));
         }
-        if self.ended.len() > 2 * self.known.len() + 64 {
-            let known = &self.known;
+        if self.ended.len() > 2 * known.len() + 16 {
             self.ended
                 .retain(|(at, id)| known.get(id).is_some_and(|known| known.ended == Some(*at)));
+        }
+    }
+
+    /// Gives back what a burst needed.
+    fn tidy(&mut self) {
+        fn slim_list<T>(list: &mut VecDeque<T>) {
+            if list.capacity() > 64 && list.len() < list.capacity() / 4 {
+                list.shrink_to(2 * list.len());
+            }
+        }
+        slim(&mut self.known);
+        slim_list(&mut self.asked);
+        slim_list(&mut self.ended);
+        slim_list(&mut self.wanted);
+        if self.known.is_empty() {
+            self.asked.clear();
         }
     }
 
     fn forget(&mut self, id: &ContainerId) {
         let fact = self.known.remove(id).and_then(|known| known.fact);
         self.texts -= fact.map_or(0, |fact| size_of::<ContainerFact>() + fact.bytes());
-        if self.known.capacity() > 256 && self.known.len() < self.known.capacity() / 4 {
-            self.known.shrink_to(2 * self.known.len());
-        }
     }
 }
 
@@ -174,12 +196,12 @@ mod tests {
     #[test]
     fn a_container_is_asked_for_once_in_each_life() {
         let mut containers = Containers::new(1 << 20);
-        containers.seen(&id(1));
-        containers.seen(&id(1));
-        assert_eq!(containers.take_wanted(), [id(1)]);
+        containers.seen(seconds(1), &id(1));
+        containers.seen(seconds(1), &id(1));
+        assert_eq!(containers.take_wanted().collect::<Vec<_>>(), [id(1)]);
         containers.learn(fact(1, "web"));
-        containers.seen(&id(1));
-        assert!(containers.take_wanted().is_empty());
+        containers.seen(seconds(1), &id(1));
+        assert_eq!(containers.take_wanted().count(), 0);
         containers.ended(seconds(10), &id(1));
         assert_eq!(
             containers.get(&id(1)).unwrap().name.as_deref(),
@@ -187,8 +209,8 @@ mod tests {
             "for a late report"
         );
         // `docker restart`, perhaps after `docker rename`.
-        containers.seen(&id(1));
-        assert_eq!(containers.take_wanted(), [id(1)]);
+        containers.seen(seconds(1), &id(1));
+        assert_eq!(containers.take_wanted().collect::<Vec<_>>(), [id(1)]);
         containers.learn(fact(1, "shop"));
         containers.expire(seconds(1_000));
         assert_eq!(
@@ -206,14 +228,16 @@ mod tests {
         let limit = 64 << 10;
         let mut containers = Containers::new(limit);
         for number in 0..5_000 {
-            containers.seen(&id(number));
+            containers.seen(seconds(number as u64), &id(number));
             containers.learn(fact(number, &"x".repeat(number % 200)));
             if number % 3 == 0 {
                 containers.ended(seconds(number as u64), &id(number));
-                containers.seen(&id(number));
+                containers.seen(seconds(number as u64), &id(number));
             }
             assert!(containers.bytes() <= limit, "{} at {number}", containers.bytes());
-            containers.take_wanted();
+            if number % 2 == 0 {
+                drop(containers.take_wanted());
+            }
         }
         assert_eq!(containers.get(&id(0)), None);
         assert!(containers.get(&id(4_999)).is_some());

@@ -113,7 +113,7 @@ impl Correlator {
     /// Containers that were seen since the last call, and that the files of their runtimes may describe: [`Input::Container`]. The core
     /// does not wait for the answers.
     pub fn take_undescribed(&mut self) -> impl Iterator<Item = ContainerId> + use<> {
-        self.containers.take_wanted().into_iter()
+        self.containers.take_wanted()
     }
 
     /// The subject of each known cgroup and process.
@@ -371,7 +371,7 @@ fn describe(containers: &mut Containers, now: Boot, event: &mut SubjectEvent) {
         SubjectEvent::Seen {
             subject: Subject::Container { id, .. },
             ..
-        } => containers.seen(id),
+        } => containers.seen(now, id),
         SubjectEvent::ChildOomKilled { subject, container, .. } => *container = description(containers, subject),
         SubjectEvent::StopIgnored(early) => early.container = description(containers, &early.subject),
         SubjectEvent::Ended(facts) => {
