@@ -266,6 +266,8 @@ fn counts_are_bounded_and_the_worst_is_first() {
 #[test]
 fn nested_containers_do_not_exhaust_the_stack() {
     let line = [r#"{"type":"termination","containers":["#.repeat(60), "]}".repeat(60)].concat();
-    let read = std::thread::Builder::new().stack_size(8 << 20).spawn(move || parse(line.as_bytes()).is_some());
+    let read = std::thread::Builder::new()
+        .stack_size(8 << 20)
+        .spawn(move || parse(line.as_bytes()).is_some());
     assert!(read.unwrap().join().unwrap());
 }
