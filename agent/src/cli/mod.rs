@@ -51,7 +51,7 @@ pub enum Command {
     Record(RecordArgs),
     /// Judge the evidence of a recording again, on any machine, without root
     Replay(ReplayArgs),
-    /// Say why a pod, container or unit terminated: sentence, timeline, remedy; from what the agent of this node has kept
+    /// Show why a pod, container or unit terminated: sentence, timeline, remedy; from what the agent of this node has kept
     Why(WhyArgs),
     /// List finished terminations, a line each, or count them by workload and verdict
     List(ListArgs),

@@ -74,15 +74,17 @@ impl<R: BufRead> Lines<R> {
 
 /// One object of docs/json.md. None if the line is damaged: not such an object, or a field has another type than the document names.
 pub fn parse(line: &[u8]) -> Option<Line> {
+    // The parser does not look at the bytes of texts in fields that it skips.
+    let line = str::from_utf8(line).ok()?;
     let is_report = |kind: &str| [Report::TERMINATION, Report::POD_TERMINATION].contains(&kind);
     // Almost every line is a report: parsed once.
-    match serde_json::from_slice::<Report>(line) {
+    match serde_json::from_str::<Report>(line) {
         Ok(report) if is_report(&report.r#type) => Some(Line::Report(Box::new(report))),
         Ok(other) if !other.r#type.is_empty() => Some(Line::Other(other.since)),
         Ok(_) => None,
         // An object of another type may have other values in fields of the same name.
         Err(_) => {
-            let Head { r#type } = serde_json::from_slice(line).ok()?;
+            let Head { r#type } = serde_json::from_str(line).ok()?;
             (!r#type.is_empty() && !is_report(&r#type)).then_some(Line::Other(None))
         }
     }
