@@ -82,9 +82,9 @@ async fn a_neighbour_that_listens_on_the_same_port_hides_no_refusal() -> anyhow:
         return Ok(());
     }
     let mut played = Played::start(&["serve", "close-listener", "127.0.0.1:0"])?;
-    let address = played.ready()?;
+    let address = played.container.ready()?;
     ask(CLIENT, address).await?.context("the server does not serve")?;
-    played.stop()?;
+    played.container.stop()?;
     while ask(CLIENT, address).await?.is_some() {}
     let elsewhere = std::net::TcpListener::bind(("127.0.0.9", address.port()))?;
     drop(std::net::TcpListener::bind(address)?);

@@ -38,3 +38,63 @@ impl ReportedUnits {
         any(&self.include) && !any(&self.exclude)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::script;
+    use crate::report::Report;
+
+    #[test]
+    fn units_of_logins_are_left_out_by_default_and_no_others() {
+        let units = ReportedUnits::default();
+        let out = [
+            "user@1000.service",
+            "getty@tty1.service",
+            "serial-getty@ttyS0.service",
+            "ssh@3-10.0.0.1:22.service",
+        ];
+        assert!(!out.iter().any(|name| units.has(name)));
+        let reported = [
+            "nginx.service",
+            "ssh.service",
+            "systemd-resolved.service",
+            "containerd.service",
+            "run-1.scope",
+        ];
+        assert!(reported.iter().all(|name| units.has(name)));
+    }
+
+    #[test]
+    fn exclude_goes_before_include() {
+        let units = ReportedUnits {
+            include: vec!["web-*".to_owned(), "nginx".to_owned()],
+            exclude: vec!["web-test".to_owned()],
+        };
+        let names = ["web-1.service", "nginx.service", "web-test.service", "cron.service"];
+        assert_eq!(names.map(|name| units.has(name)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let exits = |unit: &str| {
+            let script = format!(
+                "
+                +0 mkdir {unit}
+                proc main in={unit} pid=200 start=+0 parent=systemd comm=main
+                +0.001 exec main
+                +1 exit main 255
+                +9 tick
+                +10 tick
+                "
+            );
+            let reports = script::run(&script);
+            let of = |wanted: fn(&Report) -> bool| reports.iter().filter(|report| wanted(report)).count();
+            (
+                of(|report| matches!(report, Report::Terminated(_))),
+                of(|report| *report == Report::OptedOut { count: 1 }),
+            )
+        };
+        assert_eq!((exits("ssh@3.service"), exits("sshd.service")), ((0, 1), (1, 0)));
+    }
+}

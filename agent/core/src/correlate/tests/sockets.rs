@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check, check_evidence, container};
+use super::{check, check_evidence, container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::fixtures::script::{self, ZERO};
 use crate::input::Input;
@@ -17,6 +17,7 @@ fn traffic(script: &str) -> TrafficAxis {
     };
     out.iter().find_map(terminated).expect("a termination")
 }
+use crate::verdict::Severity;
 
 #[test]
 fn refused_after_the_listener_closed() {
@@ -89,6 +90,25 @@ fn the_window_is_that_of_the_port_that_was_refused() {
               fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
         "#]],
     );
+}
+
+/// A unit has no replica: its clients are refused at every restart.
+#[test]
+fn refusals_of_a_unit_are_usual_and_an_error_is_not() {
+    let judged = |refused: bool| {
+        let rest = match refused {
+            true => "+1.1 tcp web.service closed 80\n+1.5 tcp web.service refused 80 5001\n+1.6 exit main 0",
+            false => "+1.6 exit main 3",
+        };
+        let script = unit(&format!("+1 TERM systemd -> main handler\n+1.001 enter main TERM\n{rest}"));
+        let verdicts = script::run(&script).into_iter().filter_map(|report| match report {
+            Report::Terminated(of) => Some((of.verdict.headline, of.verdict.unclean, of.verdict.severity)),
+            _ => None,
+        });
+        verdicts.collect::<Vec<_>>()
+    };
+    assert_eq!(judged(true), [("refused-connections", false, Severity::Info)]);
+    assert_eq!(judged(false), [("nonzero-exit", true, Severity::Warning)]);
 }
 
 #[test]
