@@ -54,7 +54,7 @@ impl<R: BufRead> Lines<R> {
     ///
     /// # Errors
     /// The input cannot be read.
-    pub fn next(&mut self) -> io::Result<Option<(Line, &str)>> {
+    pub fn next_line(&mut self) -> io::Result<Option<(Line, &str)>> {
         loop {
             match read_bounded(&mut self.input, &mut self.line)? {
                 Read::End => return Ok(None),

@@ -22,7 +22,7 @@ fn lines() -> Vec<String> {
 fn read(input: impl BufRead) -> (Vec<Report>, usize, Skipped) {
     let mut lines = Lines::new(input);
     let (mut reports, mut others) = (Vec::new(), 0);
-    while let Some((line, text)) = lines.next().unwrap() {
+    while let Some((line, text)) = lines.next_line().unwrap() {
         assert!(serde_json::from_str::<serde_json::Value>(text).is_ok());
         match line {
             Line::Report(report) => reports.push(*report),
@@ -124,7 +124,7 @@ fn a_line_that_is_too_long_is_skipped_in_bounded_memory() {
     input.extend_from_slice(b" \n");
     let mut lines = Lines::new(BufReader::with_capacity(7_001, Cursor::new(input)));
     let mut count = 0;
-    while let Some((line, _)) = lines.next().unwrap() {
+    while let Some((line, _)) = lines.next_line().unwrap() {
         assert!(matches!(line, Line::Report(_)));
         count += 1;
     }

@@ -27,7 +27,7 @@ fn finished_report() {
         let mut list = List::new(Some(80), Style::Plain);
         let mut out = String::new();
         let mut verdicts = Vec::new();
-        while let Some((line, text)) = lines.next().expect("memory is read") {
+        while let Some((line, text)) = lines.next_line().expect("memory is read") {
             let Line::Report(report) = line else { continue };
             search.look(&report, text, &counts, Brief::of);
             counts.add(&report);

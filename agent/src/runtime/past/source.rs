@@ -95,7 +95,7 @@ impl Source {
     pub fn each(&mut self, mut to: impl FnMut(&Report, &str) -> Result<Flow, RuntimeError>) -> Result<(), RuntimeError> {
         loop {
             let (object, line) = match &mut self.input {
-                Input::Lines(lines) => match lines.next() {
+                Input::Lines(lines) => match lines.next_line() {
                     Ok(Some(next)) => next,
                     Ok(None) => return Ok(()),
                     Err(error) => return Err(unreadable(&self.name, &error)),
