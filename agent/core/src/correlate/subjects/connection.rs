@@ -30,7 +30,7 @@ pub(super) struct Connection {
     pub late: Option<Boot>,
     /// Closed from this side while established, with what was under way.
     pub ended: Option<(Boot, Use)>,
-    /// This side ended sending.
+    /// This side ended sending, or closed after the client had.
     pub fin: Option<Boot>,
     /// Established before, and closed without a loss.
     pub closed: Option<Boot>,

@@ -184,9 +184,14 @@ impl Sockets {
             .filter(|counts| counts.bytes_sent > 0)
             .map(|counts| counts.last_sent);
         connection.served = later(connection.served, sent);
+        // Unread bytes of a client that had closed first are answered by an RST, too: they can be its goodbye.
         if let TcpOp::State {
             new: TcpState::FinWait1 | TcpState::LastAck,
             ..
+        }
+        | TcpOp::State {
+            old: TcpState::CloseWait,
+            new: TcpState::Close,
         } = tcp.op
         {
             first(&mut connection.fin, at);
