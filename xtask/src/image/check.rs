@@ -15,7 +15,7 @@ use pico_args::Arguments;
 use super::{Image, build, crane, push, registry};
 use crate::{
     cluster,
-    dist::Arch,
+    dist::{self, Arch},
     done,
     shell::{self, log},
 };
@@ -32,8 +32,13 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         bail!("containerd needs root: run this task as root");
     }
     let arches = [Arch::host()?];
+    let revision = dist::revision();
     let image = build(&arches, dev, NAME)?;
     let again = build(&arches, dev, NAME)?;
+    ensure!(
+        dist::revision() == revision,
+        "the checkout changed between the two builds, and the image names its revision: run this task again"
+    );
     ensure!(
         image.digest == again.digest,
         "the same files gave the digest {}, then {}",
