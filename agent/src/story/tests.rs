@@ -147,7 +147,7 @@ fn a_pod_with_an_earlier_restart() {
               23:37:00.100   22.5 s |              *        | grace period of 20 s over
               23:37:10.000   32.4 s |                     # | SIGKILL from the runtime
               23:37:10.001   32.4 s |                     x | 1 connection reset
-              23:37:10.001   32.4 s |                     x | 3 open connections cut, 2
+              23:37:10.001   32.4 s |                     x | 3 open connections cut, 3
                                     |                       |   unanswered
               23:37:10.002   32.4 s |                     * | killed by SIGKILL
               the rest of the pod
@@ -260,7 +260,7 @@ fn an_incident_page() {
           23:37:00.100   22.5 s |              *        | grace period of 20 s over
           23:37:10.000   32.4 s |                     # | SIGKILL from the runtime
           23:37:10.001   32.4 s |                     x | 1 connection reset
-          23:37:10.001   32.4 s |                     x | 3 open connections cut, 2
+          23:37:10.001   32.4 s |                     x | 3 open connections cut, 3
                                 |                       |   unanswered
           23:37:10.002   32.4 s |                     * | killed by SIGKILL
           the rest of the pod
