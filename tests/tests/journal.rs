@@ -92,8 +92,11 @@ struct Report {
     request: Vec<u8>,
 }
 
+/// Trace id and span id.
+type RootId = (Vec<u8>, Vec<u8>);
+
 /// The finished reports by trace and root span; one that is there twice must be identical.
-fn reports(journal: &Path) -> anyhow::Result<BTreeMap<(Vec<u8>, Vec<u8>), Report>> {
+fn reports(journal: &Path) -> anyhow::Result<BTreeMap<RootId, Report>> {
     let mut reader = Reader::open(journal)?;
     let mut found: BTreeMap<_, Report> = BTreeMap::new();
     while let Some(report) = reader.next_report() {

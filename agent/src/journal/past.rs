@@ -22,6 +22,9 @@ use super::reader::{Place, Skipped};
 use crate::recording::frames::{Frames, Next, PREFIX, stamped};
 use crate::recording::{ReadError, Reader, read_header};
 
+/// Place, body and kind of a frame → the reports that it finishes.
+type Take<'a> = dyn FnMut(Place, &[u8], u8) -> Option<Vec<ReportId>> + 'a;
+
 /// A finished report that the collector has not answered.
 #[derive(Clone, Debug)]
 pub struct Pending {
@@ -59,7 +62,7 @@ impl Past {
         for number in past.tidy(disk)? {
             past.scan(disk, number, &mut |place, body, tag| match tag {
                 TAG_REPORT => {
-                    let Some(report) = Finished::read(body) else { return None };
+                    let report = Finished::read(body)?;
                     if !report.request.is_empty() && !places.contains_key(&report.id) {
                         places.insert(report.id, pending.len());
                         pending.push(Some((report.id, report.spans.into(), place)));
@@ -117,12 +120,7 @@ impl Past {
     }
 
     /// Reads the reports and answers of a segment: `take` returns the finished ones.
-    fn scan(
-        &mut self,
-        disk: &Disk,
-        number: u64,
-        take: &mut dyn FnMut(Place, &[u8], u8) -> Option<Vec<ReportId>>,
-    ) -> io::Result<()> {
+    fn scan(&mut self, disk: &Disk, number: u64, take: &mut Take<'_>) -> io::Result<()> {
         let file = disk.directory.read(&segment_name(number))?;
         let mut length = file.metadata()?.len();
         let mut frames = Frames::new(file);

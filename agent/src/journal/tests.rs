@@ -275,11 +275,11 @@ fn a_newer_segment_is_kept_aside_and_comes_back() {
     bytes[8] = 99;
     fs::write(&segment, &bytes).unwrap();
     let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
-    assert_eq!(read(&path).1.newer, [name.clone()]);
+    assert_eq!(read(&path).1.newer, std::slice::from_ref(&name));
     let opened = open(&options(&path), &observation()).unwrap();
     assert!(written(&opened.journal, 7));
     let aside = format!("{name}.newer");
-    assert_eq!(opened.past.skipped.newer, [aside.clone()]);
+    assert_eq!(opened.past.skipped.newer, std::slice::from_ref(&aside));
     close(opened.thread);
     let (found, skipped) = read(&path);
     assert_eq!((found, skipped.newer), (vec![7], vec![aside.clone()]));
