@@ -56,7 +56,7 @@ const PROGRAMS: [&str; 12] = [
     "tcp_send_reset",
     "tcp_receive_res",
 ];
-const MAPS: [&str; 16] = [
+const MAPS: [&str; 17] = [
     "RARE",
     "EVENTS",
     "ACCOUNTS",
@@ -70,6 +70,7 @@ const MAPS: [&str; 16] = [
     "ARMED_COUNT",
     "NESTED",
     "CLOSED_PORTS",
+    "LOST_CONNECTS",
     "KUBELETS",
     // By aya: what the log and the constants are in.
     "AYA_LOGS",

@@ -327,7 +327,7 @@ fn check(termination: &Termination, found: &Value) {
             assert_eq!(tag(refused, "epitaph.connections.refused"), json!(14));
             times(span("reset connections"), ms(30_001), ms(30_001));
             times(span("cut connections"), ms(30_001), ms(30_002));
-            assert_eq!(tag(span("cut connections"), "epitaph.connections.cut_unanswered"), json!(2));
+            assert_eq!(tag(span("cut connections"), "epitaph.connections.cut_unanswered"), json!(3));
             assert_eq!(tag(root, "epitaph.stop.result"), json!("ignored"));
             let evidence: Vec<String> = serde_json::from_str(tag(root, "epitaph.evidence").as_str().expect("text"))
                 .expect("Jaeger has arrays as JSON text");
