@@ -54,8 +54,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let mut kernel = load_probes(&config, &procfs)?;
     let observation = describe(&config, &procfs, pods.is_some())?;
     let recorder = file.map(|file| file.begin(&observation)).transpose()?;
-    // With privileges: the directory may have to be created and given to a group.
-    let opened = journaling::open(&config, &observation, &export.metrics)?;
+    let opened = privileges::without(|| journaling::open(&config, &observation, &export.metrics))?;
     give_up_privileges(&mut kernel, &config.host.proc);
 
     if is_agent {
@@ -130,7 +129,8 @@ fn start_runtimes(config: &Config) -> Option<Runtimes> {
     if settings.directories.is_empty() {
         return None;
     }
-    let started = Runtimes::start(runtimes::Files::new(&settings.directories, settings.command));
+    let files = runtimes::Files::new(&settings.directories, settings.command);
+    let started = privileges::without(|| Runtimes::start(files));
     started
         .inspect_err(
             |error| tracing::warn!(%error, "cannot start the thread that reads the names of containers: they are unknown"),
