@@ -50,7 +50,7 @@ impl HasRemedy for RefusedError {
             RefusedError::Held { .. } => "stop that agent, or give this one another `journal.directory`".into(),
             RefusedError::NotADirectory { .. } => "give a directory as `journal.directory`, not a link to one".into(),
             RefusedError::Foreign { .. } => "give a directory of the agent's own user as `journal.directory`".into(),
-            RefusedError::Group { .. } => "start the agent with CAP_CHOWN, or `chgrp` the directory and set mode 2750".into(),
+            RefusedError::Group { .. } => "`chgrp` the directory and set mode 2750".into(),
             RefusedError::Disk { .. } => "create the parent directory, and mount it writable".into(),
         })
     }
