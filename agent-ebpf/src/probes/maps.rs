@@ -86,7 +86,7 @@ pub struct Charge {
     pub is_rare: bool,
 }
 
-/// Whose processes make a record.
+/// The owner of the processes that make a record.
 #[derive(Clone, Copy)]
 pub struct Owner {
     /// See [`Watched`]; a cgroup's own id while user space has not named its owner.

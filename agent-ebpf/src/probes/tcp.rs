@@ -100,7 +100,7 @@ unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
 unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), by_kubelet: bool) {
     unsafe {
         let (local, remote) = ends(sk);
-        // Every network namespace has this address: whose it is, the kubelet's connects alone need not show.
+        // A loopback address identifies no server: every network namespace has it. Only the connects of the kubelet need none.
         if !by_kubelet && address::is_loopback(remote) {
             return;
         }

@@ -16,7 +16,7 @@ use super::limits::KEEP_FINISHED;
 
 /// Bytes of all for each container that waits to be asked for: at most half of them. A container beyond is asked for when it is seen again.
 const WANTED: usize = 512;
-/// Nobody asks in a replay, and without files of runtimes.
+/// A replay, and an agent without directories of runtimes, take no questions.
 const WANTED_FOR: Duration = Duration::from_secs(10);
 /// Of a container in the map and in the lists, each of which keeps up to four times the room that it needs; and the text of the id.
 const ENTRY: usize = 4 * (size_of::<(ContainerId, Known)>() + 1) + 4 * 2 * size_of::<(Boot, ContainerId)>() + 96;
