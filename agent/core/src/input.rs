@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::ContainerFact;
 use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, Pid};
+use crate::node::NodeEvent;
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::time::{Boot, WallOffset};
 
@@ -203,6 +204,8 @@ pub enum Input {
     PodEvent(PodEvent),
     PodEvents(PodEventsUpdate),
     ApiClock(ApiClock),
+    /// logind, systemd or the kubelet about the node's shutdown.
+    Node(NodeEvent),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
     /// second, and after every exit before it is judged).
     Lost {

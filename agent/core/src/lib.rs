@@ -15,6 +15,7 @@ pub mod fixtures;
 pub mod ids;
 pub mod input;
 pub mod kubernetes;
+pub mod node;
 pub mod observe;
 pub mod peers;
 pub mod pod;

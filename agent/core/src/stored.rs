@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::ContainerFact;
 use crate::event::Kind;
 use crate::input::{CgroupFact, Input, LossScope, Observation, ProbeState, ProcessFact};
+use crate::node::NodeEvent;
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::time::{Boot, WallOffset};
 
@@ -37,6 +38,9 @@ pub enum StoredInput {
     #[serde(rename = "pod_hints", alias = "pod_events")]
     PodEvents(PodEventsUpdate),
     ApiClock(ApiClock),
+    Node {
+        node: NodeEvent,
+    },
     Lost {
         /// [`Kind::name`].
         kind: String,
@@ -73,6 +77,7 @@ impl StoredInput {
             Input::PodEvent(event) => StoredInput::PodEvent(event),
             Input::PodEvents(events) => StoredInput::PodEvents(events),
             Input::ApiClock(clock) => StoredInput::ApiClock(clock),
+            Input::Node(node) => StoredInput::Node { node },
             Input::Lost {
                 kind,
                 scope,
@@ -106,6 +111,7 @@ impl StoredInput {
             StoredInput::PodEvent(event) => Input::PodEvent(event),
             StoredInput::PodEvents(events) => Input::PodEvents(events),
             StoredInput::ApiClock(clock) => Input::ApiClock(clock),
+            StoredInput::Node { node } => Input::Node(node),
             StoredInput::Lost {
                 kind,
                 scope,

@@ -100,7 +100,7 @@ impl Keeper {
                 },
                 None => Concern::Nothing,
             },
-            Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) => Concern::Everything,
+            Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) | Input::Node(_) => Concern::Everything,
             Input::Pod(fact) => pod(core, &fact.pod.uid),
             Input::PodGone(gone) => pod(core, &gone.uid),
             Input::PodEvent(event) => pod(core, &event.uid),

@@ -194,6 +194,8 @@ impl Correlator {
             Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
+            // No machine yet.
+            Input::Node(_) => {}
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End | Input::Cut => {
                 if input_is_cut {
