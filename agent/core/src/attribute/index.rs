@@ -125,6 +125,12 @@ impl Index {
         self.refine(by_ids, exec.parent_v1_cgroup, self.processes.latest(exec.task.ppid))
     }
 
+    /// Whether the parent of the executing process is in the subject with that cgroup, in which the process is.
+    pub fn is_parent_within(&self, exec: &ProcessExec, own: CgroupId) -> bool {
+        let is_same = self.is_enough(exec.task.cgroup) && exec.parent_cgroup == exec.task.cgroup;
+        is_same || matches!(self.attribute_parent(exec), Attribution::Subject(_, theirs) if theirs == own)
+    }
+
     /// The subject of a process known only by its id: that of the id's latest holder.
     pub fn attribute_process(&self, tgid: Pid) -> Attribution {
         self.processes
@@ -196,9 +202,12 @@ impl Index {
             Event::ProcessExec(exec) => {
                 self.ask_task(&exec.task, true, &mut questions);
                 self.ask_cgroups(exec.parent_cgroup, exec.parent_v1_cgroup, &mut questions);
-                let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup);
+                let is_final = || {
+                    let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup);
+                    self.is_final(exec.parent_cgroup, &by_ids)
+                };
                 // The parent's start is not in the record, so a known fact with that id may be of another process.
-                if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_ids) {
+                if exec.task.ppid.0 != 0 && !self.is_enough(exec.parent_cgroup) && !is_final() {
                     ask(Question::Process(exec.task.ppid), &mut questions);
                 }
             }
@@ -304,10 +313,13 @@ impl Index {
     /// The container around a cgroup whose path was looked up and not found (not: whose look-up is still to come). Not if the
     /// container encloses others (Docker in Docker, the node of a cluster on one machine): the cgroup may be one of theirs.
     fn or_container(&self, place: Attribution, cgroup: CgroupId, container: Option<CgroupId>) -> Attribution {
+        if !matches!(place, Attribution::Unknown(_)) {
+            return place;
+        }
         let may = self.cgroups.get(cgroup).is_some_and(Cgroup::may_count_for_container);
         let container = container.filter(|container| may && !self.cgroups.encloses_others(*container));
-        match (&place, container.map(|container| self.attribute_cgroup(container))) {
-            (Attribution::Unknown(_), Some(by_container)) if is_container(&by_container) => by_container,
+        match container.map(|container| self.attribute_cgroup(container)) {
+            Some(by_container) if is_container(&by_container) => by_container,
             _ => place,
         }
     }
@@ -331,9 +343,10 @@ impl Index {
 
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
         self.ask_cgroups(task.cgroup, task.v1_cgroup, questions);
-        // With v2 alone the v2 id is always enough: not even the entry is touched.
-        let is_enough = !self.machine.has_v1() && task.cgroup.is_known();
-        if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.v1_cgroup)) {
+        if task.tgid.0 == 0
+            || self.is_enough(task.cgroup)
+            || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.v1_cgroup))
+        {
             return;
         }
         if (moved || self.processes.of(task).is_none()) && !self.processes.has_exited(task) {
@@ -359,7 +372,12 @@ impl Index {
 
     /// The record's ids alone decide.
     fn is_final(&self, cgroup: CgroupId, by_ids: &Attribution) -> bool {
-        is_container(by_ids) || (cgroup.is_known() && !self.machine.has_v1())
+        is_container(by_ids) || self.is_enough(cgroup)
+    }
+
+    /// With v2 alone the v2 id is always enough: not even the entry is touched.
+    fn is_enough(&self, cgroup: CgroupId) -> bool {
+        !self.machine.has_v1() && cgroup.is_known()
     }
 
     /// How much a process's cgroup shows of the process, 0 nothing; more if the id is known too.

@@ -92,6 +92,10 @@ impl Containers {
     }
 
     pub fn expire(&mut self, now: Boot) {
+        let is_due = |list: &VecDeque<(Boot, ContainerId)>, after| list.front().is_some_and(|(at, _)| at.plus(after) <= now);
+        if !is_due(&self.ended, KEEP_FINISHED) && !is_due(&self.wanted, WANTED_FOR) {
+            return;
+        }
         while self.ended.front().is_some_and(|(at, _)| at.plus(KEEP_FINISHED) <= now)
             && let Some((at, id)) = self.ended.pop_front()
         {

@@ -147,6 +147,7 @@ impl Correlator {
             _ => now,
         };
         let input_is_cut = input == Input::Cut;
+        let is_kernel = matches!(input, Input::Kernel { .. });
         let mut from_pods = FromPods::default();
         if let Some(scan) = &mut self.scan {
             scan.take(&input);
@@ -154,6 +155,7 @@ impl Correlator {
         match input {
             Input::Kernel { at, event } => {
                 self.subjects_due(until, &mut answers);
+                self.expire(&mut answers);
                 self.attribution.event(now, at, event, &mut self.buffers.found);
                 self.found(&mut answers);
             }
@@ -208,16 +210,23 @@ impl Correlator {
         }
         self.follow(from_pods, &mut answers);
         self.subjects_due(until, &mut answers);
+        if !is_kernel {
+            self.expire(&mut answers);
+        }
         self.pods_due(until, &mut answers);
         answers
     }
 
     /// Attributed evidence → subjects.
     fn found(&mut self, answers: &mut Answers) {
+        if self.buffers.found.is_empty() {
+            return;
+        }
         let Buffers { found, events } = &mut self.buffers;
-        for one in found.drain(..) {
+        for one in found.iter() {
             self.subjects.take(self.now, one, events);
         }
+        found.clear();
         found.shrink_to(KEPT);
         self.became(answers);
     }
@@ -226,6 +235,10 @@ impl Correlator {
         let events = &mut self.buffers.events;
         self.subjects.run_timers(self.now, until, &self.attribution, events);
         self.became(answers);
+    }
+
+    /// What waits, or is kept, no longer.
+    fn expire(&mut self, answers: &mut Answers) {
         self.containers.expire(self.now);
         self.attribution.expire(self.now, &mut self.buffers.found);
         self.found(answers);
@@ -233,6 +246,9 @@ impl Correlator {
 
     /// Subject events → pods.
     fn became(&mut self, answers: &mut Answers) {
+        if self.buffers.events.is_empty() {
+            return;
+        }
         let mut from_pods = FromPods::default();
         for mut event in self.buffers.events.drain(..) {
             describe(&mut self.containers, self.now, &mut event);
@@ -251,6 +267,9 @@ impl Correlator {
     }
 
     fn pods_due(&mut self, until: Boot, answers: &mut Answers) {
+        if !self.pods.is_due(until) {
+            return;
+        }
         let mut from_pods = FromPods::default();
         self.pods.run_timers(until, &self.boot_id, &mut from_pods);
         self.follow(from_pods, answers);
@@ -258,6 +277,10 @@ impl Correlator {
 
     /// Effects of the pods → reports and commands.
     fn follow(&mut self, from_pods: FromPods, answers: &mut Answers) {
+        // Nearly always, and several times for each kernel record.
+        if from_pods.is_empty() {
+            return;
+        }
         let FromPods {
             reports,
             requested,
@@ -310,6 +333,7 @@ impl Correlator {
         if !is_first {
             // Terminations from before the gap are judged by the probes of that time.
             self.subjects_due(self.now, answers);
+            self.expire(answers);
         }
         self.subjects.forget_probes();
         self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));

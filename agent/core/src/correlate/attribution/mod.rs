@@ -37,6 +37,8 @@ pub const KUBELET_UNITS: &[&str] = &[
 const KERNEL_KILLS: usize = 64;
 /// Of the events that wait, the cgroups of one party have at most this part.
 const PARTIES: usize = 8;
+/// Waiting events for which memory is kept.
+const KEPT: usize = 64;
 /// Most cgroups of the kubelet that are kept: one, or a few below a larger unit.
 const KUBELETS: usize = 64;
 
@@ -226,9 +228,10 @@ impl Attributor {
             self.drop_oldest(out);
         }
         self.index.expire(now);
-        if self.pending.is_empty() {
-            self.pending.shrink_to(64);
-            self.waiting.shrink_to(64);
+        // This runs for every kernel record.
+        if self.pending.is_empty() && self.pending.capacity().max(self.waiting.capacity()) > 2 * KEPT {
+            self.pending.shrink_to(KEPT);
+            self.waiting.shrink_to(KEPT);
         }
     }
 
@@ -297,39 +300,37 @@ impl Attributor {
             Attribution::Host => return Placed::Done,
             Attribution::Unknown(_) => return Placed::Unknown,
         };
-        let what = match event {
-            Event::SignalGenerate(signal) => {
-                if signal.signal == Signal::KILL && signal.from_kernel {
-                    self.kernel_killed(signal.target, out);
-                }
-                What::Signal {
-                    signal: *signal,
-                    sender: sender::sender(&self.index, own, signal),
-                }
-            }
-            Event::SignalDeliver(deliver) => What::Deliver(*deliver),
-            Event::ProcessExit(exit) => What::Exit(*exit),
-            Event::ProcessExec(exec) => {
-                let parent = self.index.attribute_parent(exec);
-                What::Exec {
-                    exec: *exec,
-                    outside: !matches!(parent, Attribution::Subject(_, theirs) if theirs == own),
-                }
-            }
-            Event::OomVictim(oom) => What::Oom {
-                victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
-                armed: oom.armed,
-            },
-            Event::Tcp(tcp) => What::Tcp(*tcp),
-            Event::SignalDiscarded(discarded) => What::Discarded(*discarded),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
-        };
+        if let Event::SignalGenerate(signal) = event
+            && signal.signal == Signal::KILL
+            && signal.from_kernel
+        {
+            self.kernel_killed(signal.target, out);
+        }
+        let sockets_of = task_of(event).and_then(|task| self.sockets_of(own, task.cgroup));
         out.push(Attributed::Evidence(Evidence {
             at,
             own,
             subject,
-            sockets_of: task_of(event).and_then(|task| self.sockets_of(own, task.cgroup)),
-            what,
+            sockets_of,
+            what: match event {
+                Event::SignalGenerate(signal) => What::Signal {
+                    signal: *signal,
+                    sender: sender::sender(&self.index, own, signal),
+                },
+                Event::SignalDeliver(deliver) => What::Deliver(*deliver),
+                Event::ProcessExit(exit) => What::Exit(*exit),
+                Event::ProcessExec(exec) => What::Exec {
+                    exec: *exec,
+                    outside: !self.index.is_parent_within(exec, own),
+                },
+                Event::OomVictim(oom) => What::Oom {
+                    victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
+                    armed: oom.armed,
+                },
+                Event::Tcp(tcp) => What::Tcp(*tcp),
+                Event::SignalDiscarded(discarded) => What::Discarded(*discarded),
+                Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
+            },
         }));
         Placed::Done
     }

@@ -57,6 +57,12 @@ pub(super) struct FromPods {
     pub events: Vec<Arc<PodIdentity>>,
 }
 
+impl FromPods {
+    pub fn is_empty(&self) -> bool {
+        self.reports.is_empty() && self.requested.is_empty() && self.overdue.is_empty() && self.events.is_empty()
+    }
+}
+
 /// See the module.
 pub(super) struct Pods {
     limits: Limits,
@@ -105,6 +111,11 @@ impl Pods {
     }
 
     /// Runs the timers that are due.
+    /// Whether [`Pods::run_timers`] has something to do.
+    pub fn is_due(&self, now: Boot) -> bool {
+        self.active && self.due.first().is_some_and(|(due, _)| *due <= now)
+    }
+
     pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
         if !self.active {
             return;

@@ -19,64 +19,65 @@ use super::{SubjectEvent, Subjects, TOUCH};
 use crate::correlate::attribution::{Attributed, Evidence, INIT, What};
 
 impl Subjects {
-    pub fn take(&mut self, now: Boot, found: Attributed, out: &mut Vec<SubjectEvent>) {
+    pub fn take(&mut self, now: Boot, found: &Attributed, out: &mut Vec<SubjectEvent>) {
         self.now = now;
         match found {
             Attributed::Evidence(evidence) => self.evidence(evidence, out),
-            Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject, out),
-            Attributed::Dropped { at, kind, of } => match of {
+            &Attributed::Removed { at, cgroup, ref subject } => self.removed(at, cgroup, subject.as_ref(), out),
+            &Attributed::Dropped { at, kind, of } => match of {
                 Some(of) => self.doubt(of, kind, Span::at(at), 1),
                 None => self.coverage.lost(kind, LossPlace::Anywhere, at, now, 1),
             },
-            Attributed::Client { at, tcp, by, of } => {
+            &Attributed::Client { at, ref tcp, by, of } => {
                 let cap = self.limits.connections.min(Clients::most(self.limits.subjects_bytes() / 4));
-                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, of, cap));
+                self.drops.facts += u64::from(!self.clients.add(at, tcp, by, of, cap));
                 self.fit(0);
             }
         }
     }
 
-    fn evidence(&mut self, evidence: Evidence, out: &mut Vec<SubjectEvent>) {
-        let Evidence {
+    fn evidence(&mut self, evidence: &Evidence, out: &mut Vec<SubjectEvent>) {
+        let &Evidence {
             at,
             own,
-            subject,
-            sockets_of,
-            what,
+            ref subject,
+            ref sockets_of,
+            ref what,
         } = evidence;
         if !self.know(own, subject) {
             return;
         }
-        let home = sockets_of.map_or(own, |(home, subject)| self.shared(home, subject));
-        self.armed(own, home, &what);
-        let armed = armed_by(&what);
+        let sockets_of = sockets_of.as_ref();
+        let home = sockets_of.map_or(own, |(home, subject)| self.shared(*home, subject));
+        self.armed(own, home, what);
+        let armed = armed_by(what);
         match what {
-            What::Signal { signal, sender } => self.signal(at, own, &signal, sender, out),
+            What::Signal { signal, sender } => self.signal(at, own, signal, sender, out),
             What::Deliver(deliver) => {
                 let cap = self.limits.facts;
                 self.keep(own, out, |state| match state.concerns(&deliver.task) {
                     _ if state.is_past(&deliver.task) => true,
-                    true => state.timeline().deliver(at, deliver, cap),
+                    true => state.timeline().deliver(at, *deliver, cap),
                     false => state.timeline().inside.entry(at, &deliver.task, deliver.signal, false, cap),
                 });
             }
-            What::Discarded(discarded) => self.discarded(at, own, &discarded, out),
+            What::Discarded(discarded) => self.discarded(at, own, discarded, out),
             What::Exit(exit) => {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
-                out.push(SubjectEvent::Exited { at, own, exit });
+                out.push(SubjectEvent::Exited { at, own, exit: *exit });
                 if let Some(state) = self.subjects.get_mut(&own) {
-                    state.ended(at, &exit, cap, late);
+                    state.ended(at, exit, cap, late);
                 }
                 self.reschedule(own, out);
             }
-            What::Exec { exec, outside } => self.exec(at, own, &exec, outside, out),
-            What::Oom { victim, .. } => self.oom(at, own, victim, out),
-            What::Tcp(tcp) => self.tcp(at, own, &tcp, out),
+            What::Exec { exec, outside } => self.exec(at, own, exec, *outside, out),
+            What::Oom { victim, .. } => self.oom(at, own, *victim, out),
+            What::Tcp(tcp) => self.tcp(at, own, tcp, out),
             What::Process {
                 fact,
                 outside,
                 sockets_of,
-            } => self.process(own, &fact, outside, sockets_of, out),
+            } => self.process(own, fact, *outside, sockets_of, out),
         }
         self.watch_again(own, at, armed, out);
         self.weigh(own);
@@ -86,7 +87,7 @@ impl Subjects {
         self.fit(0);
     }
 
-    fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<Subject>, out: &mut Vec<SubjectEvent>) {
+    fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<&Subject>, out: &mut Vec<SubjectEvent>) {
         if let Some(subject) = subject {
             self.know(cgroup, subject);
         }
@@ -99,7 +100,6 @@ impl Subjects {
 
     /// Records that the kernel watches the sockets on its own.
     fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What) {
-        let Some(state) = self.subjects.get(&own) else { return };
         let cgroup = match what {
             What::Signal { signal, .. } => {
                 let arms = match signal.armed {
@@ -113,7 +113,9 @@ impl Subjects {
                 let arms = exit.armed.map(|armed| armed == Armed::ByThis).unwrap_or_else(|| {
                     let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
                     // The parent's cgroup is not in the record; the most common parent inside is known.
-                    may_be && !state.candidates.iter().any(|parent| parent.id.tgid == task.ppid)
+                    let is_parent = |parent: &Candidate| parent.id.tgid == task.ppid;
+                    let state = self.subjects.get(&own);
+                    may_be && !state.is_some_and(|state| state.candidates.iter().any(is_parent))
                 });
                 arms.then_some(task.cgroup)
             }
@@ -136,7 +138,7 @@ impl Subjects {
     }
 
     /// A container that only v1 knows is in that v2 cgroup: their sockets cannot be separated.
-    fn shared(&mut self, home: CgroupId, subject: Subject) -> CgroupId {
+    fn shared(&mut self, home: CgroupId, subject: &Subject) -> CgroupId {
         if self.know(home, subject)
             && let Some(state) = self.subjects.get_mut(&home)
         {
@@ -146,7 +148,7 @@ impl Subjects {
     }
 
     /// Makes room for a subject. False if the subject is finished, or if there is no room.
-    fn know(&mut self, own: CgroupId, subject: Subject) -> bool {
+    fn know(&mut self, own: CgroupId, subject: &Subject) -> bool {
         if self.subjects.contains_key(&own) {
             return true;
         }
@@ -182,14 +184,15 @@ impl Subjects {
                 return false;
             }
         }
-        let mut state = State::new(subject, own);
+        let mut state = State::new(subject.clone(), own);
         self.doubt_new(own, &mut state);
         self.subjects.insert(own, state);
         self.weigh(own);
         true
     }
 
-    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: Actor, out: &mut Vec<SubjectEvent>) {
+    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: &Actor, out: &mut Vec<SubjectEvent>) {
+        let now = self.now;
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
         state.seen(target);
@@ -214,14 +217,16 @@ impl Subjects {
             at,
             last: at,
             count: 1,
-            sender,
+            sender: sender.clone(),
             signal: *signal,
         };
-        out.push(SubjectEvent::Seen {
-            own,
-            subject: state.subject.clone(),
-            start: target.start,
-        });
+        if state.announces(now, target.start) {
+            out.push(SubjectEvent::Seen {
+                own,
+                subject: state.subject.clone(),
+                start: target.start,
+            });
+        }
         let is_mains = main.is_none_or(|main| main.id.is(target));
         if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
             out.push(SubjectEvent::StopSent { at, own });
@@ -327,6 +332,7 @@ impl Subjects {
     }
 
     fn exec(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec, outside: bool, out: &mut Vec<SubjectEvent>) {
+        let now = self.now;
         let Some(state) = self.subjects.get_mut(&own) else { return };
         // A child of PID 1 may be an orphan of the last life: its start decides, for systemd forks a unit's process when it is due.
         let is_unit = matches!(state.subject, Subject::Unit { .. });
@@ -347,11 +353,13 @@ impl Subjects {
             state.arm(exec.task.cgroup);
             state.learn(candidate);
         }
-        out.push(SubjectEvent::Seen {
-            own,
-            subject: state.subject.clone(),
-            start: exec.task.start,
-        });
+        if state.announces(now, exec.task.start) {
+            out.push(SubjectEvent::Seen {
+                own,
+                subject: state.subject.clone(),
+                start: exec.task.start,
+            });
+        }
         if outside {
             out.push(SubjectEvent::CameIn { at, own, exec: *exec });
         }
@@ -393,23 +401,26 @@ impl Subjects {
         own: CgroupId,
         fact: &ProcessFact,
         outside: bool,
-        sockets_of: Vec<(CgroupId, Subject)>,
+        sockets_of: &[(CgroupId, Subject)],
         out: &mut Vec<SubjectEvent>,
     ) {
         let candidate = Candidate::of_fact(fact, outside);
         for (home, subject) in sockets_of {
-            self.shared(home, subject);
+            self.shared(*home, subject);
         }
+        let now = self.now;
         let Some(state) = self.subjects.get_mut(&own) else { return };
         if outside || candidate.is_ns_init() {
             fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(*cgroup));
             state.learn(candidate);
         }
-        out.push(SubjectEvent::Seen {
-            own,
-            subject: state.subject.clone(),
-            start: fact.start,
-        });
+        if state.announces(now, fact.start) {
+            out.push(SubjectEvent::Seen {
+                own,
+                subject: state.subject.clone(),
+                start: fact.start,
+            });
+        }
         self.reschedule(own, out);
     }
 

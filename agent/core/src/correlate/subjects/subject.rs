@@ -10,6 +10,7 @@ use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
 use crate::time::Boot;
 
+use super::TOUCH;
 use super::doubt::{Doubts, EVIDENCE, Span};
 use super::timeline::Timeline;
 
@@ -63,6 +64,8 @@ pub(super) struct State {
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
     pub armed: Option<Boot>,
+    /// When it was last announced as seen, and the earliest start of a process so far.
+    announced: Option<(Boot, Boot)>,
 }
 
 /// A process, identified beyond the reuse of process ids.
@@ -115,6 +118,19 @@ impl State {
             due: None,
             touched: None,
             armed: None,
+            announced: None,
+        }
+    }
+
+    /// Whether to announce a process that started then: what one announcement shows, the next ones of the same second repeat.
+    pub fn announces(&mut self, now: Boot, start: Boot) -> bool {
+        match &mut self.announced {
+            Some((last, earliest)) if now.since(*last) < TOUCH && *earliest <= start => false,
+            announced => {
+                let earliest = announced.map_or(start, |(_, earliest)| earliest.min(start));
+                *announced = Some((now, earliest));
+                true
+            }
         }
     }
 

@@ -26,11 +26,13 @@ impl Subjects {
     /// A record says that the kernel watched the sockets, but they were let go since: they are watched again. What happened in
     /// between was not observed, see [`State::is_watched_since`].
     pub(super) fn watch_again(&self, own: CgroupId, at: Boot, armed: Option<Armed>, out: &mut Vec<SubjectEvent>) {
+        if !armed.is_some_and(Armed::is_armed) {
+            return;
+        }
         let Some(state) = self.subjects.get(&own) else { return };
-        let was_armed = armed.is_some_and(Armed::is_armed);
         // At the same time, too: the command follows the record.
         let is_undone = state.unwatched_at.is_some_and(|unwatched| at <= unwatched);
-        if was_armed && is_undone && state.wants_watch() {
+        if is_undone && state.wants_watch() {
             out.extend(state.cgroups.iter().copied().map(SubjectEvent::Watched));
         }
     }
