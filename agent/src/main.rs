@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => runtime::replay(args, env),
         Command::Why(args) => runtime::why(args, env),
         Command::List(args) => runtime::list(args, env),
+        Command::Export(args) => runtime::export(args, env),
         Command::Doctor(args) => match runtime::doctor(args, env) {
             Ok(code) => return code.into(),
             Err(error) => Err(error),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use epitaph::journal::reader::Reader;
 use epitaph_tests::agent::program;
-use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::epitaph::{Epitaph, run};
 use epitaph_tests::http::{free_port, get};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::Players;
@@ -256,6 +256,82 @@ fn a_stop_that_began_before_a_kill_is_reported_with_its_stop_signal() -> anyhow:
         assert_ne!(termination["verdict"], "clean", "{termination}");
         Ok(())
     })
+}
+
+/// Whatever the cut of the part: the same exits, and never a cleaner verdict.
+#[test]
+fn an_exported_part_of_the_journal_is_judged_as_the_agent_judged_it_or_as_unknown() -> anyhow::Result<()> {
+    let test = "an_exported_part_of_the_journal_is_judged_as_the_agent_judged_it_or_as_unknown";
+    let Some(stage) = Stage::set(test)? else { return Ok(()) };
+    let journal = stage.journal();
+    let mut ends = Vec::new();
+    for (turn, names) in [&["default-action", "ignored-without-handler"][..], &["exits-1-by-itself"]]
+        .into_iter()
+        .enumerate()
+    {
+        let mut agent = stage.agent(free_port()?)?;
+        for name in names {
+            let subject = stage.play(story(name))?;
+            until("the report in the journal", || {
+                by_subject(&journal).is_ok_and(|found| found.contains_key(&subject))
+            })
+            .with_context(|| agent.log())?;
+        }
+        // The first run is killed, the second ends.
+        match turn {
+            0 => agent.kill()?,
+            _ => assert!(agent.end(TO_END)?.success(), "{}", agent.log()),
+        }
+    }
+    let judged = by_subject(&journal)?;
+    for reports in judged.values() {
+        let [report] = &reports[..] else {
+            anyhow::bail!("not one report: {reports:?}")
+        };
+        ends.push(report["end"].as_str().context("a report without an end")?.to_owned());
+    }
+    let journal = journal.display().to_string();
+    let export = |since: &str, to: &Path| {
+        let file = to.display().to_string();
+        run(
+            stage.epitaph.command(),
+            ["export", "--journal", &journal, "--since", since, &file],
+        )
+    };
+    for (i, since) in ["1h"].into_iter().chain(ends.iter().map(String::as_str)).enumerate() {
+        let file = stage.directory.path().join(format!("part-{i}.epitaph"));
+        let exported = export(since, &file)?;
+        if i > 0 && exported.code == Some(66) {
+            // After the last evidence.
+            ensure!(!file.exists(), "a file without evidence is left behind");
+            continue;
+        }
+        ensure!(exported.code == Some(0), "{exported:?}");
+        ensure!(export(since, &file)?.code == Some(73), "an export overwrote a file");
+        let replayed = run(
+            stage.epitaph.command(),
+            ["replay", "--output", "json", &file.display().to_string()],
+        )?;
+        ensure!(replayed.code == Some(0), "{replayed:?}");
+        let mut seen = 0;
+        for line in replayed.lines() {
+            let report: Value = serde_json::from_str(line)?;
+            let id = report["subject"]["id"].as_str().filter(|_| report["type"] == "termination");
+            let Some([of_agent]) = judged.get(id).map(Vec::as_slice) else {
+                continue;
+            };
+            seen += 1;
+            let (ours, theirs) = (&report["verdict"], &of_agent["verdict"]);
+            ensure!(ours == theirs || ours == "unknown", "{since}: {report} after {of_agent}");
+        }
+        ensure!(
+            i > 0 || seen == judged.len(),
+            "{seen} of {} in {}",
+            judged.len(),
+            replayed.out
+        );
+    }
+    Ok(())
 }
 
 /// Kills and restarts of the everyday tests; `EPITAPH_KILLS` for the long run.

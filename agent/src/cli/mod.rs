@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use exit::SysExit;
 pub use filter::Filter;
-pub use past::{ListArgs, ListFormat, PastArgs, WhyArgs, WhyFormat};
+pub use past::{ExportArgs, ListArgs, ListFormat, PastArgs, WhyArgs, WhyFormat};
 
 use crate::config::{Override, Overrides};
 
@@ -55,6 +55,8 @@ pub enum Command {
     Why(WhyArgs),
     /// List finished terminations, a line each, or count them by workload and verdict
     List(ListArgs),
+    /// Copy evidence from the agent's journal into a recording, for a bug report; `replay` judges it again
+    Export(ExportArgs),
     /// Check whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
     Doctor(DoctorArgs),
     /// Ask agents and observers whether they are ready; exit code 69 if one is not

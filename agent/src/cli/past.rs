@@ -1,4 +1,4 @@
-//! Arguments of the commands that look back: `why`, `list`.
+//! Arguments of the commands that look back: `why`, `list`, `export`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +25,25 @@ pub struct PastArgs {
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Terminations until then, in the same form
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub until: Option<When>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// File to write, which must not exist yet; or - for standard output
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Directory of the agent's journal [default: journal.directory of the agent's configuration, otherwise /var/lib/epitaph]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub journal: Option<PathBuf>,
+    /// Configuration of the agent, which names the journal [default: the installed one]
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Evidence since then: a duration before now such as 90s, 15m, 1h or 2d, or a time such as 2026-01-02T03:04:05Z
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub since: Option<When>,
+    /// Evidence until then, in the same form
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<When>,
 }

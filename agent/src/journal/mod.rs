@@ -15,6 +15,7 @@
 //! *Architecture invariant*: nothing here runs on the event loop but the copy of a frame into a bounded buffer.
 
 mod directory;
+pub mod export;
 mod files;
 mod format;
 mod past;
@@ -22,6 +23,9 @@ pub mod reader;
 mod store;
 mod worker;
 
+#[cfg(test)]
+#[path = "fuzz_tests.rs"]
+mod fuzz;
 #[cfg(test)]
 mod tests;
 

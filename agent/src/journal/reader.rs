@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use epitaph_core::time::Boot;
+
 use super::directory::Directory;
 use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, newer_name, segment_name};
 use crate::error::{HasRemedy, Remedy};
 use crate::recording::frames::{Frames, Next, stamped};
-use crate::recording::{ReadError, read_header};
+use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL, read_header};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -75,7 +77,35 @@ pub struct Reader {
 
 #[derive(Debug)]
 struct Segment {
+    number: u64,
+    header: SegmentHeader,
     frames: Frames<File>,
+}
+
+/// What comes next in a journal.
+enum Step {
+    /// A segment begins.
+    Began,
+    /// The payload of a frame, in the buffer of the open segment. `damaged`: after a damaged place.
+    Frame { damaged: bool, at: usize, length: usize },
+    /// Something that cannot be read: a segment, or the end of one.
+    Missing,
+}
+
+/// A piece of evidence, or what is known of where it is.
+pub(crate) enum Evidence<'a> {
+    Began {
+        number: u64,
+        header: &'a SegmentHeader,
+    },
+    /// The frame, as a recording has it. `damaged`: evidence before it is missing.
+    Frame {
+        damaged: bool,
+        now: Boot,
+        tag: u8,
+        body: &'a [u8],
+    },
+    Missing,
 }
 
 impl Reader {
@@ -112,7 +142,9 @@ impl Reader {
     /// The next finished report, the oldest first.
     pub fn next_report(&mut self) -> Option<Finished<'_>> {
         loop {
-            let (at, length) = self.advance()?;
+            let Step::Frame { at, length, .. } = self.step()? else {
+                continue;
+            };
             let segment = self.open.as_ref()?;
             let (_, tag, body) = stamped(segment.frames.payload(at, length));
             if tag != TAG_REPORT {
@@ -127,6 +159,28 @@ impl Reader {
         }
     }
 
+    /// The next piece of evidence, the oldest first; frames that only the journal has are left out.
+    pub(crate) fn next_evidence(&mut self) -> Option<Evidence<'_>> {
+        loop {
+            match self.step()? {
+                Step::Began => {
+                    let Segment { number, header, .. } = self.open.as_ref()?;
+                    return Some(Evidence::Began { number: *number, header });
+                }
+                Step::Missing => return Some(Evidence::Missing),
+                Step::Frame { damaged, at, length } => {
+                    let payload = |segment: &Segment| stamped(segment.frames.payload(at, length)).1;
+                    let tag = payload(self.open.as_ref()?);
+                    if !damaged && !matches!(tag, TAG_KERNEL | TAG_INPUT) {
+                        continue;
+                    }
+                    let (now, tag, body) = stamped(self.open.as_ref()?.frames.payload(at, length));
+                    return Some(Evidence::Frame { damaged, now, tag, body });
+                }
+            }
+        }
+    }
+
     /// What was not returned so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
@@ -138,27 +192,32 @@ impl Reader {
         self.open.as_ref().map_or(0, |segment| segment.frames.memory())
     }
 
-    /// Finds the next frame: its payload in the buffer of the open segment.
-    fn advance(&mut self) -> Option<(usize, usize)> {
-        loop {
-            let Some(segment) = &mut self.open else {
-                let number = self.segments.pop_front()?;
-                self.open = self.begin(number);
-                continue;
-            };
-            match segment.frames.next() {
-                Next::Frame { skipped, at, length } => {
-                    self.skipped.damaged += u64::from(skipped > 0);
-                    self.skipped.damaged_bytes += skipped;
-                    return Some((at, length));
+    fn step(&mut self) -> Option<Step> {
+        let Some(segment) = &mut self.open else {
+            let number = self.segments.pop_front()?;
+            self.open = self.begin(number);
+            return Some(if self.open.is_some() { Step::Began } else { Step::Missing });
+        };
+        match segment.frames.next() {
+            Next::Frame { skipped, at, length } => {
+                self.skipped.damaged += u64::from(skipped > 0);
+                self.skipped.damaged_bytes += skipped;
+                Some(Step::Frame {
+                    damaged: skipped > 0,
+                    at,
+                    length,
+                })
+            }
+            Next::End { tail, error } => {
+                self.open = None;
+                self.skipped.unreadable += u64::from(error.is_some());
+                if tail > 0 && !self.segments.is_empty() {
+                    self.skipped.torn += 1;
+                    self.skipped.torn_bytes += tail;
                 }
-                Next::End { tail, error } => {
-                    self.open = None;
-                    self.skipped.unreadable += u64::from(error.is_some());
-                    if tail > 0 && !self.segments.is_empty() {
-                        self.skipped.torn += 1;
-                        self.skipped.torn_bytes += tail;
-                    }
+                match tail > 0 || error.is_some() {
+                    true => Some(Step::Missing),
+                    false => self.step(),
                 }
             }
         }
@@ -179,7 +238,7 @@ impl Reader {
         };
         let mut frames = Frames::new(file);
         match read_header::<_, SegmentHeader>(&mut frames) {
-            Ok(_) => Some(Segment { frames }),
+            Ok(header) => Some(Segment { number, header, frames }),
             Err(ReadError::Newer { .. }) => {
                 self.skipped.newer.push(name);
                 None

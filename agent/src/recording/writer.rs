@@ -51,6 +51,11 @@ impl<W: Write> Writer<W> {
         self.write(&stamp(now, TAG_INPUT), &input_json(input)?)
     }
 
+    /// A frame of another recording or of the journal, as it is there.
+    pub(crate) fn frame(&mut self, now: Boot, tag: u8, body: &[u8]) -> Result<(), WriteError> {
+        self.write(&stamp(now, tag), body)
+    }
+
     /// Writes all buffers to the operating system.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.out.flush().map_err(WriteError::Write)

@@ -10,6 +10,7 @@ mod export;
 mod journaling;
 mod live;
 mod logging;
+mod new_recording;
 mod observe;
 mod observer;
 mod past;
@@ -38,7 +39,7 @@ use crate::sink::otlp::{self, SpanDropReason};
 pub use doctor::doctor;
 pub use error::RuntimeError;
 use export::Export;
-pub use past::{list, why};
+pub use past::{export, list, why};
 use show::Show;
 use sinks::Sinks;
 

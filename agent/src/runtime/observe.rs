@@ -1,7 +1,6 @@
 //! `epitaph agent`, `watch` and `record`: the start of a live observation, step by step, and its end.
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,10 +8,9 @@ use caps::Capability;
 use epitaph_core::input::{Observation, ProbeState};
 use tokio::sync::watch;
 
-use crate::cli::SysExit;
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
-use crate::recording::{self, Writer};
+use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::source::kernel::{self, Kernel};
@@ -23,6 +21,7 @@ use crate::source::runtimes::{self, Runtimes};
 use super::export::Export;
 use super::journaling::{self, Journaling};
 use super::live::Live;
+use super::new_recording::NewRecording;
 use super::pipeline::{Pipeline, Recorder};
 use super::privileges::{self, Need};
 use super::show::{Show, View};
@@ -53,7 +52,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
 
     let mut kernel = load_probes(&config, &procfs)?;
     let observation = describe(&config, &procfs, pods.is_some())?;
-    let recorder = file.map(|file| file.begin(&observation)).transpose()?;
+    let recorder = file.map(|file| begin(file, &observation)).transpose()?;
     let opened = privileges::without(|| journaling::open(&config, &observation, &export.metrics))?;
     give_up_privileges(&mut kernel, &config.host.proc);
 
@@ -209,38 +208,6 @@ fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_ev
     worker
 }
 
-/// A recording that has not begun yet: removed if the start fails, so that the next attempt can use the name.
-struct NewRecording<'a> {
-    path: &'a Path,
-    file: Option<File>,
-}
-
-impl NewRecording<'_> {
-    /// A recording is evidence: it is never overwritten.
-    fn create(path: &Path) -> Result<NewRecording<'_>, RuntimeError> {
-        match recording::create(path) {
-            Ok(file) => Ok(NewRecording { path, file: Some(file) }),
-            Err(error) => {
-                let remedy = match error.kind() {
-                    io::ErrorKind::AlreadyExists => "give a name that does not exist yet",
-                    _ => "give a name in a directory that exists and that you can write to",
-                };
-                let problem = format!("cannot create recording {}: {error}", path.display());
-                Err(RuntimeError::new(SysExit::CantCreat, problem).with_remedy(remedy))
-            }
-        }
-    }
-
-    fn begin(mut self, observation: &Observation) -> Result<Recorder, RuntimeError> {
-        let file = self.file.take().expect("only `begin` takes the file, and it ends `self`");
-        Ok(Writer::new(BufWriter::new(file), observation)?)
-    }
-}
-
-impl Drop for NewRecording<'_> {
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            let _ = std::fs::remove_file(self.path);
-        }
-    }
+fn begin(file: NewRecording<'_>, observation: &Observation) -> Result<Recorder, RuntimeError> {
+    Ok(Writer::new(BufWriter::new(file.keep()), observation)?)
 }

@@ -1,10 +1,11 @@
-//! `epitaph why` and `epitaph list`: finished terminations, read back as a stream.
+//! `epitaph why`, `list` and `export`: what the agent has kept, read back as a stream.
 //!
 //! Without the asynchronous runtime: in Kubernetes the commands share the agent's memory limit.
 
 mod source;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::Path;
 
 use epitaph_core::render::text::Style;
 use epitaph_core::time::Wall;
@@ -13,10 +14,12 @@ use crate::cli::{self, ListFormat, PastArgs, SysExit, WhyFormat};
 use crate::clock;
 use crate::config::{Env, settings};
 use crate::history::{Counts, Report, Search, Wanted};
+use crate::journal::export::{self, Part};
 use crate::sink::terminal::screen::Screen;
 use crate::story::{self, Brief, Columns, List, Story};
 
 use super::RuntimeError;
+use super::new_recording::NewRecording;
 use source::Source;
 
 /// Columns of `epitaph why` where there is no terminal, and most of them.
@@ -95,6 +98,49 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         // Not an error: a list may be empty.
         eprintln!("no such termination{}", source.reach(&all));
     }
+    Ok(())
+}
+
+/// `epitaph export`.
+pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let now = clock::wall_offset().wall(clock::now());
+    let part = Part {
+        since: args.since.map(|when| when.before(now)),
+        until: args.until.map(|when| when.before(now)),
+    };
+    let directory = source::directory(args.journal.as_deref(), args.config.as_deref(), env)?;
+    let (mut reader, name) = source::open_journal(&directory)?;
+    let exported = if args.file == Path::new("-") {
+        if io::stdout().is_terminal() {
+            return Err(
+                RuntimeError::new(SysExit::Usage, "a recording is binary, and standard output is a terminal")
+                    .with_remedy("give a file, or redirect standard output"),
+            );
+        }
+        export::export(&mut reader, part, BufWriter::new(io::stdout().lock()))?
+    } else {
+        let file = NewRecording::create(&args.file)?;
+        let exported = export::export(&mut reader, part, BufWriter::new(file.as_file()))?;
+        if exported.inputs > 0 {
+            file.keep().sync_all().map_err(RuntimeError::os("write the recording"))?;
+        }
+        exported
+    };
+    source::warn_of(&name, &source::not_read(reader.skipped(), 0));
+    let Some((first, last)) = exported.between else {
+        return Err(
+            RuntimeError::new(SysExit::NoInput, format!("no evidence of that time in {name}"))
+                .with_remedy("give an earlier --since; the journal keeps the evidence of terminations only"),
+        );
+    };
+    eprintln!(
+        "inputs: {}; runs of the agent: {}; from {} to {} UTC. `epitaph replay` judges them again. Names and addresses of all tenants \
+         of this machine are in the recording.",
+        exported.inputs,
+        exported.runs,
+        story::moment(first),
+        story::moment(last),
+    );
     Ok(())
 }
 

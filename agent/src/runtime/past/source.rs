@@ -9,7 +9,7 @@ use epitaph_core::time::Wall;
 use crate::cli::{PastArgs, SysExit};
 use crate::config::{Config, Env, Overrides};
 use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
-use crate::journal::reader::Reader;
+use crate::journal::reader::{OpenError, Reader, Skipped};
 
 use super::super::{RuntimeError, privileges};
 use super::Flow;
@@ -38,7 +38,7 @@ enum Input {
 impl Source {
     pub fn open(args: &PastArgs, env: &dyn Env) -> Result<Source, RuntimeError> {
         let Some(from) = &args.from else {
-            return Source::journal(&directory(args, env)?);
+            return Source::journal(&directory(args.journal.as_deref(), args.config.as_deref(), env)?);
         };
         let (name, input): (String, Box<dyn BufRead>) = if from == Path::new("-") {
             ("standard input".to_owned(), Box::new(BufReader::new(io::stdin())))
@@ -53,21 +53,8 @@ impl Source {
     }
 
     fn journal(directory: &Path) -> Result<Source, RuntimeError> {
-        // systemd's state directory is a link, for a service with a user of systemd's making. The writer's own refusal of links
-        // protects what is written; a reader follows them.
-        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-        let reader = Reader::open(&directory).map_err(|error| {
-            let crate::journal::reader::OpenError::Open { error: cause, .. } = &error;
-            let code = match cause.kind() {
-                io::ErrorKind::PermissionDenied => SysExit::NoPerm,
-                _ => SysExit::NoInput,
-            };
-            RuntimeError::of(code, &error)
-        })?;
-        Ok(Source::of(
-            format!("the journal {}", directory.display()),
-            Input::Journal(reader),
-        ))
+        let (reader, name) = open_journal(directory)?;
+        Ok(Source::of(name, Input::Journal(reader)))
     }
 
     fn lines(name: String, mut input: Box<dyn BufRead>) -> Result<Source, RuntimeError> {
@@ -125,56 +112,24 @@ impl Source {
 
     /// What was not read, each kind with its number.
     fn not_read(&self) -> Vec<String> {
-        let mut parts = Vec::new();
-        let mut add = |count: u64, one: &str, many: &str| {
-            if count > 0 {
-                parts.push(format!("{count} {}", if count == 1 { one } else { many }));
-            }
-        };
         match &self.input {
             Input::Lines(lines) => {
                 let skipped = lines.skipped();
-                add(skipped.damaged, "damaged line", "damaged lines");
-                add(
-                    skipped.too_long,
-                    &format!("line longer than {MAX_LINE} bytes"),
-                    &format!("lines longer than {MAX_LINE} bytes"),
-                );
+                let too_long = [
+                    format!("line longer than {MAX_LINE} bytes"),
+                    format!("lines longer than {MAX_LINE} bytes"),
+                ];
+                counts([
+                    (skipped.damaged, "damaged line", "damaged lines"),
+                    (skipped.too_long, &too_long[0], &too_long[1]),
+                ])
             }
-            Input::Journal(reader) => {
-                let skipped = reader.skipped();
-                add(skipped.damaged, "damaged place", "damaged places");
-                add(skipped.torn, "segment with a torn end", "segments with a torn end");
-                add(
-                    skipped.unreadable,
-                    "segment that cannot be read",
-                    "segments that cannot be read",
-                );
-                add(
-                    skipped.removed,
-                    "segment that the agent removed meanwhile",
-                    "segments that the agent removed meanwhile",
-                );
-                add(
-                    skipped.newer.len() as u64,
-                    "segment of a newer epitaph",
-                    "segments of a newer epitaph",
-                );
-                add(
-                    skipped.unknown + self.damaged,
-                    "report that this version does not understand",
-                    "reports that this version does not understand",
-                );
-            }
+            Input::Journal(reader) => not_read(reader.skipped(), self.damaged),
         }
-        parts
     }
 
     pub fn warn(&self) {
-        let parts = self.not_read();
-        if !parts.is_empty() {
-            eprintln!("warning: skipped in {}: {}", self.name, parts.join(", "));
-        }
+        warn_of(&self.name, &self.not_read());
     }
 
     /// There is something, and nothing of it was understood.
@@ -207,13 +162,69 @@ impl Source {
     }
 }
 
+/// The journal, and its name for people.
+pub fn open_journal(directory: &Path) -> Result<(Reader, String), RuntimeError> {
+    // systemd's state directory is a link, for a service with a user of systemd's making. The writer's own refusal of links
+    // protects what is written; a reader follows them.
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let reader = Reader::open(&directory).map_err(|error| {
+        let OpenError::Open { error: cause, .. } = &error;
+        let code = match cause.kind() {
+            io::ErrorKind::PermissionDenied => SysExit::NoPerm,
+            _ => SysExit::NoInput,
+        };
+        RuntimeError::of(code, &error)
+    })?;
+    Ok((reader, format!("the journal {}", directory.display())))
+}
+
+/// What was not read of a journal, each kind with its number. `damaged`: reports that are no objects of docs/json.md.
+pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
+    counts([
+        (skipped.damaged, "damaged place", "damaged places"),
+        (skipped.torn, "segment with a torn end", "segments with a torn end"),
+        (
+            skipped.unreadable,
+            "segment that cannot be read",
+            "segments that cannot be read",
+        ),
+        (
+            skipped.removed,
+            "segment that the agent removed meanwhile",
+            "segments that the agent removed meanwhile",
+        ),
+        (
+            skipped.newer.len() as u64,
+            "segment of a newer epitaph",
+            "segments of a newer epitaph",
+        ),
+        (
+            skipped.unknown + damaged,
+            "report that this version does not understand",
+            "reports that this version does not understand",
+        ),
+    ])
+}
+
+pub fn warn_of(name: &str, not_read: &[String]) {
+    if !not_read.is_empty() {
+        eprintln!("warning: skipped in {name}: {}", not_read.join(", "));
+    }
+}
+
+fn counts<'a>(of: impl IntoIterator<Item = (u64, &'a str, &'a str)>) -> Vec<String> {
+    let more = of.into_iter().filter(|(count, ..)| *count > 0);
+    more.map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
+        .collect()
+}
+
 /// The journal's: as given, else as the agent is configured.
-fn directory(args: &PastArgs, env: &dyn Env) -> Result<PathBuf, RuntimeError> {
-    if let Some(directory) = &args.journal {
-        return Ok(directory.clone());
+pub fn directory(given: Option<&Path>, config: Option<&Path>, env: &dyn Env) -> Result<PathBuf, RuntimeError> {
+    if let Some(directory) = given {
+        return Ok(directory.to_owned());
     }
     let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
-    let file = args.config.clone().or_else(installed);
+    let file = config.map(Path::to_owned).or_else(installed);
     let config = Config::load(file.as_deref(), env, &Overrides::default())?;
     Ok(config.journal.directory.unwrap_or_else(|| DEFAULT.into()))
 }

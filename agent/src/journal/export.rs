@@ -1,0 +1,204 @@
+//! A part of the journal as a recording: evidence for a bug report, judged again by `epitaph replay`.
+//!
+//! The evidence before the part is missing in it, and stated as lost: a termination that began before is judged as unknown where that
+//! evidence decides.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use epitaph_core::event::Kind;
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::stored::StoredInput;
+use epitaph_core::time::{Boot, Wall};
+
+use super::format::SegmentHeader;
+use super::reader::{Evidence, Reader};
+use crate::recording::{TAG_INPUT, WriteError, Writer};
+
+/// Evidence that came within it, by the wall clock of its run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    pub since: Option<Wall>,
+    pub until: Option<Wall>,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Pieces of evidence.
+    pub inputs: u64,
+    /// Runs of the agent.
+    pub runs: u64,
+    /// When the first and the last piece came.
+    pub between: Option<(Wall, Wall)>,
+}
+
+/// Copies that part of the journal. Nothing is written if there is no evidence in it.
+///
+/// # Errors
+/// Writing failed.
+pub fn export<W: Write>(reader: &mut Reader, part: Part, out: W) -> Result<Exported, WriteError> {
+    let mut export = Export {
+        part,
+        out: Some(out),
+        writer: None,
+        run: None,
+        expected: None,
+        last: Boot(0),
+        exported: Exported::default(),
+    };
+    while let Some(evidence) = reader.next_evidence() {
+        match evidence {
+            Evidence::Began { number, header } => export.segment(number, header)?,
+            Evidence::Missing => export.missing()?,
+            Evidence::Frame { damaged, now, tag, body } => {
+                if damaged {
+                    export.missing()?;
+                }
+                export.frame(now, tag, body)?;
+            }
+        }
+    }
+    export.end()
+}
+
+struct Export<W: Write> {
+    part: Part,
+    /// Until the first evidence.
+    out: Option<W>,
+    writer: Option<Writer<W>>,
+    run: Option<Run>,
+    /// Number of the segment that continues the last one.
+    expected: Option<u64>,
+    last: Boot,
+    exported: Exported,
+}
+
+/// A run of the agent.
+struct Run {
+    observation: Observation,
+    /// Until the first evidence: inputs that hold until the next of their kind, the last of each.
+    states: BTreeMap<String, (Boot, Vec<u8>)>,
+    /// Evidence before is left out or missing.
+    is_cut: bool,
+    begun: bool,
+}
+
+impl<W: Write> Export<W> {
+    fn segment(&mut self, number: u64, header: &SegmentHeader) -> Result<(), WriteError> {
+        let is_next = self.expected.replace(number + 1) == Some(number);
+        let observation = &header.observation;
+        let is_same = |run: &Run| run.observation.boot_id == observation.boot_id && run.observation.since == observation.since;
+        if !self.run.as_ref().is_some_and(is_same) {
+            self.run = Some(Run {
+                observation: observation.clone(),
+                states: BTreeMap::new(),
+                is_cut: !header.first,
+                begun: false,
+            });
+        } else if !is_next {
+            self.missing()?;
+        }
+        Ok(())
+    }
+
+    fn missing(&mut self) -> Result<(), WriteError> {
+        match (&mut self.run, &mut self.writer) {
+            (Some(run), Some(writer)) if run.begun => lose(writer, self.last, self.last),
+            (Some(run), _) => {
+                run.is_cut = true;
+                Ok(())
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn frame(&mut self, now: Boot, tag: u8, body: &[u8]) -> Result<(), WriteError> {
+        let Some(run) = &mut self.run else { return Ok(()) };
+        let wall = run.observation.wall_offset.wall(now);
+        if self.part.until.is_some_and(|until| wall > until) {
+            return Ok(());
+        }
+        if self.part.since.is_some_and(|since| wall < since) && !run.begun {
+            match state(tag, body) {
+                Some(name) => {
+                    run.states.insert(name, (now, body.to_vec()));
+                }
+                None => run.is_cut = true,
+            }
+            return Ok(());
+        }
+        if !run.begun {
+            begin(run, self.last, &mut self.out, &mut self.writer, now)?;
+            self.exported.runs += 1;
+        }
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.frame(now, tag, body)?;
+        self.last = now;
+        self.exported.inputs += 1;
+        let first = self.exported.between.map_or(wall, |(first, _)| first);
+        self.exported.between = Some((first, wall));
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Exported, WriteError> {
+        if let Some(writer) = &mut self.writer {
+            clients_lost(writer, self.last)?;
+            writer.flush()?;
+        }
+        Ok(self.exported)
+    }
+}
+
+/// Writes what the evidence of a run needs before it.
+fn begin<W: Write>(
+    run: &mut Run,
+    last: Boot,
+    out: &mut Option<W>,
+    writer: &mut Option<Writer<W>>,
+    now: Boot,
+) -> Result<(), WriteError> {
+    run.begun = true;
+    let since = run.observation.since;
+    if let Some(out) = out.take() {
+        *writer = Some(Writer::new(out, &run.observation)?);
+    } else if let Some(writer) = writer {
+        clients_lost(writer, last)?;
+    }
+    let Some(writer) = writer else { return Ok(()) };
+    writer.input(since, &Input::Start(run.observation.clone()))?;
+    let mut states: Vec<(Boot, Vec<u8>)> = std::mem::take(&mut run.states).into_values().collect();
+    states.sort_by_key(|(at, _)| *at);
+    for (at, body) in states {
+        writer.frame(at, TAG_INPUT, &body)?;
+    }
+    if run.is_cut {
+        lose(writer, now, since)?;
+    }
+    Ok(())
+}
+
+/// The name of a state: what the input holds for until the next of that name.
+fn state(tag: u8, body: &[u8]) -> Option<String> {
+    if tag != TAG_INPUT {
+        return None;
+    }
+    match serde_json::from_slice(body).ok()? {
+        StoredInput::Probe { name, .. } => Some(format!("probe {name}")),
+        StoredInput::Clock { .. } => Some("clock".to_owned()),
+        StoredInput::Pods { .. } => Some("pods".to_owned()),
+        StoredInput::ApiClock(_) => Some("API clock".to_owned()),
+        _ => None,
+    }
+}
+
+fn lose<W: Write>(writer: &mut Writer<W>, now: Boot, since: Boot) -> Result<(), WriteError> {
+    Kind::ALL
+        .into_iter()
+        .try_for_each(|kind| writer.input(now, &Input::lost_by_machine(kind, since, 1)))
+}
+
+/// The journal does not keep the connects of clients.
+fn clients_lost<W: Write>(writer: &mut Writer<W>, now: Boot) -> Result<(), WriteError> {
+    writer.input(now, &Input::lost_by_machine(Kind::Tcp, Boot(0), 1))
+}
