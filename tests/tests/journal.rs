@@ -317,7 +317,7 @@ fn an_exported_part_of_the_journal_is_judged_as_the_agent_judged_it_or_as_unknow
         for line in replayed.lines() {
             let report: Value = serde_json::from_str(line)?;
             let id = report["subject"]["id"].as_str().filter(|_| report["type"] == "termination");
-            let Some([of_agent]) = judged.get(id).map(Vec::as_slice) else {
+            let Some([of_agent]) = id.and_then(|id| judged.get(id)).map(Vec::as_slice) else {
                 continue;
             };
             seen += 1;
