@@ -32,7 +32,7 @@ pub struct Source {
 
 enum Input {
     Lines(Lines<Box<dyn BufRead>>),
-    Journal(Reader),
+    Journal(Box<Reader>),
 }
 
 impl Source {
@@ -54,7 +54,7 @@ impl Source {
 
     fn journal(directory: &Path) -> Result<Source, RuntimeError> {
         let (reader, name) = open_journal(directory)?;
-        Ok(Source::of(name, Input::Journal(reader)))
+        Ok(Source::of(name, Input::Journal(Box::new(reader))))
     }
 
     fn lines(name: String, mut input: Box<dyn BufRead>) -> Result<Source, RuntimeError> {
