@@ -1,9 +1,10 @@
 //! The journal of a real agent: killed and restarted in the middle of terminations, and while its collector is down.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::Story;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -256,6 +259,34 @@ fn a_stop_that_began_before_a_kill_is_reported_with_its_stop_signal() -> anyhow:
         assert_ne!(termination["verdict"], "clean", "{termination}");
         Ok(())
     })
+}
+
+#[test]
+fn an_agent_that_waits_for_the_journal_of_another_ends_at_sigterm() -> anyhow::Result<()> {
+    let test = "an_agent_that_waits_for_the_journal_of_another_ends_at_sigterm";
+    let Some(stage) = Stage::set(test)? else { return Ok(()) };
+    let mut first = stage.agent(free_port()?)?;
+    let mut second = stage
+        .epitaph
+        .command()
+        .args(["agent", "--listen", "off", "--kubernetes", "off", "--set"])
+        .arg(format!("journal.directory={}", stage.journal().display()))
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let lines = BufReader::new(second.stderr.take().context("no standard error")?).lines();
+    let waits = lines
+        .map_while(Result::ok)
+        .any(|line| line.contains("another agent has the journal"));
+    let pid = Pid::from_raw(second.id().try_into()?);
+    kill(pid, Signal::SIGTERM)?;
+    let begin = now();
+    let status = second.wait()?;
+    ensure!(waits, "the second agent did not wait: {status}");
+    assert!(status.success(), "{status}");
+    // The wait for the other agent's end would be half a minute.
+    assert!(begin.elapsed() < TO_END, "{:?}", begin.elapsed());
+    assert!(first.end(TO_END)?.success(), "{}", first.log());
+    Ok(())
 }
 
 /// Whatever the cut of the part: the same exits, and never a cleaner verdict.

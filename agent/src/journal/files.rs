@@ -70,11 +70,17 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// Creates the directory if needed, and locks it. Waits up to 30 s for an agent that has it.
-    pub fn open(path: &Path, group: Option<u32>) -> Result<Disk, RefusedError> {
-        Disk::open_within(path, group, PREDECESSOR)
+    /// Less if `stops` says so: the agent was told to end meanwhile.
+    pub fn open(path: &Path, group: Option<u32>, stops: &dyn Fn() -> bool) -> Result<Disk, RefusedError> {
+        Disk::open_within(path, group, PREDECESSOR, stops)
     }
 
-    pub fn open_within(path: &Path, group: Option<u32>, patience: Duration) -> Result<Disk, RefusedError> {
+    pub fn open_within(
+        path: &Path,
+        group: Option<u32>,
+        patience: Duration,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Disk, RefusedError> {
         let at = || path.to_owned();
         let disk = |error| RefusedError::Disk { path: at(), error };
         let (of_directory, of_file) = match group {
@@ -108,7 +114,7 @@ impl Disk {
             })?;
         }
         fchmod(&directory.fd, of_directory).map_err(|error| disk(error.into()))?;
-        let lock = lock(&directory, patience)?;
+        let lock = lock(&directory, patience, stops)?;
         Ok(Disk {
             directory: Arc::new(directory),
             mode: of_file,
@@ -130,7 +136,7 @@ impl Disk {
 }
 
 /// One agent per directory: the kernel gives the lock back when the process ends, however it ends.
-fn lock(directory: &Directory, patience: Duration) -> Result<Flock<File>, RefusedError> {
+fn lock(directory: &Directory, patience: Duration, stops: &dyn Fn() -> bool) -> Result<Flock<File>, RefusedError> {
     let path = || directory.path.clone();
     let disk = |error| RefusedError::Disk { path: path(), error };
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -158,7 +164,7 @@ fn lock(directory: &Directory, patience: Duration) -> Result<Flock<File>, Refuse
             return Err(disk(errno.into()));
         }
         let pid = holder(&mut file);
-        if waited >= patience {
+        if waited >= patience || stops() {
             return Err(RefusedError::Held { path: path(), pid });
         }
         if waited.is_zero() {

@@ -57,7 +57,7 @@ fn journal_segment() {
             assert!(copied.by_ref().count() as u64 >= exported.inputs - copied.report().unknown_inputs.min(exported.inputs));
             assert_eq!((copied.report().damaged, copied.report().tail_bytes), (0, 0));
         }
-        let disk = Disk::open(&path, None).expect("the directory");
+        let disk = Disk::open(&path, None, &|| false).expect("the directory");
         let past = Past::read(&disk).expect("a segment");
         let mut inputs = 0_u64;
         let fed: Result<(), ()> = past.replay(|_, _| {

@@ -81,9 +81,11 @@ impl Opened {
 
 /// Opens the journal and starts its thread. A disk in trouble is not an error: the journal is in memory only, and tries again.
 ///
+/// `stops`: whether to wait no longer for an agent that has the directory.
+///
 /// # Errors
 /// Another agent has the directory; it is a link, or another user's.
-pub fn open(options: &Options, observation: &Observation) -> Result<Opened, RefusedError> {
+pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bool) -> Result<Opened, RefusedError> {
     let header = SegmentHeader {
         epitaph: env!("CARGO_PKG_VERSION").to_owned(),
         observation: observation.clone(),
@@ -94,7 +96,7 @@ pub fn open(options: &Options, observation: &Observation) -> Result<Opened, Refu
         path: options.directory.clone(),
         error,
     };
-    let opened = Disk::open(&options.directory, options.group).and_then(|disk| {
+    let opened = Disk::open(&options.directory, options.group, stops).and_then(|disk| {
         let past = Past::read(&disk).map_err(disk_error)?;
         Ok((disk, past))
     });
@@ -137,7 +139,7 @@ impl Files for Later {
             Some(disk) => disk,
             empty => {
                 let Options { directory, group, .. } = &self.options;
-                let disk = Disk::open_within(directory, *group, Duration::ZERO).map_err(|refused| match refused {
+                let disk = Disk::open_within(directory, *group, Duration::ZERO, &|| true).map_err(|refused| match refused {
                     RefusedError::Disk { error, .. } => error,
                     refused => io::Error::other(refused),
                 })?;

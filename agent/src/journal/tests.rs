@@ -89,7 +89,7 @@ fn segments(path: &Path) -> Vec<PathBuf> {
 #[test]
 fn reports_are_read_while_the_agent_writes_and_after_its_end() {
     let (_directory, path) = place();
-    let opened = open(&options(&path), &observation()).unwrap();
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
     opened.journal.in_progress(true);
     for n in 0..50 {
         write(&opened.journal, n, Box::new(|_| {}));
@@ -105,7 +105,7 @@ fn reports_are_read_while_the_agent_writes_and_after_its_end() {
 fn only_the_agents_user_reads_the_journal_and_no_link_is_followed() {
     let (directory, path) = place();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    let opened = open(&options(&path), &observation()).unwrap();
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
     assert!(written(&opened.journal, 1));
     assert_eq!((mode(&path), mode(&segments(&path)[0])), (0o700, 0o600));
     close(opened.thread);
@@ -115,32 +115,34 @@ fn only_the_agents_user_reads_the_journal_and_no_link_is_followed() {
         group: Some(group),
         ..options(&path)
     };
-    let opened = open(&of_group, &observation()).unwrap();
+    let opened = open(&of_group, &observation(), &|| false).unwrap();
     assert!(written(&opened.journal, 2));
     assert_eq!((mode(&path), mode(&segments(&path)[1])), (0o2750, 0o640));
     close(opened.thread);
 
     let link = directory.path().join("link");
     symlink(&path, &link).unwrap();
-    let error = open(&options(&link), &observation()).err().expect("refused");
+    let error = open(&options(&link), &observation(), &|| false).err().expect("refused");
     assert!(matches!(error, RefusedError::NotADirectory { .. }), "{error}");
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = open(&options(&file), &observation()).err().expect("refused");
+    let error = open(&options(&file), &observation(), &|| false).err().expect("refused");
     assert!(matches!(error, RefusedError::NotADirectory { .. }), "{error}");
 }
 
 #[test]
 fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
     let (_directory, path) = place();
-    let opened = open(&options(&path), &observation()).unwrap();
-    let refused = Disk::open_within(&path, None, Duration::ZERO).err().expect("refused");
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
+    let refused = Disk::open_within(&path, None, Duration::ZERO, &|| false)
+        .err()
+        .expect("refused");
     let text = lines(&refused);
     let pid = std::process::id();
     assert!(text.contains(&format!("belongs to another agent, pid {pid}")), "{text}");
     let successor = {
         let path = path.clone();
-        std::thread::spawn(move || Disk::open_within(&path, None, Duration::from_secs(30)).is_ok())
+        std::thread::spawn(move || Disk::open_within(&path, None, Duration::from_secs(30), &|| false).is_ok())
     };
     std::thread::sleep(Duration::from_millis(200));
     close(opened.thread);
@@ -150,14 +152,14 @@ fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
 #[test]
 fn what_is_not_answered_is_pending_after_a_restart_with_the_same_bytes() {
     let (_directory, path) = place();
-    let first = open(&options(&path), &observation()).unwrap();
+    let first = open(&options(&path), &observation(), &|| false).unwrap();
     assert!(first.past.finished.is_empty() && first.past.pending.is_empty());
     for n in 0..5 {
         write(&first.journal, n, Box::new(|_| {}));
     }
     first.journal.answered(Boot(9), &[id(1), id(3)]);
     close(first.thread);
-    let second = open(&options(&path), &observation()).unwrap();
+    let second = open(&options(&path), &observation(), &|| false).unwrap();
     let pending: Vec<ReportId> = second.past.pending.iter().map(|pending| pending.id).collect();
     assert_eq!(pending, [id(0), id(2), id(4)]);
     assert_eq!(second.past.finished, (0..5).map(id).collect());
@@ -169,7 +171,7 @@ fn what_is_not_answered_is_pending_after_a_restart_with_the_same_bytes() {
         kept.answered();
     }
     close(second.thread);
-    let third = open(&options(&path), &observation()).unwrap();
+    let third = open(&options(&path), &observation(), &|| false).unwrap();
     assert!(third.past.pending.is_empty());
     close(third.thread);
 }
@@ -181,7 +183,7 @@ fn the_oldest_segments_go_and_the_bound_holds() {
         max_bytes: 64 << 10,
         ..options(&path)
     };
-    let opened = open(&small, &observation()).unwrap();
+    let opened = open(&small, &observation(), &|| false).unwrap();
     for n in 0..1_000 {
         write(&opened.journal, n, Box::new(|_| {}));
         if n % 50 == 0 {
@@ -205,7 +207,7 @@ fn the_oldest_segments_go_and_the_bound_holds() {
 
 /// Writes a journal of one segment; returns the segment and where each report begins.
 fn one_segment(path: &Path, count: u64) -> (PathBuf, Vec<usize>) {
-    let opened = open(&options(path), &observation()).unwrap();
+    let opened = open(&options(path), &observation(), &|| false).unwrap();
     for n in 0..count {
         write(&opened.journal, n, Box::new(|_| {}));
     }
@@ -235,7 +237,7 @@ fn a_torn_end_is_cut_wherever_it_is_torn() {
         let begin = frames[whole - 1];
         let is_whole = end == *frames.get(whole).unwrap_or(&bytes.len());
         let expected = if is_whole { whole } else { whole - 1 } as u64;
-        let disk = Disk::open(&path, None).unwrap();
+        let disk = Disk::open(&path, None, &|| false).unwrap();
         let past = Past::read(&disk).unwrap();
         assert_eq!(past.finished, (0..expected).map(id).collect(), "cut at {end}");
         let torn = if is_whole { 0 } else { (end - begin) as u64 };
@@ -276,7 +278,7 @@ fn a_newer_segment_is_kept_aside_and_comes_back() {
     fs::write(&segment, &bytes).unwrap();
     let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
     assert_eq!(read(&path).1.newer, std::slice::from_ref(&name));
-    let opened = open(&options(&path), &observation()).unwrap();
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
     assert!(written(&opened.journal, 7));
     let aside = format!("{name}.newer");
     assert_eq!(opened.past.skipped.newer, std::slice::from_ref(&aside));
@@ -286,14 +288,14 @@ fn a_newer_segment_is_kept_aside_and_comes_back() {
     // An epitaph that reads the version finds it again.
     bytes[8] = 1;
     fs::write(path.join(&aside), &bytes).unwrap();
-    close(open(&options(&path), &observation()).unwrap().thread);
+    close(open(&options(&path), &observation(), &|| false).unwrap().thread);
     assert_eq!(read(&path), (vec![0, 1, 2, 7], reader::Skipped::default()));
 }
 
 #[test]
 fn the_reader_needs_little_memory() {
     let (_directory, path) = place();
-    let opened = open(&options(&path), &observation()).unwrap();
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
     let json = vec![b'x'; 500 << 10];
     for n in 0..120 {
         let report = Finished {

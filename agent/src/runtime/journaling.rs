@@ -29,8 +29,13 @@ pub struct Journaling {
     removed: u64,
 }
 
-/// Opens the journal, if one is configured.
-pub fn open(config: &Config, observation: &Observation, metrics: &Metrics) -> Result<Option<Opened>, RuntimeError> {
+/// Opens the journal, if one is configured. `stops`: as in [`journal::open`].
+pub fn open(
+    config: &Config,
+    observation: &Observation,
+    metrics: &Metrics,
+    stops: &dyn Fn() -> bool,
+) -> Result<Option<Opened>, RuntimeError> {
     let Some(directory) = &config.journal.directory else {
         return Ok(None);
     };
@@ -39,7 +44,7 @@ pub fn open(config: &Config, observation: &Observation, metrics: &Metrics) -> Re
         group: config.journal.group,
         max_bytes: config.journal.max_bytes,
     };
-    let opened = journal::open(&options, observation)?;
+    let opened = journal::open(&options, observation, stops)?;
     metrics.follow_journal(&opened.journal.stats());
     log(&opened.past);
     Ok(Some(opened))

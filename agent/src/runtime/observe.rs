@@ -53,7 +53,12 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let mut kernel = load_probes(&config, &procfs)?;
     let observation = describe(&config, &procfs, pods.is_some())?;
     let recorder = file.map(|file| begin(file, &observation)).transpose()?;
-    let opened = privileges::without(|| journaling::open(&config, &observation, &export.metrics))?;
+    let stops = || *stop.borrow();
+    let opened = match privileges::without(|| journaling::open(&config, &observation, &export.metrics, &stops)) {
+        // Told to end while another agent had the journal: nothing was observed.
+        Err(_) if stops() => return Ok(()),
+        opened => opened?,
+    };
     give_up_privileges(&mut kernel, &config.host.proc);
 
     if is_agent {
