@@ -208,6 +208,8 @@ impl Metrics {
             Report::Dropped { reason, count } => self.dropped(reason.name(), *count),
             Report::Workload(workload) => self.workloads.runs(workload),
             Report::WorkloadGone(workload) => self.workloads.gone(workload),
+            Report::NodeShutdown(s) => self.node.shutdown(s),
+            Report::NodeDown(_) => {}
             Report::OptedOut { count } => self.opted_out.add(*count, &[]),
         }
     }
