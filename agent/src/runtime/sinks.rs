@@ -196,7 +196,11 @@ impl Sinks {
 
     fn export(&self, now: Boot, report: &Report, observation: &Observation) {
         let (trace, headline, unclean) = match report {
-            Report::Terminated(t) => (span::trace(t, observation, &self.spans), t.verdict.headline, t.verdict.unclean),
+            Report::Terminated(t) => (
+                span::trace(t, observation, &self.spans),
+                t.verdict.headline,
+                t.verdict.unclean,
+            ),
             Report::PodTerminated(p) => (
                 span::pod_trace(p, observation, &self.spans),
                 p.verdict.headline,

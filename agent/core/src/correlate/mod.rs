@@ -137,7 +137,12 @@ impl Correlator {
     pub fn memory(&self) -> usize {
         let buffers = self.buffers.found.capacity() * size_of::<Attributed>()
             + self.buffers.events.capacity() * size_of::<SubjectEvent>();
-        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + self.containers.bytes() + self.node.bytes() + buffers
+        self.attribution.bytes()
+            + self.subjects.bytes()
+            + self.pods.bytes()
+            + self.containers.bytes()
+            + self.node.bytes()
+            + buffers
     }
 
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.

@@ -26,9 +26,9 @@ use crate::termination::{
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
 
+pub use node::{NodeDownObject, NodeShutdownObject, ending, node_down, node_shutdown, own_lock};
 use objects::*;
 pub use objects::{ChildOomObject, EarlyObject, LostObject, ObservingObject, ProbeObject, TerminationObject};
-pub use node::{NodeDownObject, NodeShutdownObject, ending, node_down, node_shutdown, own_lock};
 pub use pods::{PodTerminationObject, pod_termination};
 
 /// One object as its line, newline included.

@@ -185,10 +185,7 @@ fn words(v: &Verdict, begin: Boot, paint: &Paint, out: &mut String) {
 }
 
 fn lines(evidence: &[Evidence], begin: Boot, paint: &Paint, out: &mut String) {
-    let offsets: Vec<String> = evidence
-        .iter()
-        .map(|e| format!("{:+.1} ms", after_ms(e.at, begin)))
-        .collect();
+    let offsets: Vec<String> = evidence.iter().map(|e| format!("{:+.1} ms", after_ms(e.at, begin))).collect();
     let width = offsets.iter().map(String::len).max().unwrap_or(0);
     for (e, offset) in evidence.iter().zip(&offsets) {
         let _ = writeln!(

@@ -31,6 +31,9 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
         text.push_str("; ");
         text.push_str(&clause);
     }
+    if case.kubernetes.is_none() && finding.cause == Cause::NodeShutdown {
+        text.push_str("; the node was shutting down");
+    }
     for clause in clients(case, finding.exit, traffic) {
         text.push_str("; ");
         text.push_str(&clause);
@@ -94,17 +97,25 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::CutByShutdown => {
             let own = super::judge::own_grace(case);
-            let of = own.map_or(String::new(), |(_, own)| format!(", before its own grace period of {} was over", seconds(own)));
+            let of = own.map_or(String::new(), |(_, own)| {
+                format!(", before its own grace period of {} was over", seconds(own))
+            });
             let by = case.kill().is_some_and(super::judge::by_systemd_shutdown);
-            let who_killed = if by { "systemd-shutdown sent SIGKILL to all processes" } else { killed.as_str() };
+            let who_killed = if by {
+                "systemd-shutdown sent SIGKILL to all processes"
+            } else {
+                killed.as_str()
+            };
             match case.stop() {
-                Some(_) => format!("{stopped}; the node was shutting down, and {who_killed}{of}"),
-                None => format!("the node was shutting down, and {who_killed} without a stop signal to {who} before"),
+                Some(_) => format!("{stopped}; {who_killed}{of}"),
+                None => format!("{who_killed}, without a stop signal to {who} before"),
             }
         }
         Why::RanAtShutdown => {
             let had = case.shutdown.as_ref().and_then(|shutdown| shutdown.ran_at).zip(case.stop());
-            let had = had.map_or(String::new(), |(ran, stop)| format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal));
+            let had = had.map_or(String::new(), |(ran, stop)| {
+                format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
+            });
             format!("{who} still ran{had}, when the shutdown of the node stopped everything")
         }
         Why::Blocked(how) => {

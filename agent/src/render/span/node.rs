@@ -38,8 +38,18 @@ pub fn node_trace(s: &NodeShutdown, options: &Options) -> Trace {
         }
         spans.push(span);
     }
-    spans.extend(s.locks.iter().enumerate().map(|(number, lock)| inhibitor(number, lock, s, &at, parent)));
-    spans.extend(s.phases.iter().enumerate().map(|(number, of)| phase(number, of, s, &at, parent)));
+    spans.extend(
+        s.locks
+            .iter()
+            .enumerate()
+            .map(|(number, lock)| inhibitor(number, lock, s, &at, parent)),
+    );
+    spans.extend(
+        s.phases
+            .iter()
+            .enumerate()
+            .map(|(number, of)| phase(number, of, s, &at, parent)),
+    );
     if let Some(begin) = s.signs.services() {
         spans.push(at.span("services.stop", parent, begin, s.end.max(begin), Attributes::default()));
     }
@@ -113,8 +123,13 @@ fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
         span.status = Status::error(escape(&v.sentence));
     }
     span.events.events = events(s, at);
-    // A pod that is in no phase.
-    span.links = links(s.pods.iter().filter(|pod| pod.phase.is_none()), s);
+    // Pods in no phase, or in one that did not begin.
+    span.links = links(
+        s.pods
+            .iter()
+            .filter(|pod| pod.phase.is_none_or(|number| number >= s.phases.len())),
+        s,
+    );
     span
 }
 

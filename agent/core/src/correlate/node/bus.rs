@@ -203,7 +203,10 @@ impl NodeMachine {
         };
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         let until = prepared.plus(limit - MARGIN.min(limit / 4));
-        let waits_for_kubelet = self.locks.as_ref().is_some_and(|locks| locks.iter().any(Inhibitor::is_kubelets));
+        let waits_for_kubelet = self
+            .locks
+            .as_ref()
+            .is_some_and(|locks| locks.iter().any(Inhibitor::is_kubelets));
         if !waits_for_kubelet || now >= until {
             self.release(out);
         }

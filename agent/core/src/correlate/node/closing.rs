@@ -5,8 +5,8 @@ use super::{APART, NodeMachine};
 use crate::node::{InhibitMode, KubeletShutdown, PriorityPeriod};
 use crate::shutdown::{Cut, Delay, Ending, NodeShutdownFacts, Phase, PodInShutdown};
 use crate::time::Boot;
-use crate::verdict::judge_shutdown;
 use crate::verdict::ShutdownOutcome;
+use crate::verdict::judge_shutdown;
 
 /// logind's timer and the arrival of its effects.
 const TIMER: std::time::Duration = std::time::Duration::from_millis(250);
@@ -57,7 +57,9 @@ impl InProgress {
             }
         });
         facts.pods = pods.collect();
-        facts.pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
+        facts
+            .pods
+            .sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
         phases(&mut facts);
         facts
     }
@@ -93,7 +95,9 @@ fn delay(facts: &NodeShutdownFacts, limit: Option<std::time::Duration>) -> Optio
         let mut delays = facts.locks.iter().filter(|lock| lock.lock.mode == InhibitMode::Delay);
         delays.any(|lock| lock.released.is_none_or(|released| released > at))
     };
-    let expired = end.zip(by_limit).is_some_and(|(end, by_limit)| end.plus(TIMER) >= by_limit && held(end));
+    let expired = end
+        .zip(by_limit)
+        .is_some_and(|(end, by_limit)| end.plus(TIMER) >= by_limit && held(end));
     Some(Delay {
         limit,
         begin,
@@ -114,9 +118,18 @@ fn phases(facts: &mut NodeShutdownFacts) {
     for pod in &mut facts.pods {
         pod.phase = pod.priority.and_then(|priority| phase_of(priority, &periods));
     }
+    // When logind's delay was over, or the observation.
+    let over = facts.delay.and_then(|delay| delay.end).unwrap_or(facts.end);
     for (number, period) in periods.iter().enumerate() {
+        if begin >= over && number > 0 {
+            break;
+        }
         let until = begin.plus(period.period);
-        let mut members = facts.pods.iter().filter(|pod| pod.phase == Some(number) && !pod.is_own).peekable();
+        let mut members = facts
+            .pods
+            .iter()
+            .filter(|pod| pod.phase == Some(number) && !pod.is_own)
+            .peekable();
         let is_empty = members.peek().is_none();
         let (mut last, mut overran) = (begin, false);
         for pod in members {
@@ -134,8 +147,8 @@ fn phases(facts: &mut NodeShutdownFacts) {
             priority: period.priority,
             period: period.period,
             begin,
-            end: end.min(facts.end).max(begin),
-            overran: overran && until <= facts.end,
+            end: end.min(over).max(begin),
+            overran: overran && until <= over,
         });
         begin = end;
     }
@@ -153,6 +166,9 @@ const MOST_PHASES: usize = 32;
 
 /// The last phase that begins at or below the priority; a lower one is in the first.
 fn phase_of(priority: i32, periods: &[PriorityPeriod]) -> Option<usize> {
-    let above = periods.iter().position(|period| period.priority > priority).unwrap_or(periods.len());
+    let above = periods
+        .iter()
+        .position(|period| period.priority > priority)
+        .unwrap_or(periods.len());
     (!periods.is_empty()).then(|| above.saturating_sub(1))
 }

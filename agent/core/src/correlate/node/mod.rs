@@ -141,7 +141,10 @@ impl NodeMachine {
     }
 
     pub fn bytes(&self) -> usize {
-        let locks = self.locks.as_ref().map_or(0, |locks| locks.len() * (size_of::<Inhibitor>() + 3 * TEXT));
+        let locks = self
+            .locks
+            .as_ref()
+            .map_or(0, |locks| locks.len() * (size_of::<Inhibitor>() + 3 * TEXT));
         let open = self.open.as_ref().map_or(0, |open| open.bytes());
         let previous = self.previous.as_ref().map_or(0, |previous| previous.bytes());
         locks + open + previous

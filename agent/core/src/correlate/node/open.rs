@@ -128,7 +128,12 @@ impl InProgress {
     pub fn last_evidence(&self) -> Boot {
         let signs = &self.facts.signs;
         let times = [signs.prepared, signs.services(), signs.killed, self.runs.last_end()];
-        times.into_iter().flatten().max().unwrap_or(self.facts.begin).max(self.facts.end)
+        times
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or(self.facts.begin)
+            .max(self.facts.end)
     }
 
     pub fn bytes(&self) -> usize {
@@ -139,7 +144,16 @@ impl InProgress {
 /// The runtime stopped the subject at or after `since`, and not after `until`.
 pub(super) fn stopped_within(facts: &TerminationFacts, since: Boot, until: Option<Boot>) -> bool {
     let by_runtime = |role: Role| role == Role::Runtime;
-    let stop = facts.stop.as_ref().filter(|stop| by_runtime(stop.sender.role)).map(|stop| stop.at);
-    let kill = facts.kill.as_ref().filter(|kill| by_runtime(kill.sender.role)).map(|kill| kill.at);
-    stop.or(kill).is_some_and(|at| at >= since && until.is_none_or(|until| at <= until))
+    let stop = facts
+        .stop
+        .as_ref()
+        .filter(|stop| by_runtime(stop.sender.role))
+        .map(|stop| stop.at);
+    let kill = facts
+        .kill
+        .as_ref()
+        .filter(|kill| by_runtime(kill.sender.role))
+        .map(|kill| kill.at);
+    stop.or(kill)
+        .is_some_and(|at| at >= since && until.is_none_or(|until| at <= until))
 }

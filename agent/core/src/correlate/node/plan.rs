@@ -39,7 +39,10 @@ impl NodeMachine {
                     kind: bounded(&plan.kind, TEXT).into_owned(),
                     ..plan
                 };
-                let is_same = self.plan.as_ref().is_some_and(|known| known.plan == plan && known.dropped.is_none());
+                let is_same = self
+                    .plan
+                    .as_ref()
+                    .is_some_and(|known| known.plan == plan && known.dropped.is_none());
                 if !is_same {
                     self.plan = Some(Plan {
                         plan,

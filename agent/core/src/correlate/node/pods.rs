@@ -96,7 +96,11 @@ impl Runs {
     pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot) {
         let own = facts.key.cgroup;
         let Some(run) = self.of(own) else { return };
-        let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime).map(|stop| stop.at);
+        let stop = facts
+            .stop
+            .as_ref()
+            .filter(|stop| stop.sender.role == Role::Runtime)
+            .map(|stop| stop.at);
         run.stopped = match (run.stopped, stop) {
             (Some(known), Some(stop)) => Some(known.min(stop)),
             (known, stop) => known.or(stop),

@@ -110,7 +110,9 @@ impl Pod {
     fn stop_reason_by_shutdown(&self, request: Option<&Request>, life: &Life) -> Option<StopReason> {
         let shutdown = life.shutdown.as_ref()?;
         let stop = life.stop.or(life.end)?;
-        if request.is_some_and(|request| request.latest <= stop) {
+        // By clocks that were compared, or by the watch.
+        let is_later = request.is_some_and(|request| request.skew.is_some() && request.earliest > stop);
+        if !is_later && self.deletion.is_some_and(|(_, seen)| seen <= stop.plus(WATCHED)) {
             return None;
         }
         // The status may name a reason of the kubelet's own, or the shutdown itself.

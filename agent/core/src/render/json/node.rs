@@ -269,7 +269,10 @@ fn signs(signs: &Signs, clock: WallOffset) -> SignsObject {
             .map(|of| format!("{} from {} (pid {})", of.signal, of.comm, of.pid)),
         sigterm_to_all: at(signs.terminated),
         sigkill_to_all: at(signs.killed),
-        spoofed: signs.spoofed.as_ref().map(|(at, sender)| spoof(*at, sender, signs.spoofs, clock)),
+        spoofed: signs
+            .spoofed
+            .as_ref()
+            .map(|(at, sender)| spoof(*at, sender, signs.spoofs, clock)),
     }
 }
 

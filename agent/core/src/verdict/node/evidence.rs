@@ -20,7 +20,11 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
         }
         if let Some(end) = delay.end {
             let how = if delay.expired { "expired" } else { "was over" };
-            add(end, Source::Bus, format!("the delay {how} after {}", seconds(end.since(delay.begin))));
+            add(
+                end,
+                Source::Bus,
+                format!("the delay {how} after {}", seconds(end.since(delay.begin))),
+            );
         }
     }
     for lock in facts.locks.iter().take(LINES) {
@@ -44,12 +48,20 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
                 config.source
             ),
         ),
-        Some(Err(reason)) => add(facts.begin, Source::Kubelet, format!("the configuration is not known: {reason}")),
+        Some(Err(reason)) => add(
+            facts.begin,
+            Source::Kubelet,
+            format!("the configuration is not known: {reason}"),
+        ),
         None => {}
     }
     if let Some(state) = facts.kubelet.state {
         let time = |at: Option<crate::time::Wall>| at.map_or("none".to_owned(), crate::time::Wall::rfc3339_millis);
-        let text = format!("graceful_node_shutdown_state: start {}, end {}", time(state.started), time(state.ended));
+        let text = format!(
+            "graceful_node_shutdown_state: start {}, end {}",
+            time(state.started),
+            time(state.ended)
+        );
         add(facts.end, Source::Kubelet, text);
     }
     for (pod, cut) in facts.cut().take(LINES) {
@@ -79,7 +91,11 @@ fn signs(facts: &NodeShutdownFacts) -> Vec<Evidence> {
     add(signs.prepared, Source::Bus, "PrepareForShutdown(true) of logind".to_owned());
     add(signs.cancelled, Source::Bus, "the shutdown was cancelled".to_owned());
     if let Some((at, sender)) = &signs.spoofed {
-        add(Some(*at), Source::Bus, format!("PrepareForShutdown from {}, which is not logind", sender_text(sender)));
+        add(
+            Some(*at),
+            Source::Bus,
+            format!("PrepareForShutdown from {}, which is not logind", sender_text(sender)),
+        );
     }
     if let Some((at, unit)) = &signs.job {
         add(Some(*at), Source::Bus, format!("systemd has a job for {unit}"));
@@ -90,8 +106,16 @@ fn signs(facts: &NodeShutdownFacts) -> Vec<Evidence> {
         add(Some(signal.at), Source::Probe(Kind::SignalGenerate), text);
     }
     let kernel = Source::Probe(Kind::SignalGenerate);
-    add(signs.terminated, kernel, "systemd-shutdown sent SIGTERM to all processes".to_owned());
-    add(signs.killed, kernel, "systemd-shutdown sent SIGKILL to all processes".to_owned());
+    add(
+        signs.terminated,
+        kernel,
+        "systemd-shutdown sent SIGTERM to all processes".to_owned(),
+    );
+    add(
+        signs.killed,
+        kernel,
+        "systemd-shutdown sent SIGKILL to all processes".to_owned(),
+    );
     lines
 }
 

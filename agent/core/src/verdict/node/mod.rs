@@ -145,7 +145,10 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         return Why::Truncated;
     }
     let open = || facts.others().any(|pod| pod.ended.is_none());
-    let state_is_open = facts.kubelet.state.is_some_and(|state| state.started.is_some() && state.ended.is_none());
+    let state_is_open = facts
+        .kubelet
+        .state
+        .is_some_and(|state| state.started.is_some() && state.ended.is_none());
     match () {
         () if state_is_open && open() => Why::StateIsOpen,
         () if gaps.bus.is_some() => unknown(Missing::Bus(gaps.bus.clone().unwrap_or_default())),
@@ -199,6 +202,10 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
 
 /// Who blocks.
 pub(super) fn blockers(facts: &NodeShutdownFacts) -> impl Iterator<Item = &crate::node::Inhibitor> {
-    let locks = facts.locks.iter().filter(|lock| lock.released.is_none()).map(|lock| &lock.lock);
+    let locks = facts
+        .locks
+        .iter()
+        .filter(|lock| lock.released.is_none())
+        .map(|lock| &lock.lock);
     locks.filter(|lock| matches!(lock.mode, InhibitMode::Block | InhibitMode::BlockWeak))
 }

@@ -57,7 +57,10 @@ pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
         ),
         Why::Spoofed => spoofed(facts),
         Why::Cancelled => {
-            let after = facts.signs.cancelled.map(|at| format!(" {} after its announcement", seconds(at.since(facts.begin))));
+            let after = facts
+                .signs
+                .cancelled
+                .map(|at| format!(" {} after its announcement", seconds(at.since(facts.begin))));
             let pods = match ended(facts) {
                 0 if facts.kubelet.is_there => "; no pod was terminated by then".to_owned(),
                 0 => String::new(),
@@ -105,7 +108,7 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     let pods = match count {
         0 => "no pod ran".to_owned(),
         1 => format!("1 pod terminated{}", needed.unwrap_or_default()),
-        count => format!("all {count} pods terminated{}", needed.unwrap_or_default()),
+        count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),
     };
     let held = match (lasted, limit) {
         (Some(lasted), Some(limit)) => format!("; logind waited {lasted}{limit}"),
@@ -113,7 +116,12 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
         (None, Some(limit)) => format!("; logind waits{limit}"),
         (None, None) => String::new(),
     };
-    let late: Vec<&str> = facts.locks.iter().filter(|lock| lock.outlasted).map(|lock| lock.lock.who.as_str()).collect();
+    let late: Vec<&str> = facts
+        .locks
+        .iter()
+        .filter(|lock| lock.outlasted)
+        .map(|lock| lock.lock.who.as_str())
+        .collect();
     let late = match late.is_empty() || !delay.expired {
         true => String::new(),
         false => format!(", and `{}` still held a lock at its end", late.join("`, `")),
@@ -143,7 +151,10 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
     let pods = match ended(facts) {
         0 if facts.kubelet.is_there => "; no pod terminated".to_owned(),
         0 => String::new(),
-        count => format!("; the kubelet believes it: {count} of {} terminated", many(facts.others().count() as u64, "pod")),
+        count => format!(
+            "; the kubelet believes it: {count} of {} terminated",
+            many(facts.others().count() as u64, "pod")
+        ),
     };
     format!(
         "PrepareForShutdown came from {}{again}, which only logind may send, and the node stayed up{pods}",
@@ -171,9 +182,9 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
     };
     let who = match facts.signs.is_real() {
         true => format!("how the {what} went is unknown"),
-        false => format!("why the node went down{} is unknown", back(facts)),
+        false => "why the node went down is unknown".to_owned(),
     };
-    format!("{who}: {reason}")
+    format!("{who}: {reason}{}", back(facts).replacen(", and", "; the node", 1))
 }
 
 pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
@@ -182,19 +193,26 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
     match why {
         Why::Graceful | Why::PlanCancelled => None,
         Why::Cancelled if ended(facts) == 0 => None,
+        Why::Cancelled => Some(
+            "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
+             them again"
+                .to_owned(),
+        ),
         Why::Truncated => {
-            let needed = facts.cut().filter_map(|(pod, cut)| Some((pod, cut, pod.grace?))).max_by_key(|(.., grace)| *grace);
-            let Some((pod, cut, grace)) = needed else { return from_table() };
+            let short = |pod: &PodInShutdown, cut: Cut| Some(pod.grace?.saturating_sub(cut.had.unwrap_or_default()));
+            let needed = facts.cut().filter_map(|(pod, cut)| Some((pod, short(pod, cut)?, pod.grace?)));
+            let Some((pod, short, grace)) = needed.max_by_key(|(_, short, _)| *short) else {
+                return from_table();
+            };
             let phase = pod.phase.and_then(|number| facts.phases.get(number));
             let which = match phase.filter(|_| is_legacy(facts)) {
                 Some(phase) if phase.priority >= CRITICAL_PRIORITY => "shutdownGracePeriodCriticalPods",
                 Some(_) => "shutdownGracePeriod",
                 None => "the shutdown grace period of its priority",
             };
-            let short = cut.had.map(|had| grace.saturating_sub(had)).filter(|short| !short.is_zero());
-            let by = short.map_or(String::new(), |short| format!(" by at least {} s", short.as_secs().max(1)));
             Some(format!(
-                "raise {which} (and with it InhibitDelayMaxSec){by}, or shorten the shutdown of {}/{}, which may take {}",
+                "raise {which} (and with it InhibitDelayMaxSec) by at least {} s, or shorten the shutdown of {}/{}, which may take {}",
+                short.as_secs().max(1),
                 pod.pod.namespace,
                 pod.pod.name,
                 setting(grace)
@@ -223,7 +241,6 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         | Why::Bypassed
         | Why::Unannounced
         | Why::Spoofed
-        | Why::Cancelled
         | Why::Blocked
         | Why::Unknown(_) => from_table(),
     }
@@ -268,14 +285,29 @@ fn ended(facts: &NodeShutdownFacts) -> u64 {
 fn phases(facts: &NodeShutdownFacts) -> String {
     let is_legacy = is_legacy(facts);
     let one = |(number, phase): (usize, &crate::shutdown::Phase)| {
-        facts.pods.iter().any(|pod| pod.phase == Some(number) && !pod.is_own).then(|| {
-            let name = match (phase.priority >= CRITICAL_PRIORITY, is_legacy) {
-                (true, true) => "critical phase",
-                (false, true) => "phase",
-                (_, false) => return format!("priority {} took {} of {}", phase.priority, seconds(phase.end.since(phase.begin)), setting(phase.period)),
-            };
-            format!("{name} took {} of {}", seconds(phase.end.since(phase.begin)), setting(phase.period))
-        })
+        facts
+            .pods
+            .iter()
+            .any(|pod| pod.phase == Some(number) && !pod.is_own)
+            .then(|| {
+                let name = match (phase.priority >= CRITICAL_PRIORITY, is_legacy) {
+                    (true, true) => "critical phase",
+                    (false, true) => "phase",
+                    (_, false) => {
+                        return format!(
+                            "priority {} took {} of {}",
+                            phase.priority,
+                            seconds(phase.end.since(phase.begin)),
+                            setting(phase.period)
+                        );
+                    }
+                };
+                format!(
+                    "{name} took {} of {}",
+                    seconds(phase.end.since(phase.begin)),
+                    setting(phase.period)
+                )
+            })
     };
     let phases: Vec<String> = facts.phases.iter().enumerate().filter_map(one).collect();
     match phases.is_empty() {
@@ -287,7 +319,11 @@ fn phases(facts: &NodeShutdownFacts) -> String {
 /// By two periods, not by the pods' priorities.
 fn is_legacy(facts: &NodeShutdownFacts) -> bool {
     let config = facts.kubelet.config.as_ref();
-    config.is_some_and(|config| config.as_ref().is_ok_and(|config: &KubeletShutdown| config.by_priority.is_empty()))
+    config.is_some_and(|config| {
+        config
+            .as_ref()
+            .is_ok_and(|config: &KubeletShutdown| config.by_priority.is_empty())
+    })
 }
 
 fn had(pod: &PodInShutdown) -> String {

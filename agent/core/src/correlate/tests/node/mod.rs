@@ -58,6 +58,11 @@ fn node(rest: &str) -> String {
     format!("{NODE}{rest}")
 }
 
+/// The same, observed again after a gap: the first begin stands in the script, too.
+fn gap(rest: &str) -> String {
+    format!("-100 start{NODE}{rest}")
+}
+
 /// The node's reports and the core's commands for it, and the terminations of pods with their cause.
 fn check(script: &str, expect: Expect) {
     expect.assert_eq(&show(&play_all(script)));
@@ -79,13 +84,27 @@ fn show(played: &Played) -> String {
             )
             .expect("a string"),
             Report::PodTerminated(of) => {
-                let by = of.shutdown.as_ref().map(|by| format!(", by {} {}", by.key.ordinal, by.evidence));
+                let by = of
+                    .shutdown
+                    .as_ref()
+                    .map(|by| format!(", by {} {}", by.key.ordinal, by.evidence));
                 let v = &of.verdict;
-                writeln!(text, "pod {} {}: {:?}{}", of.pod.name, v.headline, v.cause, by.unwrap_or_default()).expect("a string");
+                writeln!(
+                    text,
+                    "pod {} {}: {:?}{}",
+                    of.pod.name,
+                    v.headline,
+                    v.cause,
+                    by.unwrap_or_default()
+                )
+                .expect("a string");
                 writeln!(text, "  {}", v.sentence).expect("a string");
             }
             Report::Terminated(of) => {
-                let by = of.shutdown.as_ref().map(|by| format!(", by {} {}", by.key.ordinal, by.evidence));
+                let by = of
+                    .shutdown
+                    .as_ref()
+                    .map(|by| format!(", by {} {}", by.key.ordinal, by.evidence));
                 let v = &of.verdict;
                 writeln!(text, "{} {}: {:?}{}", of.subject, v.headline, v.cause, by.unwrap_or_default()).expect("a string");
                 writeln!(text, "  {}", v.sentence).expect("a string");

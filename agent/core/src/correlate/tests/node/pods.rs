@@ -32,7 +32,7 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
               the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
               fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s, or shorten the shutdown of shop/web, which may take 120 s
             +60.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the node was shutting down, and the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
             +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
         "#]],
@@ -63,7 +63,7 @@ fn a_pod_that_needs_more_than_its_own_grace_is_not_cut() {
         expect![[r#"
             +34.000 release our lock
             +38.000 node 1 Info +1.000…+38.000 graceful AgentEnded
-              the reboot was announced by logind, and all 2 pods terminated within 32.0 s (phase took 30.1 s of 40 s, critical phase took 1.9 s of 20 s); logind waited 33.1 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 32.0 s (phase took 30.1 s of 40 s, critical phase took 1.9 s of 20 s); logind waited 33.1 s of at most 60 s
             +60.000 container 000000000000 killed-after-grace: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 30.0 s later; the node was shutting down
             +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
@@ -93,8 +93,8 @@ fn the_delay_expires_while_a_pod_runs() {
               container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
             +35.000 down +34.900…+60.000 of 1
             +36.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 33.9 s of 40 s, critical phase took less than 1 ms of 20 s); logind's delay of 30 s was over before the kubelet let go of its lock
-              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 1 s, or shorten the shutdown of shop/web, which may take 30 s
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 30.0 s of 40 s); logind's delay of 30 s was over before the kubelet let go of its lock
+              fix: raise the shutdown grace period of its priority (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
 }
@@ -120,7 +120,7 @@ fn lost_records_are_not_a_cut() {
               container `app`: how PID 1 `app` terminated is unknown: kernel records of process exits were lost during the termination; the node was shutting down
             +35.000 down +34.800…+60.000 of 1
             +36.000 node 1 Warning +1.000…+34.800 unknown Down { back: Boot(3660000000000) }
-              how the reboot went is unknown: exits of processes were not observed, or their records were lost
+              how the reboot went is unknown: exits of processes were not observed, or their records were lost; the node was back 25.2 s after the last evidence
               fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
         "#]],
     );
@@ -178,12 +178,14 @@ fn a_limit_below_the_periods_keeps_the_kubelet_from_its_lock() {
 fn locks_that_were_not_listed_are_not_missing() {
     let script = NODE.replace("-90 node locks kubelet:delay:812 epitaph:delay:900", "");
     check(
-        &format!("{script}\n+1 node prepare true reboot\n+1.3 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state"),
+        &format!(
+            "{script}\n+1 node prepare true reboot\n+1.3 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state"
+        ),
         expect![[r#"
             +1.000 release our lock
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Warning +1.000…+3.900 unknown Down { back: Boot(3640000000000) }
-              how the reboot went is unknown: whether the kubelet held a lock was not observed
+              how the reboot went is unknown: whether the kubelet held a lock was not observed; the node was back 36.1 s after the last evidence
               fix: `epitaph doctor` shows what cannot be observed on this node
         "#]],
     );
@@ -216,7 +218,7 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +64.000 down +63.800…+90.000 of 1
             +65.000 node 1 Info +1.000…+63.800 graceful Down { back: Boot(3690000000000) }
-              the reboot was announced by logind, and all 2 pods terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at its end
+              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at its end
         "#]],
     );
 }
@@ -238,8 +240,8 @@ fn a_later_deletion_is_neither_the_cause_nor_stuck() {
             ",
         ),
         expect![[r#"
-            +11.200 pod web clean: Deleted
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later
+            +11.200 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
               how the reboot went is unknown: epitaph stopped observing 29.0 s after the begin
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
@@ -295,7 +297,7 @@ fn pods_by_priority_have_a_phase_each() {
         expect![[r#"
             +6.000 release our lock
             +9.000 node 1 Info +1.000…+9.000 graceful AgentEnded
-              the reboot was announced by logind, and all 2 pods terminated within 4.0 s (priority 0 took 2.0 s of 10 s, priority 2000000000 took 2.0 s of 30 s); logind waited 5.1 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (priority 0 took 2.0 s of 10 s, priority 2000000000 took 2.0 s of 30 s); logind waited 5.1 s of at most 60 s
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
@@ -325,7 +327,7 @@ fn a_unit_is_stopped_by_the_shutdown() {
         expect![[r#"
             +1.000 release our lock
             +5.100 unit web.service clean: NodeShutdown, by 1 PrepareForShutdown
-              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +8.000 node 1 Warning +1.000…+8.000 unknown ObservationEnded
               how the reboot went is unknown: epitaph stopped observing 7.0 s after the begin
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
@@ -344,10 +346,13 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
             +1.11 enter main TERM
             +3 exit main 0
             +6 tick
+            +6 found dns
             +7 node agent-ends 110
             ",
         ),
         expect![[r#"
+            +7.000 node 1 Info +1.000…+7.000 graceful AgentEnded
+              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind waits of at most 60 s
             +7.000 release our lock
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down

@@ -21,7 +21,9 @@ fn shutdowns() -> Vec<String> {
         node("+1 node prepare true\n+5 node prepare false\n+100 tick"),
         node("+2 tick\n+60 reboot back=+45\n+62 node kubelet-state"),
         node("-80 node locks\n+1 node prepare true\n+2 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state"),
-        node("-80 node limit 30\n+1 node prepare true\n+1.1 TERM runc -> main handler\n+31 node job reboot.target\n+35 reboot back=+60\n+36 node kubelet-state start=+1"),
+        node(
+            "-80 node limit 30\n+1 node prepare true\n+1.1 TERM runc -> main handler\n+31 node job reboot.target\n+35 reboot back=+60\n+36 node kubelet-state start=+1",
+        ),
         node("+1 node scheduled reboot +61\n+41 node scheduled none\n+100 tick"),
         node("+1 node locks dpkg:block:4711\n+2 node scheduled reboot +31\n+60 tick"),
     ]
