@@ -141,6 +141,13 @@ impl Sinks {
         self.journal.as_ref().is_some_and(Journaling::is_written)
     }
 
+    /// Has the journal synced: its reports are offered to the collector then.
+    pub fn sync(&self) {
+        if let Some(journal) = &self.journal {
+            journal.journal().sync();
+        }
+    }
+
     /// State of the connection to the Kubernetes API.
     pub fn pods(&self, state: &PodsState) {
         self.metrics.pods(state);

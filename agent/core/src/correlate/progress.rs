@@ -1,6 +1,7 @@
 //! Which inputs are evidence of a termination in progress: an agent keeps these, and after its restart another core gets them again.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::attribute::{Attribution, Index};
 use crate::event::{Event, Task};
@@ -45,6 +46,11 @@ impl Correlator {
     /// Whether anything shows the node's shutdowns: then its last evidence counts.
     pub fn observes_node(&self) -> bool {
         self.node.is_active()
+    }
+
+    /// How long the kubelet's last phase lasts, in which critical pods end: their grace period at a shutdown of the node.
+    pub fn last_phase(&self) -> Option<Duration> {
+        self.node.last_phase()
     }
 
     /// Whether nothing else terminates any more in a shutdown of the node: its pods have ended, and their terminations are reported. The

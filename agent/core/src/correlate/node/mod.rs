@@ -135,6 +135,12 @@ impl NodeMachine {
         self.open.as_ref().is_none_or(|open| open.runs.are_over(own))
     }
 
+    /// The period of the kubelet's last phase; None if it has none, or is not known.
+    pub fn last_phase(&self) -> Option<Duration> {
+        let config = self.kubelet.as_ref()?.as_ref().ok()?;
+        config.phases().last().map(|phase| phase.period)
+    }
+
     /// Whether time changes anything.
     pub fn is_waiting(&self) -> bool {
         self.open.is_some() || self.previous.is_some() || self.plan.is_some()
