@@ -288,6 +288,7 @@ fn unclean(namespace: &str, name: &str, owner: &str) -> Report {
             end: now,
             unseen: Vec::new(),
             gone: None,
+            shutdown: None,
         },
         containers: Vec::new(),
         verdict: Verdict {

@@ -1,4 +1,5 @@
-//! The three axes of a verdict: why the subject terminated, how it exited, and what its clients observed.
+//! The three axes of a verdict: why the subject terminated, how it exited, and what its clients observed. And the one axis of a node's
+//! shutdown: how it treated the pods.
 
 use serde::Serialize;
 
@@ -59,6 +60,8 @@ pub enum Exit {
     OomChild,
     KilledByOther,
     Crashed,
+    /// The node's shutdown ended the process before its own grace period was over.
+    TruncatedByShutdown,
     Unknown,
 }
 
@@ -78,5 +81,26 @@ pub enum TrafficAxis {
     Reset,
     Cut,
     /// Sockets were not observed.
+    Unknown,
+}
+
+/// How a node's shutdown went, for the pods on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShutdownOutcome {
+    Graceful,
+    /// Pods still ran when their phase or logind's delay was over.
+    Truncated,
+    /// logind was asked, and the kubelet had no lock.
+    Unprotected,
+    /// The machine was stopped without logind.
+    Bypassed,
+    /// Nothing announced it: power loss, reset, `reboot -f`.
+    Unannounced,
+    /// The announcement did not come from logind.
+    Spoofed,
+    Cancelled,
+    /// A scheduled shutdown did not begin because of a block lock.
+    Blocked,
     Unknown,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::axes::Cause;
 use crate::event::ExitStatus;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
+use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
 
 /// The Kubernetes context of one container's termination.
@@ -26,6 +27,8 @@ pub struct PodContext {
     pub request: Option<Request>,
     /// The grace period that counted for this termination, shortened by later requests; None unknown.
     pub grace: Option<Duration>,
+    /// `terminationGracePeriodSeconds`, if a node's shutdown stopped the container: the time of its phase may be shorter.
+    pub own_grace: Option<Duration>,
     pub pre_stop: Option<PreStopRun>,
     /// For a sidecar: the exit of the pod's last main container. The kubelet stops sidecars after that.
     pub mains_ended: Option<Boot>,
@@ -138,6 +141,8 @@ pub struct PodTerminationFacts {
     pub unseen: Vec<(String, Option<Reported>)>,
     /// When the pod was gone from the API; true if a watch showed this.
     pub gone: Option<(Boot, bool)>,
+    /// The node's shutdown that stopped it, if one did.
+    pub shutdown: Option<EndedByShutdown>,
 }
 
 impl PodContext {

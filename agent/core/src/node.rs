@@ -42,6 +42,8 @@ pub enum NodeEvent {
     Kubelet { config: Result<KubeletShutdown, String> },
     /// The kubelet's `graceful_node_shutdown_state`, at the start of the agent and when it changes.
     KubeletState { state: Result<KubeletState, String> },
+    /// The agent ends in order, because it was asked to: what follows is not observed. `pid` is its own.
+    AgentEnds { pid: Pid },
     /// Messages from the logind role were dropped or could not be read: what they said is not known.
     Lost { reason: String, count: u64 },
 }

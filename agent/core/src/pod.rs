@@ -73,6 +73,9 @@ pub struct Service {
 pub struct PodSpec {
     /// `spec.terminationGracePeriodSeconds`.
     pub grace: Option<Duration>,
+    /// `spec.priority`: its phase at a node's shutdown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
     pub restart_policy: RestartPolicy,
     pub host_network: bool,
     pub host_pid: bool,

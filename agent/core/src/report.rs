@@ -10,9 +10,10 @@ use crate::event::Disposition;
 use crate::ids::{CgroupId, Signal};
 use crate::kubernetes::{PodContext, PodTerminationFacts};
 use crate::pod::{PodIdentity, Workload};
+use crate::shutdown::{NodeDown, NodeShutdownFacts};
 use crate::termination::{Actor, MainProcess, OomKill, TerminationFacts, TerminationKey};
 use crate::time::Boot;
-use crate::verdict::{self, Case, Judged, Verdict};
+use crate::verdict::{self, Case, Judged, ShutdownVerdict, Verdict};
 
 /// The core's answers to one input, each kind in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ impl Answers {
     }
 }
 
-/// A command for the kernel about a cgroup's sockets, or a question to the Kubernetes API.
+/// A command for the kernel about a cgroup's sockets, a question to the Kubernetes API, or the release of our lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The pod's deletion was requested, or a stop began before they were let go: watch them.
@@ -37,6 +38,9 @@ pub enum Command {
     /// Only the pod's Kubernetes Events can complete a termination: list them, and announce that at once by
     /// [`PodEventsState::Asked`](crate::pod::PodEventsState::Asked), which makes the termination wait for the answer.
     ListEvents(Arc<PodIdentity>),
+    /// A shutdown of the node is in progress, and our own delay lock is not needed any more: once the journal is synced and its reports
+    /// are offered to the collector, let it go. Sent once for a shutdown.
+    ReleaseLock,
 }
 
 /// A report for the sinks.
@@ -62,6 +66,10 @@ pub enum Report {
     Workload(Workload),
     /// The last pod of a reported workload is gone from here: once for each [`Report::Workload`].
     WorkloadGone(Workload),
+    /// A shutdown of the node is over, or was cancelled, spoofed or blocked.
+    NodeShutdown(Box<NodeShutdown>),
+    /// The node is back: how long it was down, for the trace of its last shutdown.
+    NodeDown(Box<NodeDown>),
     /// Terminations that were not reported because of `epitaph.dev/ignore` or `units.include` and `units.exclude`.
     OptedOut { count: u64 },
     /// Dropped evidence, by reason.
@@ -105,6 +113,29 @@ impl Deref for Termination {
     type Target = TerminationFacts;
 
     fn deref(&self) -> &TerminationFacts {
+        &self.facts
+    }
+}
+
+/// A judged shutdown of the node: its facts, and the verdict on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeShutdown {
+    pub facts: NodeShutdownFacts,
+    pub verdict: ShutdownVerdict,
+}
+
+impl NodeShutdown {
+    pub fn judged(facts: NodeShutdownFacts) -> NodeShutdown {
+        let verdict = verdict::judge_shutdown(&facts);
+        NodeShutdown { facts, verdict }
+    }
+}
+
+/// The facts are read as its own.
+impl Deref for NodeShutdown {
+    type Target = NodeShutdownFacts;
+
+    fn deref(&self) -> &NodeShutdownFacts {
         &self.facts
     }
 }

@@ -13,6 +13,7 @@ use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::pod::PodIdentity;
+use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
 
 pub use forward::{Forward, InnerKill, InnerProcess, Inside, RaisedAgain};
@@ -401,6 +402,8 @@ pub struct TerminationFacts {
     pub missing: MissingEvidence,
     /// Why the exit was not observed; valid if `exit` is None.
     pub open: Open,
+    /// The node's shutdown that stopped it, if one did.
+    pub shutdown: Option<EndedByShutdown>,
 }
 
 /// How the fatal signal was sent.

@@ -42,6 +42,22 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Everything is shown.
+    pub fn is_empty(&self) -> bool {
+        let Filter {
+            container,
+            unit,
+            cgroup,
+            namespace,
+            pod,
+            workload,
+            verdict,
+            unclean,
+        } = self;
+        let lists = [container, unit, cgroup, namespace, pod, workload, verdict];
+        lists.into_iter().all(Vec::is_empty) && !unclean
+    }
+
     pub fn matches(&self, t: &Termination) -> bool {
         self.matches_subject(&t.subject, t.cgroup_path.as_deref())
             && self.matches_identity(t.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))

@@ -22,7 +22,7 @@ pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
     ContainerSettings, ExportSettings, HostSettings, JournalSettings, KernelSettings, KubernetesMode, KubernetesSettings,
-    LimitSettings, Listen, LogFormat, LogSettings,
+    LimitSettings, Listen, LogFormat, LogSettings, ShutdownSettings,
 };
 
 use settings::nearest;
@@ -44,6 +44,7 @@ pub struct Config {
     pub kubernetes: KubernetesSettings,
     pub observer: ObserverSettings,
     pub journal: JournalSettings,
+    pub shutdown: ShutdownSettings,
     pub limits: LimitSettings,
     pub log: LogSettings,
 }

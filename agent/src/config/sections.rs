@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
@@ -283,6 +284,23 @@ impl Default for JournalSettings {
             directory: None,
             max_bytes: 64 << 20,
             group: None,
+        }
+    }
+}
+
+/// The agent's own end at a shutdown of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShutdownSettings {
+    /// The agent's own grace period, as its pod or unit has it.
+    #[serde(with = "epitaph_core::duration")]
+    pub grace: Duration,
+}
+
+impl Default for ShutdownSettings {
+    fn default() -> Self {
+        ShutdownSettings {
+            grace: Duration::from_secs(30),
         }
     }
 }

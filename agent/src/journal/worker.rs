@@ -332,6 +332,12 @@ impl Journal {
         self.shared.in_progress.store(is, Ordering::Relaxed);
     }
 
+    /// Has what is written so far synced soon.
+    pub fn sync(&self) {
+        self.shared.buffer().flush = true;
+        self.shared.wake.notify_one();
+    }
+
     /// Of the segments to come.
     pub fn observation(&self, observation: &Observation) {
         self.shared.buffer().observation = Some(observation.clone());

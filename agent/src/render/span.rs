@@ -8,6 +8,7 @@
 
 mod attributes;
 mod evidence;
+mod node;
 mod observer;
 mod pod;
 mod resource;
@@ -34,6 +35,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use crate::render::attributes::key;
 
 use attributes::Attributes;
+pub use node::{node_down, node_trace};
 pub use observer::{removal, replacement};
 
 /// What a span is about, and the first word of its name. The name of these three ends with the verdict (`container.stop clean`), so
@@ -56,7 +58,11 @@ pub struct Options {
 
 impl Options {
     pub fn wants(&self, verdict: &Verdict) -> bool {
-        verdict.unclean || !self.unclean_only
+        self.wants_unclean(verdict.unclean)
+    }
+
+    pub fn wants_unclean(&self, unclean: bool) -> bool {
+        unclean || !self.unclean_only
     }
 }
 

@@ -11,6 +11,9 @@ use crate::journal::Journal;
 /// While a termination is in progress, the journal shows at least so often that the agent still ran: what is later is a gap.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
+/// Otherwise this often, if the node's shutdowns are observed: an unannounced one has no other last evidence.
+const IDLE_HEARTBEAT: Duration = Duration::from_secs(30);
+
 pub struct Evidence {
     journal: Journal,
     keeper: Keeper,
@@ -66,7 +69,12 @@ impl Evidence {
         }
         let is_in_progress = self.keeper.is_in_progress(core);
         self.journal.in_progress(is_in_progress);
-        if is_in_progress && now.since(self.last) >= HEARTBEAT {
+        let every = match is_in_progress {
+            true => HEARTBEAT,
+            false if core.observes_node() => IDLE_HEARTBEAT,
+            false => return,
+        };
+        if now.since(self.last) >= every {
             self.last = now;
             self.journal.input(now, &Input::Tick);
         }

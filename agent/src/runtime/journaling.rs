@@ -22,6 +22,9 @@ use super::RuntimeError;
 /// Time for the last frames at the end.
 const CLOSE: Duration = Duration::from_millis(500);
 
+/// Of the span that says how long a node was down: it has no verdict.
+pub const DOWN: &str = "down";
+
 /// The journal of this run.
 pub struct Journaling {
     journal: Journal,
@@ -180,17 +183,29 @@ pub struct FinishedReport {
 impl FinishedReport {
     /// None: not a termination. `send`: the collector gets it.
     pub fn of(report: &Report, trace: &Trace, observation: &Observation, send: bool) -> Option<FinishedReport> {
-        let (json, end, verdict) = match report {
-            Report::Terminated(t) => (json::line(&json::termination(t, observation)), t.end, &t.verdict),
-            Report::PodTerminated(p) => (json::line(&json::pod_termination(p, observation)), p.end, &p.verdict),
+        let clock = observation.wall_offset;
+        let (json, wall, headline) = match report {
+            Report::Terminated(t) => (
+                json::line(&json::termination(t, observation)),
+                clock.wall(t.end),
+                t.verdict.headline,
+            ),
+            Report::PodTerminated(p) => (
+                json::line(&json::pod_termination(p, observation)),
+                clock.wall(p.end),
+                p.verdict.headline,
+            ),
+            // By its own clock: the report may come from the next boot.
+            Report::NodeShutdown(s) => (json::line(&json::node_shutdown(s)), s.clock.wall(s.end), s.verdict.headline),
+            Report::NodeDown(d) => (json::line(&json::node_down(d)), d.clock.wall(d.end), DOWN),
             _ => return None,
         };
         Some(FinishedReport {
             id: id(trace)?,
-            wall: observation.wall_offset.wall(end),
+            wall,
             json,
             spans: u32::try_from(trace.spans.len()).unwrap_or(u32::MAX),
-            verdict: verdict.headline,
+            verdict: headline,
             request: send.then(|| otlp::encode(trace)),
         })
     }

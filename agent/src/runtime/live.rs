@@ -8,8 +8,9 @@ use std::time::Duration;
 use epitaph_core::attribute::Attribution;
 use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind, Task};
-use epitaph_core::ids::CgroupId;
+use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{Input, Observation};
+use epitaph_core::node::NodeEvent;
 use epitaph_core::peers::Peers;
 use epitaph_core::report::Command;
 use epitaph_core::time::{Boot, WallOffset};
@@ -61,7 +62,12 @@ pub struct Live {
     losses_read: Boot,
     /// When the armed cgroups were last checked.
     swept: Boot,
+    /// The agent's own grace period; None for a person's command, which ends at once.
+    grace: Option<Duration>,
 }
+
+/// Of the agent's grace period, what is left for its end: see [`super::FLUSH`].
+const LAST: Duration = Duration::from_secs(2);
 
 /// Whether this epitaph can announce itself to others on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,6 +122,7 @@ impl Live {
             wall_offset,
             losses_read: since,
             swept: since,
+            grace: None,
         };
         procfs_facts(&mut live)?;
         if let Some(watched) = watched {
@@ -130,13 +137,24 @@ impl Live {
         Ok(live)
     }
 
+    /// With the agent's own grace period.
+    #[must_use]
+    pub fn with_grace(self, grace: Option<Duration>) -> Live {
+        Live { grace, ..self }
+    }
+
     /// Runs until `stop` is true or the reader of the output is gone, then handles the remaining inputs.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut acts: mpsc::Receiver<Act>) -> Result<(), RuntimeError> {
         let mut ticks = interval_at(Instant::now() + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // At a shutdown of the node, from the stop signal on.
+        let mut until = None;
         while !self.pipeline.sinks().reader_gone {
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => break,
+                _ = stop.wait_for(|stop| *stop), if until.is_none() => match self.stays() {
+                    Some(stays) => until = Some(Instant::now() + stays),
+                    None => break,
+                },
                 Some(act) = acts.recv() => match act {
                     Act::Quit => break,
                     Act::Resize { columns } => self.pipeline.sinks().resize(columns)?,
@@ -154,17 +172,47 @@ impl Live {
                     // The core takes waiting records before a time at which they would be late.
                     self.catch_up()?;
                     self.tick()?;
+                    let is_quiet = || self.pipeline.core().is_quiet(Pid(std::process::id()));
+                    if until.is_some_and(|until| Instant::now() >= until || is_quiet()) {
+                        break;
+                    }
                 }
             }
         }
         self.drain_rest()?;
         self.tick()?;
+        self.agent_ends()?;
         // The successor goes on with what is in the journal.
         if !self.pipeline.sinks().is_kept() {
             self.pipeline.feed(clock::now(), Input::End)?;
         }
         self.pipeline.flush()?;
         self.pipeline.sinks().finish()
+    }
+
+    /// How long the agent observes on after its stop signal: at a shutdown of the node until its own grace period ends, which the
+    /// kubelet's phase of critical pods may cut. None: it ends at once.
+    fn stays(&self) -> Option<Duration> {
+        let core = self.pipeline.core();
+        let grace = self.grace.filter(|_| core.is_shutting_down())?;
+        let grace = core.last_phase().map_or(grace, |phase| phase.min(grace));
+        tracing::info!(
+            ?grace,
+            "the node is shutting down: observing until no pod terminates any more"
+        );
+        Some(grace.saturating_sub(LAST))
+    }
+
+    /// What the next boot must know: that no more evidence follows.
+    fn agent_ends(&mut self) -> Result<(), RuntimeError> {
+        if !self.pipeline.core().observes_node() {
+            return Ok(());
+        }
+        let ends = NodeEvent::AgentEnds {
+            pid: Pid(std::process::id()),
+        };
+        let commands = self.pipeline.feed(clock::now(), Input::Node(ends))?;
+        self.obey(commands)
     }
 
     /// The records that wait now, and no more: under a storm the ring buffer is never empty.
@@ -373,6 +421,11 @@ impl Live {
                 Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
                 Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
                 Command::Watch(_) | Command::Forget(_) => continue,
+                // The holder of our lock lets it go with this.
+                Command::ReleaseLock => {
+                    self.pipeline.sinks().sync();
+                    continue;
+                }
                 Command::ListEvents(pod) => {
                     let Some(pods) = &self.pods else { continue };
                     for input in pods.list_events(pod) {

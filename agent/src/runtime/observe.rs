@@ -83,8 +83,9 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     }
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let past = opened.as_ref().map(|opened| &opened.past);
+    let grace = is_agent.then_some(config.shutdown.grace);
     let observed = match Live::start(kernel, procfs, pods, runtimes, observation, pipeline, past) {
-        Ok(live) => live.run(stop, acts).await,
+        Ok(live) => live.with_grace(grace).run(stop, acts).await,
         Err(error) => Err(error),
     };
 

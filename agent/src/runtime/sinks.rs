@@ -66,7 +66,9 @@ impl Sinks {
     pub fn is_new(&self, report: &Report, observation: &Observation, finished: &HashSet<ReportId>) -> bool {
         match report {
             Report::Terminated(t) => !t.is_still_ending() && !self.is_finished(report, observation, finished),
-            Report::PodTerminated(_) => !self.is_finished(report, observation, finished),
+            Report::PodTerminated(_) | Report::NodeShutdown(_) | Report::NodeDown(_) => {
+                !self.is_finished(report, observation, finished)
+            }
             Report::Workload(_) | Report::WorkloadGone(_) => true,
             Report::StopSignalIgnored(_)
             | Report::ChildOomKilled { .. }
@@ -83,6 +85,8 @@ impl Sinks {
         let trace = match report {
             Report::Terminated(t) => span::trace(t, observation, &self.spans),
             Report::PodTerminated(p) => span::pod_trace(p, observation, &self.spans),
+            Report::NodeShutdown(s) => span::node_trace(s, &self.spans),
+            Report::NodeDown(d) => span::node_down(d, &self.spans),
             _ => return false,
         };
         journaling::id(&trace).is_some_and(|id| finished.contains(&id))
@@ -135,6 +139,13 @@ impl Sinks {
     /// Whether the evidence of terminations in progress is on disk, for the next run.
     pub fn is_kept(&self) -> bool {
         self.journal.as_ref().is_some_and(Journaling::is_written)
+    }
+
+    /// Has the journal synced: its reports are offered to the collector then.
+    pub fn sync(&self) {
+        if let Some(journal) = &self.journal {
+            journal.journal().sync();
+        }
     }
 
     /// State of the connection to the Kubernetes API.
@@ -191,12 +202,23 @@ impl Sinks {
     }
 
     fn export(&self, now: Boot, report: &Report, observation: &Observation) {
-        let (trace, verdict) = match report {
-            Report::Terminated(t) => (span::trace(t, observation, &self.spans), &t.verdict),
-            Report::PodTerminated(p) => (span::pod_trace(p, observation, &self.spans), &p.verdict),
+        let (trace, headline, unclean) = match report {
+            Report::Terminated(t) => (
+                span::trace(t, observation, &self.spans),
+                t.verdict.headline,
+                t.verdict.unclean,
+            ),
+            Report::PodTerminated(p) => (
+                span::pod_trace(p, observation, &self.spans),
+                p.verdict.headline,
+                p.verdict.unclean,
+            ),
+            Report::NodeShutdown(s) => (span::node_trace(s, &self.spans), s.verdict.headline, s.verdict.unclean),
+            // Whatever the root's verdict was: the backend has the root, or it has not.
+            Report::NodeDown(d) => (span::node_down(d, &self.spans), journaling::DOWN, true),
             _ => return,
         };
-        let traces = self.traces.as_ref().filter(|_| self.spans.wants(verdict));
+        let traces = self.traces.as_ref().filter(|_| self.spans.wants_unclean(unclean));
         match &self.journal {
             Some(journal) => {
                 let finished = FinishedReport::of(report, &trace, observation, traces.is_some());
@@ -213,7 +235,7 @@ impl Sinks {
             None => {
                 if let Some(traces) = traces {
                     // A full queue drops and counts its oldest trace; the count is on /metrics.
-                    traces.offer(&trace, verdict.headline);
+                    traces.offer(&trace, headline);
                 }
             }
         }

@@ -7,6 +7,7 @@
 pub mod alerts;
 pub mod dashboard;
 mod journal;
+mod node;
 pub mod observer;
 pub mod push;
 mod table;
@@ -59,6 +60,7 @@ pub struct Metrics {
     kubernetes: Gauge<u64>,
     clock: Gauge<f64>,
     opted_out: Counter<u64>,
+    node: node::Node,
     workloads: Workloads,
 }
 
@@ -119,6 +121,7 @@ impl Metrics {
             neighbours: NEIGHBOURS.gauge(&meter),
             kubernetes: KUBERNETES_STATE.gauge(&meter),
             opted_out: OPTED_OUT.counter(&meter),
+            node: node::Node::new(&meter),
             clock: KUBERNETES_CLOCK.gauge_f64(&meter),
             workloads: Workloads::new(workloads, &meter),
             provider,
@@ -208,6 +211,8 @@ impl Metrics {
             Report::Dropped { reason, count } => self.dropped(reason.name(), *count),
             Report::Workload(workload) => self.workloads.runs(workload),
             Report::WorkloadGone(workload) => self.workloads.gone(workload),
+            Report::NodeShutdown(s) => self.node.shutdown(s),
+            Report::NodeDown(_) => {}
             Report::OptedOut { count } => self.opted_out.add(*count, &[]),
         }
     }

@@ -142,6 +142,12 @@ fn show(text: &mut String, report: &Report, observation: &Observation) {
             let object = serde_json::to_value(json::termination(&so_far, observation)).expect("keys are text");
             writeln!(text, "stuck").map(|()| fields(text, "", &object))
         }
+        Report::NodeShutdown(of) => {
+            let object = serde_json::to_value(json::node_shutdown(of)).expect("keys are text");
+            writeln!(text, "node {} {}", of.key.ordinal, object["verdict"]).expect("a string");
+            spans(text, &span::node_trace(of, &options))
+        }
+        Report::NodeDown(of) => spans(text, &span::node_down(of, &options)),
         Report::Workload(of) => writeln!(text, "workload {} {}", of.kind, of.name),
         Report::WorkloadGone(of) => writeln!(text, "workload gone {} {}", of.kind, of.name),
         Report::OptedOut { count } => writeln!(text, "opted out: {count}"),

@@ -64,6 +64,16 @@ pub enum Attribution {
     Unknown(UnknownCgroup),
 }
 
+impl Attribution {
+    /// The subject's own cgroup.
+    pub fn own(&self) -> Option<CgroupId> {
+        match self {
+            Attribution::Subject(_, own) => Some(*own),
+            Attribution::Host | Attribution::Unknown(_) => None,
+        }
+    }
+}
+
 /// Why a process's cgroup does not name a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

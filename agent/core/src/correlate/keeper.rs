@@ -49,11 +49,17 @@ pub enum Concern {
     Nothing,
     /// Kept in any case.
     Everything,
+    /// About the node: kept in any case, with the pods that run if a shutdown begins with it.
+    Node {
+        was: bool,
+    },
     /// A kernel record about the subject.
     Subject {
         own: CgroupId,
         at: Boot,
         event: Box<Event>,
+        /// The event is a sign of a shutdown, which was in progress or not.
+        sign: Option<bool>,
     },
     /// Kept if the pod is ending, before or after the input.
     Pod {
@@ -92,15 +98,23 @@ impl Keeper {
     /// Before the core takes the input.
     pub fn concern(&self, core: &Correlator, input: &Input) -> Concern {
         match input {
-            Input::Kernel { at, event } => match core.subject_of(event) {
-                Some(own) => Concern::Subject {
-                    own,
-                    at: *at,
-                    event: Box::new(event.clone()),
-                },
-                None => Concern::Nothing,
+            Input::Kernel { at, event } => {
+                let sign = core.is_sign(event).then(|| core.has_shutdown());
+                match (core.subject_of(event), sign) {
+                    (Some(own), sign) => Concern::Subject {
+                        own,
+                        at: *at,
+                        event: Box::new(event.clone()),
+                        sign,
+                    },
+                    (None, Some(was)) => Concern::Node { was },
+                    (None, None) => Concern::Nothing,
+                }
+            }
+            Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) => Concern::Everything,
+            Input::Node(_) => Concern::Node {
+                was: core.has_shutdown(),
             },
-            Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) | Input::Node(_) => Concern::Everything,
             Input::Pod(fact) => pod(core, &fact.pod.uid),
             Input::PodGone(gone) => pod(core, &gone.uid),
             Input::PodEvent(event) => pod(core, &event.uid),
@@ -142,6 +156,10 @@ impl Keeper {
         match concern {
             Concern::Nothing => Kept::NOTHING,
             Concern::Everything => Kept::ITSELF,
+            Concern::Node { was } => Kept {
+                before: begun(core, was),
+                itself: true,
+            },
             Concern::Pod { uid, was } if was || core.is_pod_ending(&uid) => Kept::ITSELF,
             Concern::Pod { .. } => Kept::NOTHING,
             Concern::Loss { kind, since, count } => self.loss(now, kind, since, count),
@@ -157,13 +175,20 @@ impl Keeper {
                     before,
                 }
             }
-            Concern::Subject { own, at, event } => self.event(core, own, at, &event),
+            Concern::Subject { own, at, event, sign } => {
+                let mut kept = self.event(core, own, at, &event);
+                if let Some(was) = sign {
+                    kept.before.extend(begun(core, was));
+                    kept.itself = true;
+                }
+                kept
+            }
         }
     }
 
-    /// Whether the termination of a kept subject is in progress.
+    /// Whether the termination of a kept subject is in progress, or a shutdown of the node.
     pub fn is_in_progress(&self, core: &Correlator) -> bool {
-        self.tracked.keys().any(|own| core.is_ending(*own))
+        core.has_shutdown() || self.tracked.keys().any(|own| core.is_ending(*own))
     }
 
     /// What was kept before may be gone: it is kept again with the next evidence.
@@ -215,6 +240,14 @@ impl Keeper {
         }
         lose(&mut self.lost, kind, since, count);
         Kept::NOTHING
+    }
+}
+
+/// The pods that run, if a shutdown began: of most of them no termination is in progress.
+fn begun(core: &Correlator, was: bool) -> Vec<Input> {
+    match !was && core.has_shutdown() {
+        true => core.introduce_pods(),
+        false => Vec::new(),
     }
 }
 

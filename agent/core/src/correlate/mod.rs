@@ -1,6 +1,8 @@
-//! The core: attribution, subjects and pods, three small machines, wired here in the order of the data:
+//! The core: attribution, subjects and pods, three small machines, wired here in the order of the data, and beside them the node's:
 //!
 //! input → `attribution` → evidence → `subjects` → subject events → `pods` → reports; and commands for the kernel and the API.
+//! `node` takes what logind, systemd and the kubelet's files show, and subject events; its own reports are the node's shutdowns, and a
+//! termination that one of these caused gets it as a fact.
 //!
 //! Each machine returns values, and none knows the machines after it. This module carries data back: a deletion request has a
 //! subject's sockets watched, and a container that runs long after its grace period is asked for its facts so far.
@@ -11,6 +13,7 @@ mod attribution;
 mod containers;
 mod keeper;
 mod limits;
+mod node;
 mod pods;
 mod progress;
 mod subjects;
@@ -26,6 +29,7 @@ use crate::attribute::{Index, Question, Subject};
 use crate::container::ContainerFact;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
+use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::termination::Open;
@@ -36,6 +40,7 @@ use attribution::{Attributed, Attributor};
 use containers::Containers;
 pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
+use node::{FromNode, NodeMachine};
 use pods::{FromPods, Pods};
 use subjects::{LossPlace, Scan, SubjectEvent, Subjects};
 pub use units::ReportedUnits;
@@ -50,6 +55,7 @@ pub struct Correlator {
     pods: Pods,
     containers: Containers,
     units: ReportedUnits,
+    node: NodeMachine,
     /// After a gap, until all that exists was shown.
     scan: Option<Scan>,
     buffers: Buffers,
@@ -77,6 +83,7 @@ impl Correlator {
             pods: Pods::new(limits),
             containers: Containers::new(limits.containers_bytes()),
             units: ReportedUnits::default(),
+            node: NodeMachine::default(),
             scan: None,
             buffers: Buffers::default(),
         }
@@ -130,7 +137,12 @@ impl Correlator {
     pub fn memory(&self) -> usize {
         let buffers = self.buffers.found.capacity() * size_of::<Attributed>()
             + self.buffers.events.capacity() * size_of::<SubjectEvent>();
-        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + self.containers.bytes() + buffers
+        self.attribution.bytes()
+            + self.subjects.bytes()
+            + self.pods.bytes()
+            + self.containers.bytes()
+            + self.node.bytes()
+            + buffers
     }
 
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
@@ -156,6 +168,7 @@ impl Correlator {
             Input::Kernel { at, event } => {
                 self.subjects_due(until, &mut answers);
                 self.expire(&mut answers);
+                self.of_node(&mut answers, |node, out| node.kernel(at, &event, out));
                 self.attribution.event(now, at, event, &mut self.buffers.found);
                 self.found(&mut answers);
             }
@@ -170,7 +183,10 @@ impl Correlator {
             Input::Container(fact) => self.containers.learn(fact),
             Input::Start(observation) => self.start(before, &observation, &mut answers),
             Input::Scanned => self.scanned(&mut answers),
-            Input::Probe { name, state } => self.subjects.probe(name, state),
+            Input::Probe { name, state } => {
+                self.node.probe(&name, &state);
+                self.subjects.probe(name, state);
+            }
             Input::Lost {
                 kind,
                 scope,
@@ -178,10 +194,18 @@ impl Correlator {
                 count,
             } => match (scope, LossPlace::of(scope, self.attribution.index())) {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
-                (_, Some(place)) => self.subjects.lost(now, kind, place, since, count),
+                (_, Some(place)) => {
+                    if scope == LossScope::Machine {
+                        self.node.lost_records(kind);
+                    }
+                    self.subjects.lost(now, kind, place, since, count);
+                }
                 (_, None) => {}
             },
-            Input::Clock(offset) => self.pods.clock(offset),
+            Input::Clock(offset) => {
+                self.node.clock(offset);
+                self.pods.clock(offset);
+            }
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {
                 if state == PodsState::Synced {
@@ -196,14 +220,20 @@ impl Correlator {
             Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
-            // No machine yet.
-            Input::Node(_) => {}
+            Input::Node(event) => {
+                let own = match &event {
+                    NodeEvent::AgentEnds { pid } => self.attribution.index().attribute_process(*pid).own(),
+                    _ => None,
+                };
+                self.of_node(&mut answers, |node, out| node.event(now, event, own, out));
+            }
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End | Input::Cut => {
                 if input_is_cut {
                     self.subjects.cut(now);
                 }
                 self.end(Open::ObservationEnded, &mut answers);
+                self.of_node(&mut answers, |node, out| node.end(now, out));
                 self.report_drops(&mut answers.reports);
                 return answers;
             }
@@ -214,7 +244,21 @@ impl Correlator {
             self.expire(&mut answers);
         }
         self.pods_due(until, &mut answers);
+        if self.node.is_waiting() {
+            self.of_node(&mut answers, |node, out| node.run_timers(until, out));
+        }
         answers
+    }
+
+    /// Lets the node's machine take something. Of a shutdown that begins, the pods that run are a fact.
+    fn of_node(&mut self, answers: &mut Answers, take: impl FnOnce(&mut NodeMachine, &mut FromNode)) {
+        let mut out = FromNode::default();
+        take(&mut self.node, &mut out);
+        if self.node.wants_pods() {
+            self.node.pods(self.pods.running());
+        }
+        answers.reports.extend(out.reports);
+        answers.commands.extend(out.commands);
     }
 
     /// Attributed evidence → subjects.
@@ -256,6 +300,11 @@ impl Correlator {
                 self.pods.opt_out(&event);
                 continue;
             }
+            match &mut event {
+                SubjectEvent::StopSent { at, own } => self.node.stop_sent(*at, *own),
+                SubjectEvent::Ended(facts) => self.node.ended(facts),
+                _ => {}
+            }
             match event {
                 SubjectEvent::Watched(cgroup) => answers.commands.push(Command::Watch(cgroup)),
                 SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
@@ -294,6 +343,8 @@ impl Correlator {
             self.subjects.serves(self.now, &self.pods.addresses(own));
             answers.commands.extend(sockets.into_iter().map(Command::Watch));
         }
+        // At a node's shutdown they end with the node.
+        let overdue = overdue.into_iter().filter(|_| !self.node.is_shutting_down());
         for own in overdue {
             let mut facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
             if let Some(facts) = &mut facts {
@@ -312,7 +363,11 @@ impl Correlator {
         if is_other_boot {
             // Another boot: its clock starts again, and nothing of the old boot runs.
             self.now = before;
+            let running = self.pods.running();
             self.end(Open::NodeDown, answers);
+            let mut out = FromNode::default();
+            let node = std::mem::take(&mut self.node).next_boot(before, running, observation, &mut out);
+            answers.reports.extend(out.reports);
             ended = Boot(0);
             let drops = self.subjects.take_drops();
             let unattributed = self.attribution.take_unattributed();
@@ -321,6 +376,7 @@ impl Correlator {
             *self = Correlator::new(self.limits)
                 .with_kubelet_units(units)
                 .with_reported_units(reported);
+            self.node = node;
             self.subjects.add_drops(drops);
             self.attribution.add_unattributed(unattributed);
         }
@@ -338,6 +394,7 @@ impl Correlator {
         self.subjects.forget_probes();
         self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));
         self.now = self.now.max(observation.since);
+        self.node.start(observation, !is_first && !is_other_boot);
         self.pods.clock(observation.wall_offset);
         self.pods.observed_since(observation.since);
         if !is_first {
@@ -387,7 +444,7 @@ impl Correlator {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept()
+        self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept() + self.node.kept()
     }
 }
 

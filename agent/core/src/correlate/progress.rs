@@ -1,13 +1,17 @@
 //! Which inputs are evidence of a termination in progress: an agent keeps these, and after its restart another core gets them again.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::attribute::{Attribution, Index};
 use crate::event::{Event, Task};
-use crate::ids::{CgroupId, PodUid};
+use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
 
 use super::Correlator;
+
+/// Most pods that are kept at the begin of a shutdown.
+const INTRODUCED: usize = 512;
 
 impl Correlator {
     /// The subject that the event may be evidence of, by its own cgroup. None for the connects of clients.
@@ -27,6 +31,51 @@ impl Correlator {
             Attribution::Subject(_, own) => Some(own),
             Attribution::Host | Attribution::Unknown(_) => None,
         }
+    }
+
+    /// Whether a shutdown of the node is in progress, as far as known.
+    pub fn is_shutting_down(&self) -> bool {
+        self.node.is_shutting_down()
+    }
+
+    /// The same, or a spoofed one.
+    pub fn has_shutdown(&self) -> bool {
+        self.node.is_open()
+    }
+
+    /// Whether anything shows the node's shutdowns: then its last evidence counts.
+    pub fn observes_node(&self) -> bool {
+        self.node.is_active()
+    }
+
+    /// How long the kubelet's last phase lasts, in which critical pods end: their grace period at a shutdown of the node.
+    pub fn last_phase(&self) -> Option<Duration> {
+        self.node.last_phase()
+    }
+
+    /// Whether nothing else terminates any more in a shutdown of the node: its pods have ended, and their terminations are reported. The
+    /// process is the agent's own, whose pod does not count.
+    pub fn is_quiet(&self, agent: Pid) -> bool {
+        let own = self.attribution.index().attribute_process(agent).own();
+        self.node.is_quiet(own) && !self.pods.has_held()
+    }
+
+    /// Whether the event shows the node's shutdown: evidence without a subject.
+    pub fn is_sign(&self, event: &Event) -> bool {
+        self.node.is_news(event)
+    }
+
+    /// Inputs that make the pods that run known to another core, at the begin of a shutdown of the node.
+    pub fn introduce_pods(&self) -> Vec<Input> {
+        let running = self.pods.running().unwrap_or_default();
+        let mut inputs = Vec::new();
+        for pod in running.into_iter().take(INTRODUCED) {
+            for own in pod.cgroups {
+                inputs.extend(self.subjects.introduce(own, None, self.attribution.index()));
+                inputs.extend(self.pods.fact_of(own).map(Input::Pod));
+            }
+        }
+        inputs
     }
 
     /// Whether facts of the subject are kept that its termination may need: the events of such a subject are evidence.

@@ -13,6 +13,7 @@ use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::PodContext;
 use crate::pod::PodIdentity;
 use crate::report::{StopSignalIgnored, Termination};
+use crate::shutdown::ShutdownKey;
 use crate::termination::TerminationKey;
 use crate::time::TICK_NS;
 use crate::verdict::Cause;
@@ -104,6 +105,20 @@ fn ends_the_pod(context: &PodContext) -> bool {
 /// The root of [`pod_trace_id`]: the parent of all spans that other processes add to a pod's trace.
 pub fn pod_root(trace: TraceId) -> SpanId {
     span_id(trace, "pod.termination", 0)
+}
+
+/// The trace of a node's shutdown, and of the time in which the node was down after it.
+pub fn node_trace_id(key: &ShutdownKey) -> TraceId {
+    let hash = Domain::new("epitaph/1/node")
+        .text(&key.boot_id)
+        .number(key.ordinal.into())
+        .finish();
+    TraceId::from_bytes(non_zero(hash))
+}
+
+/// The root of [`node_trace_id`]: what the pods' traces link to.
+pub fn node_root(trace: TraceId) -> SpanId {
+    span_id(trace, "node.shutdown", 0)
 }
 
 /// A span of a trace. `discriminator` separates spans of one name in one trace; 0 if there is only one.
@@ -214,6 +229,9 @@ mod tests {
             container_trace_id(&uid(), &container("a")).to_string(),
             "4d187b1a62014a4b42d740b5883e34ba"
         );
+        let node = node_trace_id(&crate::fixtures::shutdowns::key());
+        assert_eq!(node.to_string(), "");
+        assert_eq!(node_root(node).to_string(), "");
         assert_eq!(pod_root(pod).to_string(), "284beb4525f2471a");
         assert_eq!(
             container_span_id(pod, "container.stop", &container("a")).to_string(),

@@ -3,6 +3,7 @@
 //! Times are RFC 3339 in UTC with nanoseconds, each with the same moment as `*_boot_ns`, `CLOCK_BOOTTIME` nanoseconds, which
 //! no clock step touches. Text that a process chose is escaped as in [`crate::ids::Comm`].
 
+mod node;
 mod objects;
 mod pods;
 
@@ -25,6 +26,7 @@ use crate::termination::{
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
 
+pub use node::{NodeDownObject, NodeShutdownObject, ending, node_down, node_shutdown, own_lock};
 use objects::*;
 pub use objects::{ChildOomObject, EarlyObject, LostObject, ObservingObject, ProbeObject, TerminationObject};
 pub use pods::{PodTerminationObject, pod_termination};
@@ -57,6 +59,7 @@ fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationOb
         boot_id: t.key.boot_id.clone(),
         trace_id: trace.to_string(),
         kubernetes: t.kubernetes.as_ref().map(|context| pods::context(context, clock)),
+        node_shutdown: t.shutdown.as_ref().map(node::by_shutdown),
         verdict: v.headline,
         cause: v.cause,
         exit: v.exit,

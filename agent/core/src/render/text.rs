@@ -11,11 +11,11 @@ use crate::input::{Observation, ProbeState};
 use crate::kubernetes::{PodContext, Reported};
 use crate::pod::PodIdentity;
 use crate::render::json::after_ms;
-use crate::report::PodTermination;
-use crate::report::{StopSignalIgnored, Termination};
+use crate::report::{NodeShutdown, PodTermination, StopSignalIgnored, Termination};
+use crate::shutdown::NodeDown;
 use crate::termination::{Gaps, OomKill};
 use crate::time::Boot;
-use crate::verdict::{Severity, Verdict};
+use crate::verdict::{Evidence, Severity, Verdict};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
@@ -78,6 +78,35 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Sty
     out
 }
 
+/// Headline, sentence, remedy, and a line for each pod that was cut.
+pub fn node_shutdown(s: &NodeShutdown, style: Style) -> String {
+    let paint = Paint(style);
+    let v = &s.verdict;
+    let mut out = format!(
+        "{} {}  {}\n",
+        paint.dim(&s.clock.wall(s.end).rfc3339_millis()),
+        paint.bold(&format!("node {} shutdown", escape(&s.host))),
+        marked(v.headline, v.severity, v.unclean, &paint),
+    );
+    let _ = writeln!(out, "  {}", escape(&v.sentence));
+    if let Some(remedy) = &v.remedy {
+        let _ = writeln!(out, "  {} {}", paint.bold("remedy:"), escape(remedy));
+    }
+    lines(&v.evidence, s.begin, &paint, &mut out);
+    out
+}
+
+/// One line.
+pub fn node_down(d: &NodeDown, style: Style) -> String {
+    let paint = Paint(style);
+    format!(
+        "{} {}  back after {:.1} s\n",
+        paint.dim(&d.clock.wall(d.end).rfc3339_millis()),
+        paint.bold(&format!("node {}", escape(&d.host))),
+        d.end.since(d.begin).as_secs_f64()
+    )
+}
+
 /// One line.
 pub fn early(e: &StopSignalIgnored, observation: &Observation, style: Style) -> String {
     let paint = Paint(style);
@@ -132,9 +161,13 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], sty
 }
 
 fn headline(v: &Verdict, paint: &Paint) -> String {
-    let mut out = paint.severity(v.severity, v.headline);
-    if v.unclean {
-        let _ = write!(out, "  {}", paint.severity(v.severity, "UNCLEAN"));
+    marked(v.headline, v.severity, v.unclean, paint)
+}
+
+fn marked(headline: &str, severity: Severity, unclean: bool, paint: &Paint) -> String {
+    let mut out = paint.severity(severity, headline);
+    if unclean {
+        let _ = write!(out, "  {}", paint.severity(severity, "UNCLEAN"));
     }
     out
 }
@@ -148,13 +181,13 @@ fn words(v: &Verdict, begin: Boot, paint: &Paint, out: &mut String) {
     for advice in &v.advice {
         let _ = writeln!(out, "  {} {}", paint.bold("advice:"), escape(&advice.text));
     }
-    let offsets: Vec<String> = v
-        .evidence
-        .iter()
-        .map(|e| format!("{:+.1} ms", after_ms(e.at, begin)))
-        .collect();
+    lines(&v.evidence, begin, paint, out);
+}
+
+fn lines(evidence: &[Evidence], begin: Boot, paint: &Paint, out: &mut String) {
+    let offsets: Vec<String> = evidence.iter().map(|e| format!("{:+.1} ms", after_ms(e.at, begin))).collect();
     let width = offsets.iter().map(String::len).max().unwrap_or(0);
-    for (e, offset) in v.evidence.iter().zip(&offsets) {
+    for (e, offset) in evidence.iter().zip(&offsets) {
         let _ = writeln!(
             out,
             "    {}  {}  {}",

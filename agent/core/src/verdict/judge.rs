@@ -7,6 +7,7 @@ mod hook;
 mod inside;
 mod kernel;
 mod kubernetes;
+mod shutdown;
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::kubernetes::PodContext;
 use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 
 pub(super) use hook::{Hook, HookEnd, quoted};
+pub(super) use shutdown::{by_systemd_shutdown, own_grace};
 
 /// If the main process exits this soon after the OOM kill of a child, the OOM kill is the reason.
 pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);
@@ -129,6 +131,10 @@ pub(super) enum Why {
     /// Still runs long after the grace period.
     Stuck,
     NeverStarted,
+    /// SIGKILL because of a node's shutdown.
+    CutByShutdown,
+    /// Still ran when the node's shutdown stopped everything.
+    RanAtShutdown,
     Unknown(Missing),
 }
 
@@ -178,7 +184,8 @@ pub(super) enum Missing {
 /// Judges one termination. `kubernetes` is the Kubernetes context of a pod's container.
 pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
     let case = &Case::new(facts, kubernetes);
-    let finding = doubt(case, kubernetes::refine(case, kernel::find(case)));
+    let found = kubernetes::refine(case, kernel::find(case));
+    let finding = doubt(case, shutdown::refine(case, found));
     let traffic = match traffic(case.traffic()) {
         // Nothing counted what clients lost after a stop signal that came before the observation.
         TrafficAxis::Quiet if may_have_been_stopped_before(case) => TrafficAxis::Unknown,

@@ -3,6 +3,7 @@
 pub mod advice;
 mod evidence;
 pub mod judge;
+pub mod node;
 mod pod;
 mod sentence;
 mod spent;
@@ -15,9 +16,10 @@ use serde::Serialize;
 use crate::event::Kind;
 use crate::time::Boot;
 
-pub use crate::axes::{Cause, Exit, TrafficAxis};
+pub use crate::axes::{Cause, Exit, ShutdownOutcome, TrafficAxis};
 pub use advice::{Advice, AdviceKind};
 pub use judge::{Case, Judged, judge};
+pub use node::{ShutdownVerdict, judge_shutdown};
 pub use pod::judge_pod;
 pub use sentence::{OBSERVATION_ENDED, discarded_inside, ignored, in_container, peer_name, raised_in_vain, seconds};
 
@@ -43,14 +45,20 @@ pub enum Source {
     Probe(Kind),
     /// The Kubernetes API: its times are the arrival of an answer, or whole seconds.
     Kubernetes,
+    /// logind and systemd on the bus: their times are the arrival of a message.
+    Bus,
+    /// The kubelet's files.
+    Kubelet,
 }
 
 impl Source {
-    /// The probe's tracepoint (`signal_generate`), or `kubernetes`.
+    /// The probe's tracepoint (`signal_generate`), `kubernetes`, `dbus` or `kubelet`.
     pub const fn name(self) -> &'static str {
         match self {
             Source::Probe(kind) => kind.name(),
             Source::Kubernetes => "kubernetes",
+            Source::Bus => "dbus",
+            Source::Kubelet => "kubelet",
         }
     }
 }

@@ -31,6 +31,9 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
         text.push_str("; ");
         text.push_str(&clause);
     }
+    if case.kubernetes.is_none() && finding.cause == Cause::NodeShutdown {
+        text.push_str("; the node was shutting down");
+    }
     for clause in clients(case, finding.exit, traffic) {
         text.push_str("; ");
         text.push_str(&clause);
@@ -91,6 +94,29 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
             format!("{in_vain}; {killed}")
+        }
+        Why::CutByShutdown => {
+            let own = super::judge::own_grace(case);
+            let of = own.map_or(String::new(), |(_, own)| {
+                format!(", before its own grace period of {} was over", seconds(own))
+            });
+            let by = case.kill().is_some_and(super::judge::by_systemd_shutdown);
+            let who_killed = if by {
+                "systemd-shutdown sent SIGKILL to all processes"
+            } else {
+                killed.as_str()
+            };
+            match case.stop() {
+                Some(_) => format!("{stopped}; {who_killed}{of}"),
+                None => format!("{who_killed}, without a stop signal to {who} before"),
+            }
+        }
+        Why::RanAtShutdown => {
+            let had = case.shutdown.as_ref().and_then(|shutdown| shutdown.ran_at).zip(case.stop());
+            let had = had.map_or(String::new(), |(ran, stop)| {
+                format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
+            });
+            format!("{who} still ran{had}, when the shutdown of the node stopped everything")
         }
         Why::Blocked(how) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
@@ -572,7 +598,7 @@ pub(super) fn many(count: u64, noun: &str) -> String {
     format!("{count} {noun}{s}")
 }
 
-fn were(count: u64, noun: &str) -> String {
+pub(super) fn were(count: u64, noun: &str) -> String {
     let verb = if count == 1 { "was" } else { "were" };
     format!("{} {verb}", many(count, noun))
 }

@@ -133,7 +133,7 @@ pub fn name(axis: impl serde::Serialize) -> String {
 ///
 /// Of the traffic rows `cut` goes first: a request that was read and then cut may have been carried out, so that it cannot be
 /// repeated blindly; a reset one may have been; a refused one was not, and every client may try it again.
-pub const TABLE: [Row; 24] = [
+pub const TABLE: [Row; 25] = [
     Row {
         headline: "oom-killed",
         exit: Exit::OomKilled,
@@ -199,6 +199,17 @@ pub const TABLE: [Row; 24] = [
         meaning: "The container runtime did not start the program of the container, or lost the container.",
         proof: "The pod's status reports StartError, ContainerCannotRun or another failure to create or run the container.",
         remedy: "Read the waiting or terminated message of the container in the pod's status: the command, a mount, the image or the container runtime itself failed.",
+    },
+    Row {
+        headline: "truncated-by-shutdown",
+        exit: Exit::TruncatedByShutdown,
+        traffic: &[],
+        unclean: true,
+        severity: Severity::Critical,
+        precedence: 123,
+        meaning: "The shutdown of the node ended the process before the process had finished and before its own grace period was over.",
+        proof: "A shutdown of the node was in progress, and the SIGKILL came earlier than terminationGracePeriodSeconds after the stop signal, or from systemd-shutdown; or the process still ran when logind's delay was over or systemd stopped all services, and no record was lost.",
+        remedy: "Give the pods of a node more time at its shutdown (the kubelet's shutdownGracePeriod, and InhibitDelayMaxSec of logind), or drain the node before; `epitaph why NODE` shows which limit was reached.",
     },
     Row {
         headline: "killed-after-grace",
@@ -406,7 +417,7 @@ mod tests {
 
     use super::*;
 
-    const EXITS: [Exit; 17] = [
+    const EXITS: [Exit; 18] = [
         Exit::Clean,
         Exit::DefaultAction,
         Exit::NonzeroExit,
@@ -423,6 +434,7 @@ mod tests {
         Exit::OomChild,
         Exit::KilledByOther,
         Exit::Crashed,
+        Exit::TruncatedByShutdown,
         Exit::Unknown,
     ];
 

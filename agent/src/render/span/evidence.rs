@@ -29,6 +29,8 @@ fn is_shown(line: &Evidence, t: &Termination, has_root: bool) -> bool {
         Source::Probe(Kind::Tcp) => of_traffic(&t.traffic, at),
         Source::Probe(_) => false,
         Source::Kubernetes => of_kubernetes(t, at, has_root),
+        // Of the node's shutdown, not of a termination.
+        Source::Bus | Source::Kubelet => false,
     }
 }
 

@@ -11,7 +11,7 @@ use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, data};
-use super::{Frame, POD_TERMINATION, stop, traffic};
+use super::{Frame, POD_TERMINATION, node, stop, traffic};
 use crate::render::attributes::key;
 
 /// `pod.termination`, without children. The evidence is on the containers' spans.
@@ -45,6 +45,9 @@ pub(super) fn span(p: &PodTermination, at: &Frame) -> SpanData {
 
     let mut span = at.judged(POD_TERMINATION, SpanId::INVALID, (p.begin, p.end), &p.verdict, a);
     span.events.events = events(p, at);
+    if let Some(by) = &p.shutdown {
+        span.links.links = vec![node::link_to(by)];
+    }
     span
 }
 

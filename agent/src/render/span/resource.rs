@@ -46,6 +46,19 @@ pub(super) fn of_pod(termination: &PodTermination, options: &Options) -> Resourc
     build(a, Some(&termination.boot_id), options)
 }
 
+/// Resource of the node itself.
+pub(super) fn of_node(host: &str, boot_id: &str, options: &Options) -> Resource {
+    let mut a = Attributes::default();
+    a.text(
+        key::SERVICE_NAME,
+        options.service_name.clone().unwrap_or_else(|| "epitaph".into()),
+    );
+    a.data(key::SERVICE_INSTANCE_ID, host);
+    a.maybe(key::K8S_CLUSTER_NAME, options.cluster_name.clone());
+    a.data(key::HOST_NAME, host);
+    build(a, Some(boot_id), options)
+}
+
 /// Resource of a pod on any node: the observer does not know the node's boot.
 pub(super) fn of_far_pod(identity: &PodIdentity, options: &Options) -> Resource {
     let mut a = Attributes::default();

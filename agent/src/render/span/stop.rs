@@ -12,7 +12,7 @@ use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, after, data, disposition, place, role, runtime_name, states};
-use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, pod, traffic};
+use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, node, pod, traffic};
 use crate::render::attributes::key;
 
 /// The parent first.
@@ -66,6 +66,10 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
 
     let mut span = at.judged(kind, parent, (t.begin, t.end), &t.verdict, a);
     span.events.events = events(t, at);
+    // The root of a pod has it for all.
+    if let Some(by) = t.shutdown.as_ref().filter(|_| at.pod.is_none()) {
+        span.links.links = vec![node::link_to(by)];
+    }
     span
 }
 

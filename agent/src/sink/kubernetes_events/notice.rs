@@ -90,6 +90,8 @@ pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
         Report::ChildOomKilled { .. }
         | Report::Workload(_)
         | Report::WorkloadGone(_)
+        | Report::NodeShutdown(_)
+        | Report::NodeDown(_)
         | Report::OptedOut { .. }
         | Report::Dropped { .. } => Vec::new(),
     }

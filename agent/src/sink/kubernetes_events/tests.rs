@@ -48,6 +48,7 @@ fn pod(of: Builder, name: &str) -> Report {
         end: container.end,
         unseen: Vec::new(),
         gone: None,
+        shutdown: None,
     };
     Report::PodTerminated(Box::new(PodTermination::judged(facts, vec![container])))
 }

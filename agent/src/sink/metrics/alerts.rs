@@ -105,7 +105,8 @@ pub fn alert_of(row: &VerdictRow) -> Option<(&'static str, Option<&'static str>)
         | Exit::ForceKilled
         | Exit::DefaultAction
         | Exit::PrestopFailed
-        | Exit::NonzeroExit => ("EpitaphUncleanTermination", None),
+        | Exit::NonzeroExit
+        | Exit::TruncatedByShutdown => ("EpitaphUncleanTermination", None),
         Exit::Clean => match row.traffic.first()? {
             TrafficAxis::Cut => ("EpitaphConnectionsLost", Some("connections-cut")),
             TrafficAxis::Reset => ("EpitaphConnectionsLost", Some("connections-reset")),

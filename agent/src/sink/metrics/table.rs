@@ -275,6 +275,23 @@ pub const OPTED_OUT: Row = Row {
     labels: &[],
     about: "Terminations that were not reported: suppressed by annotation (`epitaph.dev/ignore`), or of a systemd unit that `units.include` and `units.exclude` leave out",
 };
+pub const NODE_SHUTDOWNS: Row = Row {
+    name: "epitaph.node.shutdowns",
+    shape: Shape::Counter,
+    unit: "{shutdown}",
+    labels: &[(
+        "verdict",
+        "graceful, truncated, unprotected, bypassed, unannounced, spoofed, cancelled, blocked, unknown",
+    )],
+    about: "Shutdowns of the node by verdict (docs/verdicts.md). A series appears with the first; the shutdown before a boot is counted after the boot",
+};
+pub const NODE_SHUTDOWN_LAST: Row = Row {
+    name: "epitaph.node.shutdown.last",
+    shape: Shape::Gauge,
+    unit: "s",
+    labels: &[("verdict", "as above")],
+    about: "Time of the last shutdown of the node with this verdict, seconds since the Unix epoch: its last evidence. Absent before the first that this agent has reported",
+};
 
 const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "namespace of the workload");
 const WORKLOAD_KIND: (&str, &str) = (
@@ -425,6 +442,8 @@ pub const TABLE: &[Row] = &[
     KUBERNETES_EVENTS,
     HTTP_CLOSED,
     OPTED_OUT,
+    NODE_SHUTDOWNS,
+    NODE_SHUTDOWN_LAST,
     BUILD,
 ];
 

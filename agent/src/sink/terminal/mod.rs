@@ -128,6 +128,15 @@ impl<W: Write> Sink<W> {
                     }
                 }
             }
+            // A filter by verdict, pod or unit is for terminations.
+            Report::NodeShutdown(s) if self.filter.is_empty() => match self.form {
+                Form::Json => json::line(&json::node_shutdown(s)),
+                Form::Text(style) | Form::Live { style, .. } => text::node_shutdown(s, style),
+            },
+            Report::NodeDown(d) if self.filter.is_empty() => match self.form {
+                Form::Json => json::line(&json::node_down(d)),
+                Form::Text(style) | Form::Live { style, .. } => text::node_down(d, style),
+            },
             Report::Dropped { count, .. } => {
                 self.status.dropped += count;
                 return self.refresh();
@@ -136,6 +145,8 @@ impl<W: Write> Sink<W> {
             | Report::WorkloadGone(_)
             | Report::OptedOut { .. }
             | Report::Stuck(_)
+            | Report::NodeShutdown(_)
+            | Report::NodeDown(_)
             | Report::StopSignalIgnored(_)
             | Report::ChildOomKilled { .. } => {
                 return Ok(Flow::Continue);

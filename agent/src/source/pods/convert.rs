@@ -128,6 +128,7 @@ fn spec(pod: &api::Pod, options: PodOptions) -> PodSpec {
     };
     PodSpec {
         grace: spec.termination_grace_period_seconds.and_then(seconds),
+        priority: spec.priority,
         restart_policy: match spec.restart_policy.as_deref() {
             Some("Never") => RestartPolicy::Never,
             Some("OnFailure") => RestartPolicy::OnFailure,

@@ -218,6 +218,7 @@ impl Pods {
             stop: by_runtime.then_some(early.at),
             stop_requested: by_runtime,
             end: None,
+            shutdown: None,
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);
         if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {

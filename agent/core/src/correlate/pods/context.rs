@@ -7,9 +7,10 @@ use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, RESOLUTION, Request};
 use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
+use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallOffset};
-use crate::verdict;
+use crate::verdict::{self, Cause};
 
 use super::pod::Pod;
 use super::prestop::Runs;
@@ -44,6 +45,8 @@ pub(super) struct Life {
     pub stop_requested: bool,
     /// None while it still runs.
     pub end: Option<Boot>,
+    /// The node's shutdown that stopped it.
+    pub shutdown: Option<EndedByShutdown>,
 }
 
 impl Api {
@@ -84,6 +87,7 @@ impl Life {
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
             end: Some(facts.end),
+            shutdown: facts.shutdown.clone(),
         }
     }
 
@@ -115,6 +119,7 @@ impl Pod {
         let request = request.map(|request| request.until(life.end));
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
+        let is_by_shutdown = stop_reason.as_ref().is_some_and(|reason| reason.cause == Cause::NodeShutdown);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -151,6 +156,7 @@ impl Pod {
             stop_reason,
             request,
             grace,
+            own_grace: fact.spec.grace.filter(|_| is_by_shutdown),
             pre_stop,
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,

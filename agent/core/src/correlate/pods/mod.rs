@@ -34,6 +34,7 @@ use crate::time::Boot;
 use crate::verdict::{Exit, judge};
 
 use super::Limits;
+use super::node::RunningPod;
 use super::subjects::SubjectEvent;
 use context::{Api, Life};
 use pod::{Container, Held, Pod};
@@ -275,6 +276,16 @@ impl Pods {
         let pod = self.homes.get(&own).and_then(|key| self.pods.get(key));
         let fact = pod.and_then(|pod| pod.fact.as_ref());
         fact.map(|fact| fact.spec.ips.clone()).unwrap_or_default()
+    }
+
+    /// The pods with containers that run; None without Kubernetes.
+    pub fn running(&self) -> Option<Vec<RunningPod>> {
+        self.active.then(|| self.pods.values().filter_map(Pod::running).collect())
+    }
+
+    /// Whether a termination waits for its pod's status.
+    pub fn has_held(&self) -> bool {
+        self.held > 0
     }
 
     /// Numbers of pods and of held terminations.

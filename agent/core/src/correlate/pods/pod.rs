@@ -15,6 +15,7 @@ use crate::termination::TerminationFacts;
 use crate::time::Boot;
 
 use super::super::Limits;
+use super::super::node::RunningPod;
 use super::prestop::Runs;
 use super::stop_reason;
 
@@ -315,6 +316,22 @@ impl Pod {
         };
         let existed_before = |other: &Container| other.id == of.id && other.order() < of.order();
         self.containers.iter().any(existed_before) || self.reported_ids.iter().any(|(id, own)| *id == of.id && *own != cgroup)
+    }
+
+    /// The pod as a node's shutdown finds it; None if no container of it runs.
+    pub fn running(&self) -> Option<RunningPod> {
+        let fact = self.fact.as_ref()?;
+        let runs = |of: &&Container| of.ended.is_none() && of.removed.is_none() && self.names.contains_key(&of.id);
+        let cgroups: Vec<CgroupId> = self.containers.iter().filter(runs).map(|of| of.cgroup).collect();
+        let is_unseen = self.runs_unseen();
+        (!cgroups.is_empty() || is_unseen).then(|| RunningPod {
+            pod: fact.pod.clone(),
+            priority: fact.spec.priority,
+            grace: fact.spec.grace,
+            cgroups,
+            has_hook: fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
+            is_unseen,
+        })
     }
 
     /// A restart followed or was due: the pod continued.

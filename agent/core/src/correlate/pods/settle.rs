@@ -11,7 +11,7 @@ use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
-use crate::verdict;
+use crate::verdict::{self, Cause};
 
 use super::context::{Api, Life};
 use super::pod::{Container, Held, Pod, kind};
@@ -196,7 +196,7 @@ impl Pod {
     }
 
     /// The status shows a running container that the kernel has not shown.
-    fn runs_unseen(&self) -> bool {
+    pub(super) fn runs_unseen(&self) -> bool {
         let Some(fact) = &self.fact else { return false };
         fact.containers.iter().any(|status| {
             let is_own = |id: &ContainerId| status.id.as_ref() == Some(id);
@@ -238,7 +238,13 @@ impl Pod {
             return None;
         }
         let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
-        let stop_reason = self.stop_reason();
+        // Of a pod that a node's shutdown stopped, the API may only show the later deletion.
+        let by_shutdown = containers.iter().find_map(|of| {
+            let reason = of.kubernetes.as_ref()?.stop_reason.as_ref()?;
+            (reason.cause == Cause::NodeShutdown).then(|| (of.shutdown.clone(), reason.clone()))
+        });
+        let (shutdown, by_shutdown) = by_shutdown.unzip();
+        let stop_reason = by_shutdown.or_else(|| self.stop_reason());
         let last = containers.iter().map(|of| of.end).max();
         let request = self.request(api).map(|(request, _)| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
@@ -263,6 +269,7 @@ impl Pod {
             end,
             unseen,
             gone,
+            shutdown: shutdown.flatten(),
         };
         Some(PodTermination::judged(facts, containers))
     }

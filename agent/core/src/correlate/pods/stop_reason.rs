@@ -87,6 +87,9 @@ impl Pod {
                 ..stop_reason(cause, format!("Event Killing: {}", event.message))
             });
         }
+        if let Some(reason) = self.stop_reason_by_shutdown(request, life) {
+            return Some(reason);
+        }
         if self.was_succeeded(&life.id) {
             return None;
         }
@@ -101,6 +104,20 @@ impl Pod {
             return self.stop_reason_by_api();
         }
         self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life))
+    }
+
+    /// The node was shutting down at the stop signal, and the pod's deletion was not requested before: a later one only removes the object.
+    fn stop_reason_by_shutdown(&self, request: Option<&Request>, life: &Life) -> Option<StopReason> {
+        let shutdown = life.shutdown.as_ref()?;
+        let stop = life.stop.or(life.end)?;
+        // By clocks that were compared, or by the watch.
+        let is_later = request.is_some_and(|request| request.skew.is_some() && request.earliest > stop);
+        if !is_later && self.deletion.is_some_and(|(_, seen)| seen <= stop.plus(WATCHED)) {
+            return None;
+        }
+        // The status may name a reason of the kubelet's own, or the shutdown itself.
+        let by_api = self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
+        Some(by_api.unwrap_or_else(|| stop_reason(Cause::NodeShutdown, shutdown.evidence.to_owned())))
     }
 
     /// A sidecar is stopped when the main containers are done.

@@ -188,6 +188,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         },
         missing,
         open,
+        shutdown: None,
     })
 }
 

@@ -8,6 +8,7 @@ mod inits;
 mod kills;
 mod monotone;
 mod nested;
+mod node;
 mod peers;
 mod pods;
 mod processes;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::node::ByShutdownObject;
 use super::pods::ContextObject;
 use crate::time::Boot;
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
@@ -25,6 +26,8 @@ pub struct TerminationObject {
     pub(super) trace_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kubernetes: Option<ContextObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node_shutdown: Option<ByShutdownObject>,
     pub(super) verdict: &'static str,
     pub(super) cause: Cause,
     pub(super) exit: Exit,

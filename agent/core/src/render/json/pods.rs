@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::node::{ByShutdownObject, by_shutdown};
 use super::objects::{AdviceObject, EvidenceObject, TerminationObject};
 use super::{advice, code_or_signal, evidence, in_trace, millis, time};
 use crate::input::Observation;
@@ -24,6 +25,8 @@ pub struct PodTerminationObject {
     pod: PodObject,
     boot_id: String,
     trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_shutdown: Option<ByShutdownObject>,
     verdict: &'static str,
     cause: Cause,
     exit: Exit,
@@ -157,6 +160,7 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation) -> PodTerm
         pod: pod(&p.pod),
         boot_id: p.boot_id.clone(),
         trace_id: trace.to_string(),
+        node_shutdown: p.shutdown.as_ref().map(by_shutdown),
         verdict: v.headline,
         cause: v.cause,
         exit: v.exit,

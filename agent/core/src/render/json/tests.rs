@@ -6,7 +6,7 @@ use crate::fixtures::{self, sample};
 use crate::pod::PreStop;
 
 /// One of each object as text, by its name in the document; the fields in their order.
-fn examples() -> [(&'static str, String); 7] {
+fn examples() -> [(&'static str, String); 9] {
     fn pretty(object: &impl Serialize) -> String {
         serde_json::to_string_pretty(object).unwrap()
     }
@@ -28,6 +28,8 @@ fn examples() -> [(&'static str, String); 7] {
         ("stop-signal-ignored", pretty(&early(&sample::early(), &observation))),
         ("child-oom-killed", pretty(&child_oom(&subject, None, &oom, &observation))),
         ("lost", pretty(&lost(Kind::Tcp, 3))),
+        ("node-shutdown", pretty(&node_shutdown(&fixtures::shutdowns::truncated()))),
+        ("node-down", pretty(&node_down(&fixtures::shutdowns::down()))),
     ]
 }
 
@@ -70,6 +72,14 @@ fn every_field_is_described() {
             &mut all,
         );
     }
+    keys(
+        &serde_json::to_value(node_shutdown(&fixtures::shutdowns::spoofed())).unwrap(),
+        &mut all,
+    );
+    keys(
+        &serde_json::to_value(termination(&stopped_by_shutdown(), &sample::observation())).unwrap(),
+        &mut all,
+    );
     let doc = include_str!("../../../../../docs/json.md");
     for key in all {
         assert!(doc.contains(&format!("`{key}`")), "docs/json.md does not describe `{key}`");
@@ -110,6 +120,30 @@ fn a_line_is_one_object_and_one_line() {
     assert_eq!(back["sentence"], "a\\nb\\u{1b}[2J\\u{202e}\"\\");
 }
 
+/// Both ways: from what the shutdown stopped to the shutdown's trace, and back.
+#[test]
+fn a_termination_names_the_trace_of_the_shutdown() {
+    let shutdown = serde_json::to_value(node_shutdown(&fixtures::shutdowns::truncated())).unwrap();
+    let stopped = serde_json::to_value(termination(&stopped_by_shutdown(), &sample::observation())).unwrap();
+    assert_eq!(stopped["node_shutdown"]["trace_id"], shutdown["trace_id"]);
+    let pod = fixtures::pods::pod(1);
+    assert_eq!(
+        shutdown["pods"][1]["trace_id"],
+        id::of_pod(&pod.pod, &pod.boot_id).to_string()
+    );
+}
+
+fn stopped_by_shutdown() -> Termination {
+    let mut t = sample::ignored();
+    t.facts.shutdown = Some(crate::shutdown::EndedByShutdown {
+        key: fixtures::shutdowns::key(),
+        begin: Boot(0),
+        evidence: "PrepareForShutdown",
+        ran_at: None,
+    });
+    t
+}
+
 #[test]
 fn evidence_before_the_begin_is_negative() {
     assert_eq!(after_ms(Boot(1_000_000), Boot(2_500_000)), -1.5);
@@ -136,5 +170,8 @@ proptest! {
         let pod = self::line(&pod_termination(&fixtures::pods::hostile(&text), &fixtures::terminations::observation()));
         prop_assert_eq!(pod.matches('\n').count(), 1);
         prop_assert!(harmless(&serde_json::from_str(&pod).unwrap()), "{}", pod);
+        let node = self::line(&node_shutdown(&fixtures::shutdowns::hostile(&text)));
+        prop_assert_eq!(node.matches('\n').count(), 1);
+        prop_assert!(harmless(&serde_json::from_str(&node).unwrap()), "{}", node);
     }
 }

@@ -24,6 +24,7 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 /// Why the runtime stopped the container.
 pub(super) fn stopped(case: &Case<'_>) -> Cause {
     match case.kubernetes {
+        None if case.shutdown.is_some() => Cause::NodeShutdown,
         None => Cause::Stopped,
         Some(PodContext {
             stop_reason: Some(stop_reason),

@@ -52,6 +52,14 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 target(case.main())
             ))
         }
+        (Why::CutByShutdown, _) => Some(match super::super::judge::own_grace(case) {
+            Some((had, own)) => format!(
+                "raise the kubelet's shutdown grace period by at least {} s, or lower terminationGracePeriodSeconds to what the shutdown \
+                 of the process needs",
+                own.saturating_sub(had).as_secs().max(1)
+            ),
+            None => lower(row(finding.exit, axis).remedy),
+        }),
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
         (Why::Inside(end, of), _) => inside::remedy(case, finding, *end, *of),
         (Why::Starved, _) if case.kubernetes.is_some() => kubernetes::grace_remedy(case, finding),

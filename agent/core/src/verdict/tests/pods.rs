@@ -15,6 +15,7 @@ fn pod(containers: &[Termination], stop_reason: Option<&StopReason>, unseen: &[(
         end: at(0.0),
         unseen: unseen.to_vec(),
         gone: None,
+        shutdown: None,
     };
     let members: Vec<_> = containers.iter().map(Termination::as_judged).collect();
     judge_pod(&facts, &members)

@@ -95,7 +95,7 @@ fn show(outputs: &[(Boot, Report)]) -> String {
             Report::Dropped { reason, count } => writeln!(text, "{now} dropped {}: {count}", reason.name()).expect("a string"),
             Report::OptedOut { count } => writeln!(text, "{now} opted out: {count}").expect("a string"),
             Report::ChildOomKilled { oom, .. } => writeln!(text, "{now} child oom: {}", oom.comm).expect("a string"),
-            Report::Workload(_) | Report::WorkloadGone(_) => {}
+            Report::Workload(_) | Report::WorkloadGone(_) | Report::NodeShutdown(_) | Report::NodeDown(_) => {}
         }
     }
     text

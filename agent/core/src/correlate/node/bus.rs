@@ -1,0 +1,292 @@
+//! logind and systemd on the bus: states, signals, jobs, locks.
+
+use std::time::Duration;
+
+use super::{APART, FromNode, LOCKS, NodeMachine, SPOOF_SLACK, TEXT};
+use crate::ids::CgroupId;
+use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, ShutdownKind, SignalSender};
+use crate::report::Command;
+use crate::shutdown::{Ending, Lock};
+use crate::text::bounded;
+use crate::time::Boot;
+
+/// A lost message explains a later shutdown no longer than this, or than logind's limit: a shutdown takes minutes.
+const REACH: Duration = Duration::from_secs(600);
+/// logind's own default of `InhibitDelayMaxSec`.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
+/// Of the limit, what is left for others when our own lock goes, at most.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Whether messages may be missing.
+#[derive(Debug, Default)]
+pub(super) struct Bus {
+    connected: Option<Boot>,
+    /// Why it is not.
+    reason: Option<String>,
+    /// Last time at which a message may be missing, and why.
+    gap: Option<(Boot, String)>,
+}
+
+impl Bus {
+    pub fn begin(&mut self, since: Boot) {
+        if self.connected.take().is_some() {
+            self.gap = Some((since, "epitaph was not observing".to_owned()));
+        }
+    }
+
+    /// Why the begin of a shutdown at `at` may have been missed; None if it was observed.
+    pub fn doubt(&self, at: Boot, limit: Option<Duration>) -> Option<String> {
+        let reach = limit.unwrap_or_default().max(REACH);
+        let gap = self.gap.as_ref().filter(|(when, _)| when.plus(reach) >= at);
+        match self.connected {
+            Some(since) if since <= at => gap.map(|(_, reason)| reason.clone()),
+            _ => Some(self.reason.clone().unwrap_or_else(|| "logind was not observed".to_owned())),
+        }
+    }
+}
+
+impl NodeMachine {
+    pub(super) fn bus_state(&mut self, now: Boot, state: BusState, out: &mut FromNode) {
+        match state {
+            BusState::Connected { preparing, .. } => {
+                self.bus.connected.get_or_insert(now);
+                self.bus.reason = None;
+                if preparing {
+                    if self.open.as_ref().is_none_or(|open| !open.facts.signs.is_real()) && self.left.is_none() {
+                        let open = self.real(now, out);
+                        open.facts.signs.prepared = Some(now);
+                        open.facts.gaps.observation = true;
+                    }
+                } else {
+                    self.not_preparing(now, out);
+                }
+            }
+            BusState::Unavailable { reason } => {
+                self.bus_gap(now, &reason);
+                self.bus.connected = None;
+                self.locks = None;
+                self.bus.reason = Some(bounded(&reason, TEXT).into_owned());
+            }
+            BusState::Off => {
+                self.bus.connected = None;
+                self.locks = None;
+                self.bus.reason = Some("the observation of logind is switched off".to_owned());
+            }
+        }
+    }
+
+    /// logind prepares no shutdown: one that was in progress before a gap is over.
+    fn not_preparing(&mut self, now: Boot, out: &mut FromNode) {
+        let Some(open) = &mut self.open else { return };
+        let signs = &open.facts.signs;
+        if signs.prepared.is_none_or(|at| now.since(at) < APART) || signs.services().is_some() && open.resumed.is_none() {
+            return;
+        }
+        match open.resumed {
+            Some(back) if open.facts.kind == Some(ShutdownKind::SoftReboot) => {
+                let down = open.down(back, open.facts.key.boot_id.clone(), true);
+                self.close(now, Ending::Down { back }, out);
+                out.reports.push(crate::report::Report::NodeDown(Box::new(down)));
+            }
+            _ => {
+                open.facts.gaps.observation = true;
+                self.close(now, Ending::Continued, out);
+            }
+        }
+    }
+
+    /// A message may be missing.
+    pub(super) fn bus_gap(&mut self, now: Boot, reason: &str) {
+        let reason = bounded(reason, TEXT).into_owned();
+        if let Some(open) = &mut self.open
+            && open.facts.signs.services().is_none()
+        {
+            open.facts.gaps.bus.get_or_insert_with(|| reason.clone());
+        }
+        self.bus.gap = Some((now, reason));
+    }
+
+    /// logind's `PrepareForShutdown(false)`.
+    pub(super) fn cancelled(&mut self, now: Boot, out: &mut FromNode) {
+        let is_prepared = self.open.as_ref().is_some_and(|open| open.facts.signs.prepared.is_some());
+        if is_prepared {
+            self.continued(now, out);
+        }
+    }
+
+    /// The shutdown in progress was cancelled at `at`.
+    pub(super) fn continued(&mut self, at: Boot, out: &mut FromNode) {
+        if let Some(open) = &mut self.open {
+            open.facts.signs.cancelled = Some(at);
+        }
+        self.close(at, Ending::Continued, out);
+    }
+
+    /// Of a shutdown that is in progress anyway, only the number is kept.
+    pub(super) fn spoofed(&mut self, now: Boot, sender: SignalSender, start: bool) {
+        if self.open.is_none() && start {
+            let mut open = self.begin(now);
+            let needed = self.kubelet.as_ref().and_then(|config| config.as_ref().ok());
+            let needed = needed.map(|config| config.needed()).unwrap_or(SPOOF_SLACK);
+            open.acts_until = Some(now.plus(needed).plus(SPOOF_SLACK));
+            self.open = Some(open);
+        }
+        let Some(open) = &mut self.open else { return };
+        let signs = &mut open.facts.signs;
+        signs.spoofs += 1;
+        signs.spoofed.get_or_insert((now, tamed(sender)));
+    }
+
+    pub(super) fn listed(&mut self, now: Boot, locks: Vec<Inhibitor>) {
+        let mut locks: Vec<Inhibitor> = locks.into_iter().filter(Inhibitor::is_for_shutdown).map(tame).collect();
+        locks.sort();
+        locks.dedup();
+        // The kubelet's first: it decides the verdict.
+        locks.sort_by_key(|lock| !lock.is_kubelets());
+        locks.truncate(LOCKS);
+        self.has_kubelet |= locks.iter().any(Inhibitor::is_kubelets);
+        if let Some(open) = &mut self.open {
+            open.listed(now, &locks, self.locks.is_none());
+        }
+        self.locks = Some(locks);
+    }
+
+    pub(super) fn job(&mut self, now: Boot, unit: &str, removed: bool, out: &mut FromNode) {
+        let unit = bounded(unit, TEXT).into_owned();
+        if !removed {
+            let open = self.real(now, out);
+            open.facts.kind = open.facts.kind.or(kind_of(&unit));
+            open.jobs_gone = None;
+            open.facts.signs.job.get_or_insert((now, unit));
+        } else if let Some(open) = &mut self.open
+            && open.facts.signs.job.as_ref().is_some_and(|(_, known)| *known == unit)
+        {
+            open.jobs_gone = Some(now);
+        }
+    }
+
+    pub(super) fn system_state(&mut self, now: Boot, state: &str, out: &mut FromNode) {
+        if state == "stopping" {
+            let open = self.real(now, out);
+            open.facts.signs.stopping.get_or_insert(now);
+        } else if self.open.as_ref().is_some_and(|open| open.facts.signs.stopping.is_some()) {
+            self.continued(now, out);
+        }
+    }
+
+    pub(super) fn kubelet_state(&mut self, state: Result<KubeletState, String>, out: &mut FromNode) {
+        let state = state.ok();
+        if let Some(previous) = self.previous.take() {
+            previous.report(state, out);
+        }
+        self.kubelet_state = state;
+    }
+
+    /// The agent ends: what is decided is reported now, because the machine may never be back.
+    pub(super) fn agent_ends(&mut self, now: Boot, own: Option<CgroupId>, out: &mut FromNode) {
+        self.agent_ended = true;
+        let Some(open) = &mut self.open else { return };
+        open.runs.own(own);
+        if !open.facts.signs.is_real() {
+            return;
+        }
+        self.release(out);
+        if self.open.as_ref().is_some_and(|open| open.is_decided(now, self)) {
+            self.left = self.close(now, Ending::AgentEnded, out);
+        }
+    }
+
+    /// Our own lock is not held longer than the kubelet's, and well within the limit.
+    pub(super) fn release_lock(&mut self, now: Boot, out: &mut FromNode) {
+        let Some(prepared) = self.open.as_ref().and_then(|open| open.facts.signs.prepared) else {
+            return;
+        };
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        let until = prepared.plus(limit - MARGIN.min(limit / 4));
+        let waits_for_kubelet = self
+            .locks
+            .as_ref()
+            .is_some_and(|locks| locks.iter().any(Inhibitor::is_kubelets));
+        if !waits_for_kubelet || now >= until {
+            self.release(out);
+        }
+    }
+
+    fn release(&mut self, out: &mut FromNode) {
+        if let Some(open) = &mut self.open
+            && !std::mem::replace(&mut open.released, true)
+        {
+            out.commands.push(Command::ReleaseLock);
+        }
+    }
+}
+
+impl super::InProgress {
+    /// The locks that are held now. `first`: none were known before.
+    pub(super) fn listed(&mut self, now: Boot, held: &[Inhibitor], first: bool) {
+        for known in &mut self.facts.locks {
+            if known.released.is_none() && !held.contains(&known.lock) {
+                known.released = Some(now);
+            }
+        }
+        for lock in held {
+            let is_known = |known: &Lock| known.lock == *lock && known.released.is_none();
+            if !self.facts.locks.iter().any(is_known) && self.facts.locks.len() < LOCKS {
+                self.facts.locks.push(Lock {
+                    lock: lock.clone(),
+                    taken: (!first).then_some(now),
+                    released: None,
+                    outlasted: false,
+                });
+            }
+        }
+        if first && self.facts.kubelet.held.is_none() {
+            self.facts.kubelet.held = held.iter().any(Inhibitor::is_kubelets).then_some(true);
+        }
+    }
+}
+
+fn kind_of(unit: &str) -> Option<ShutdownKind> {
+    Some(match unit {
+        "poweroff.target" => ShutdownKind::PowerOff,
+        "reboot.target" => ShutdownKind::Reboot,
+        "halt.target" => ShutdownKind::Halt,
+        "kexec.target" => ShutdownKind::Kexec,
+        "soft-reboot.target" => ShutdownKind::SoftReboot,
+        _ => return None,
+    })
+}
+
+fn tame(lock: Inhibitor) -> Inhibitor {
+    let text = |text: &str| bounded(text, TEXT).into_owned();
+    Inhibitor {
+        what: text(&lock.what),
+        who: text(&lock.who),
+        why: text(&lock.why),
+        ..lock
+    }
+}
+
+fn tamed(sender: SignalSender) -> SignalSender {
+    let text = |text: String| bounded(&text, TEXT).into_owned();
+    match sender {
+        SignalSender::Logind => SignalSender::Logind,
+        SignalSender::Other {
+            name,
+            pid,
+            uid,
+            comm,
+            unit,
+        } => SignalSender::Other {
+            name: text(name),
+            pid,
+            uid,
+            comm: comm.map(text),
+            unit: unit.map(text),
+        },
+    }
+}
+
+pub(super) fn blocks(lock: &Inhibitor) -> bool {
+    matches!(lock.mode, InhibitMode::Block | InhibitMode::BlockWeak)
+}

@@ -1,0 +1,174 @@
+//! The facts of a shutdown that is over: its delay, the kubelet's phases, and which pods were cut.
+
+use super::open::InProgress;
+use super::{APART, NodeMachine};
+use crate::node::{InhibitMode, KubeletShutdown, PriorityPeriod};
+use crate::shutdown::{Cut, Delay, Ending, NodeShutdownFacts, Phase, PodInShutdown};
+use crate::time::Boot;
+use crate::verdict::ShutdownOutcome;
+use crate::verdict::judge_shutdown;
+
+/// logind's timer and the arrival of its effects.
+const TIMER: std::time::Duration = std::time::Duration::from_millis(250);
+
+impl InProgress {
+    /// `now`: the last that was observed.
+    pub fn complete(mut self: Box<Self>, ending: Ending, now: Boot, node: &NodeMachine) -> NodeShutdownFacts {
+        self.fill_gaps(ending, node);
+        let mut facts = self.facts;
+        let signs = &facts.signs;
+        let begins = [
+            signs.prepared,
+            signs.services(),
+            signs.signal.map(|signal| signal.at),
+            signs.spoofed.as_ref().map(|(at, _)| *at),
+        ];
+        facts.begin = begins.into_iter().flatten().min().unwrap_or(facts.begin).min(facts.begin);
+        facts.end = now.max(facts.begin);
+        facts.ending = ending;
+        facts.delay = delay(&facts, self.limit);
+        if let Some(over) = facts.delay.and_then(|delay| delay.end) {
+            for lock in &mut facts.locks {
+                let is_delay = lock.lock.mode == InhibitMode::Delay;
+                lock.outlasted = is_delay && lock.released.is_none_or(|at| at > over.plus(APART));
+            }
+        }
+        facts.more_pods = self.runs.more;
+        let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.services());
+        let pods = self.runs.into_list().map(|run| {
+            let ended = run.ended();
+            // It still ran when everything was stopped.
+            let left = over.filter(|over| ended.is_none_or(|ended| ended > *over) && !run.is_own);
+            let cut = left.map(|at| Cut {
+                at,
+                had: run.stopped.filter(|stopped| *stopped <= at).map(|stopped| at.since(stopped)),
+                killed: false,
+            });
+            PodInShutdown {
+                priority: run.of.priority,
+                grace: run.of.grace,
+                phase: None,
+                stopped: run.stopped,
+                ended,
+                cut: run.cut.or(cut),
+                is_own: run.is_own,
+                is_unsure: run.is_unsure,
+                pod: run.of.pod,
+            }
+        });
+        facts.pods = pods.collect();
+        facts
+            .pods
+            .sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
+        phases(&mut facts);
+        facts
+    }
+
+    /// Whether nothing that follows can change the verdict.
+    pub fn is_decided(&self, now: Boot, node: &NodeMachine) -> bool {
+        let so_far = Box::new(self.clone()).complete(Ending::AgentEnded, now, node);
+        let outcome = judge_shutdown(&so_far).outcome;
+        let is_over = so_far.others().all(|pod| pod.ended.is_some());
+        outcome != ShutdownOutcome::Unknown && is_over
+    }
+
+    fn fill_gaps(&mut self, ending: Ending, node: &NodeMachine) {
+        let is_announced = self.facts.signs.prepared.is_some();
+        let gaps = &mut self.facts.gaps;
+        if !is_announced {
+            gaps.bus = gaps.bus.take().or(self.doubt.take());
+        }
+        gaps.agent_ended = node.agent_ended && ending != Ending::AgentEnded;
+    }
+}
+
+/// logind's wait: until systemd stops the services, or the limit is over.
+fn delay(facts: &NodeShutdownFacts, limit: Option<std::time::Duration>) -> Option<Delay> {
+    let begin = facts.signs.prepared?;
+    let by_limit = limit.map(|limit| begin.plus(limit));
+    let end = match facts.signs.services() {
+        Some(at) => Some(at.max(begin)),
+        // The machine continued before, or was not observed for so long.
+        None => by_limit.filter(|at| *at <= facts.end && facts.ending != Ending::Continued),
+    };
+    let held = |at: Boot| {
+        let mut delays = facts.locks.iter().filter(|lock| lock.lock.mode == InhibitMode::Delay);
+        delays.any(|lock| lock.released.is_none_or(|released| released > at))
+    };
+    let expired = end
+        .zip(by_limit)
+        .is_some_and(|(end, by_limit)| end.plus(TIMER) >= by_limit && held(end));
+    Some(Delay {
+        limit,
+        begin,
+        end,
+        expired,
+    })
+}
+
+/// The kubelet's phases one after the other, each until its last pod has ended or its period is over.
+fn phases(facts: &mut NodeShutdownFacts) {
+    let signs = &facts.signs;
+    let acts = facts.kubelet.held != Some(false) || !signs.is_real();
+    let begin = signs.prepared.or(signs.spoofed.as_ref().map(|(at, _)| *at));
+    let Some((mut begin, Some(Ok(config)))) = begin.filter(|_| acts).zip(Some(facts.kubelet.config.as_ref())) else {
+        return;
+    };
+    let periods = ordered(config);
+    for pod in &mut facts.pods {
+        pod.phase = pod.priority.and_then(|priority| phase_of(priority, &periods));
+    }
+    // When logind's delay was over, or the observation.
+    let over = facts.delay.and_then(|delay| delay.end).unwrap_or(facts.end);
+    for (number, period) in periods.iter().enumerate() {
+        if begin >= over && number > 0 {
+            break;
+        }
+        let until = begin.plus(period.period);
+        let mut members = facts
+            .pods
+            .iter()
+            .filter(|pod| pod.phase == Some(number) && !pod.is_own)
+            .peekable();
+        let is_empty = members.peek().is_none();
+        let (mut last, mut overran) = (begin, false);
+        for pod in members {
+            match pod.ended {
+                Some(ended) if ended <= until.plus(APART) => last = last.max(ended),
+                _ => overran = true,
+            }
+        }
+        let end = match (is_empty, overran) {
+            (true, _) => begin,
+            (false, true) => until,
+            (false, false) => last,
+        };
+        facts.phases.push(Phase {
+            priority: period.priority,
+            period: period.period,
+            begin,
+            end: end.min(over).max(begin),
+            overran: overran && until <= over,
+        });
+        begin = end;
+    }
+}
+
+fn ordered(config: &KubeletShutdown) -> Vec<PriorityPeriod> {
+    let mut periods = config.phases();
+    periods.truncate(MOST_PHASES);
+    periods.sort_by_key(|period| period.priority);
+    periods
+}
+
+/// A kubelet has two by default.
+const MOST_PHASES: usize = 32;
+
+/// The last phase that begins at or below the priority; a lower one is in the first.
+fn phase_of(priority: i32, periods: &[PriorityPeriod]) -> Option<usize> {
+    let above = periods
+        .iter()
+        .position(|period| period.priority > priority)
+        .unwrap_or(periods.len());
+    (!periods.is_empty()).then(|| above.saturating_sub(1))
+}

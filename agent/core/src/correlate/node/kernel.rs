@@ -1,0 +1,89 @@
+//! What the kernel shows of a shutdown: signals to PID 1, and those of systemd-shutdown, which is PID 1 by then.
+
+use super::{FromNode, NodeMachine};
+use crate::event::{Event, Kind, SignalGenerate};
+use crate::ids::{Pid, Signal};
+use crate::node::ShutdownKind;
+use crate::shutdown::{InitSignal, Signs};
+use crate::time::Boot;
+
+const INIT: Pid = Pid(1);
+/// `comm` of `/usr/lib/systemd/systemd-shutdown`, which PID 1 executes at the end.
+const SHUTDOWN: &[u8] = b"systemd-shutdow";
+/// glibc's SIGRTMIN.
+const RTMIN: u8 = 34;
+
+impl NodeMachine {
+    pub fn kernel(&mut self, at: Boot, event: &Event, out: &mut FromNode) {
+        let Event::SignalGenerate(signal) = event else { return };
+        if is_to_init(signal) {
+            self.to_init(at, signal, out);
+        } else if by_shutdown(signal) && matches!(signal.signal, Signal::TERM | Signal::KILL) {
+            let signs = &mut self.real(at, out).facts.signs;
+            let first = match signal.signal {
+                Signal::TERM => signs.terminated.get_or_insert(at),
+                _ => signs.killed.get_or_insert(at),
+            };
+            *first = at.min(*first);
+        }
+    }
+
+    /// Whether the record is a sign that is not known yet: kept in the journal.
+    pub fn is_news(&self, event: &Event) -> bool {
+        let Event::SignalGenerate(signal) = event else { return false };
+        let signs = self.open.as_ref().map(|open| &open.facts.signs);
+        let is_known = |of: fn(&Signs) -> Option<Boot>| signs.is_some_and(|signs| of(signs).is_some());
+        if is_to_init(signal) {
+            return asks(signal.signal).is_some() && !is_known(|signs| signs.signal.map(|signal| signal.at));
+        }
+        by_shutdown(signal)
+            && match signal.signal {
+                Signal::TERM => !is_known(|signs| signs.terminated),
+                Signal::KILL => !is_known(|signs| signs.killed),
+                _ => false,
+            }
+    }
+
+    /// Records were lost: exits may be missing.
+    pub fn lost_records(&mut self, kind: Kind) {
+        let matters = matches!(kind, Kind::ProcessExit | Kind::SignalGenerate | Kind::CgroupRmdir);
+        if let Some(open) = self.open.as_mut().filter(|_| matters) {
+            open.facts.gaps.exits = true;
+        }
+    }
+
+    fn to_init(&mut self, at: Boot, signal: &SignalGenerate, out: &mut FromNode) {
+        // PID 1 of the machine has a handler; only root can send it a signal.
+        let Some(kind) = asks(signal.signal) else { return };
+        let open = self.real(at, out);
+        open.facts.kind = open.facts.kind.or(Some(kind));
+        open.facts.signs.signal.get_or_insert(InitSignal {
+            at,
+            signal: signal.signal,
+            pid: signal.sender.tgid,
+            comm: signal.sender.comm,
+        });
+    }
+}
+
+fn is_to_init(signal: &SignalGenerate) -> bool {
+    signal.target.tgid == INIT && signal.target.ns_level == 0
+}
+
+/// systemd(1): SIGRTMIN+3 to +7 start a target, +13 to +17 end the machine at once.
+fn asks(signal: Signal) -> Option<ShutdownKind> {
+    let number = signal.number().checked_sub(RTMIN)?;
+    Some(match number {
+        3 | 13 => ShutdownKind::Halt,
+        4 | 14 => ShutdownKind::PowerOff,
+        5 | 15 => ShutdownKind::Reboot,
+        6 | 16 => ShutdownKind::Kexec,
+        7 | 17 => ShutdownKind::SoftReboot,
+        _ => return None,
+    })
+}
+
+fn by_shutdown(signal: &SignalGenerate) -> bool {
+    let sender = &signal.sender;
+    sender.tgid == INIT && sender.ns_level == 0 && sender.comm.as_bytes() == SHUTDOWN && !signal.from_kernel
+}

@@ -1,0 +1,309 @@
+//! The node: its shutdowns, from the announcement to the last evidence, and what the next boot adds.
+//!
+//! A shutdown opens with the first sign of it and stays open until the machine continues (cancelled, spoofed), or until another boot
+//! begins. It is judged when nothing can change the verdict any more: an agent that ends before that leaves it to the next boot.
+//!
+//! *Architecture invariant*: a sign of logind counts only from the owner of its name; another sender's opens a shutdown of its own.
+//! Evidence that was lost before or during a shutdown is a gap in its facts, never the absence of a sign.
+
+mod bus;
+mod closing;
+mod kernel;
+mod next_boot;
+mod open;
+mod plan;
+mod pods;
+
+use std::time::Duration;
+
+use crate::ids::CgroupId;
+use crate::input::{ESSENTIAL, Observation, ProbeState};
+use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, SignalSender};
+use crate::report::{Command, Report};
+use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
+use crate::termination::TerminationFacts;
+use crate::time::{Boot, WallOffset};
+
+use bus::Bus;
+use next_boot::Previous;
+use open::InProgress;
+use plan::Plan;
+pub(super) use pods::RunningPod;
+
+/// Most locks that are kept, of a list and of a shutdown: a machine has some.
+const LOCKS: usize = 64;
+/// Bytes of a text from the bus.
+const TEXT: usize = 256;
+/// Messages of two senders on the bus may arrive in either order within this.
+const APART: Duration = Duration::from_secs(1);
+/// A kubelet acts on a spoofed signal for its periods, and the runtime for a moment more.
+const SPOOF_SLACK: Duration = Duration::from_secs(30);
+/// A job for a shutdown that is gone, while the machine still runs after this: cancelled.
+const STILL_UP: Duration = Duration::from_secs(30);
+
+/// The effects of an input outside the node.
+#[derive(Debug, Default)]
+pub(super) struct FromNode {
+    pub reports: Vec<Report>,
+    pub commands: Vec<Command>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct NodeMachine {
+    boot_id: String,
+    host: String,
+    clock: WallOffset,
+    /// Any message about the node has arrived: without a source there is nothing to report.
+    active: bool,
+    bus: Bus,
+    limit: Option<Duration>,
+    /// For shutdowns; None before the first list.
+    locks: Option<Vec<Inhibitor>>,
+    own_lock: Option<OwnLock>,
+    kubelet: Option<Result<KubeletShutdown, String>>,
+    kubelet_state: Option<KubeletState>,
+    /// Its configuration with periods, or its lock, was seen.
+    has_kubelet: bool,
+    plan: Option<Plan>,
+    /// Of [`ESSENTIAL`], those that are not active.
+    blind: Vec<&'static str>,
+    /// Shutdowns of this boot so far.
+    count: u32,
+    open: Option<Box<InProgress>>,
+    /// The last one that is over, with its end: what it stopped may exit later.
+    last: Option<(EndedByShutdown, Boot)>,
+    /// Reported by an agent that ended within it.
+    left: Option<ShutdownKey>,
+    /// The agent ended in order, and nothing began since.
+    agent_ended: bool,
+    previous: Option<Box<Previous>>,
+}
+
+impl NodeMachine {
+    /// A run begins. `gap`: after another one of the same boot.
+    pub fn start(&mut self, observation: &Observation, gap: bool) {
+        self.boot_id.clone_from(&observation.boot_id);
+        self.host.clone_from(&observation.host);
+        self.clock = observation.wall_offset;
+        self.agent_ended = false;
+        self.blind.clear();
+        self.bus.begin(observation.since);
+        // What is held may have changed.
+        self.locks = None;
+        if let Some(open) = self.open.as_mut().filter(|_| gap) {
+            open.resumed = Some(observation.since);
+            open.facts.gaps.observation = true;
+        }
+    }
+
+    pub fn clock(&mut self, offset: WallOffset) {
+        self.clock = offset;
+        if let Some(open) = &mut self.open {
+            open.facts.clock = offset;
+        }
+    }
+
+    pub fn probe(&mut self, name: &str, state: &ProbeState) {
+        let Some(name) = ESSENTIAL.into_iter().find(|essential| *essential == name) else {
+            return;
+        };
+        self.blind.retain(|known| *known != name);
+        if !state.is_observed() {
+            self.blind.push(name);
+        }
+        if let Some(open) = &mut self.open {
+            open.facts.gaps.exits |= !self.blind.is_empty();
+        }
+    }
+
+    /// Whether a shutdown is in progress that ends the machine, as far as known: not a spoofed one.
+    pub fn is_shutting_down(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.facts.signs.is_real())
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Whether the pods that ran when the shutdown began, other than the agent's own, have ended.
+    pub fn is_quiet(&self, own: Option<CgroupId>) -> bool {
+        self.open.as_ref().is_none_or(|open| open.runs.are_over(own))
+    }
+
+    /// The period of the kubelet's last phase; None if it has none, or is not known.
+    pub fn last_phase(&self) -> Option<Duration> {
+        let config = self.kubelet.as_ref()?.as_ref().ok()?;
+        config.phases().last().map(|phase| phase.period)
+    }
+
+    /// Whether time changes anything.
+    pub fn is_waiting(&self) -> bool {
+        self.open.is_some() || self.previous.is_some() || self.plan.is_some()
+    }
+
+    pub fn bytes(&self) -> usize {
+        let locks = self
+            .locks
+            .as_ref()
+            .map_or(0, |locks| locks.len() * (size_of::<Inhibitor>() + 3 * TEXT));
+        let open = self.open.as_ref().map_or(0, |open| open.bytes());
+        let previous = self.previous.as_ref().map_or(0, |previous| previous.bytes());
+        locks + open + previous
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, |open| open.runs.len() + open.facts.locks.len());
+        self.locks.as_ref().map_or(0, Vec::len) + open
+    }
+
+    /// `own`: the agent's cgroup, where the event is about the agent.
+    pub fn event(&mut self, now: Boot, event: NodeEvent, own: Option<CgroupId>, out: &mut FromNode) {
+        self.active = true;
+        match event {
+            NodeEvent::Bus { state } => self.bus_state(now, state, out),
+            NodeEvent::Prepare { start, kind, sender } => match (sender, start) {
+                (SignalSender::Logind, true) => {
+                    let open = self.real(now, out);
+                    let first = open.facts.signs.prepared.get_or_insert(now);
+                    *first = now.min(*first);
+                    open.facts.kind = open.facts.kind.or(kind);
+                }
+                (SignalSender::Logind, false) => self.cancelled(now, out),
+                (sender, start) => self.spoofed(now, sender, start),
+            },
+            NodeEvent::Scheduled { shutdown } => self.scheduled(now, shutdown),
+            NodeEvent::Inhibitors { locks } => self.listed(now, locks),
+            NodeEvent::DelayLimit { limit } => {
+                self.limit = Some(limit);
+                // The limit at the begin counts: logind has read it by then.
+                if let Some(open) = &mut self.open {
+                    open.limit.get_or_insert(limit);
+                }
+            }
+            NodeEvent::OwnLock { state } => {
+                if let Some(open) = &mut self.open {
+                    open.facts.own_lock = Some(state.clone());
+                }
+                self.own_lock = Some(state);
+            }
+            NodeEvent::Job { unit, removed } => self.job(now, &unit, removed, out),
+            NodeEvent::SystemState { state } => self.system_state(now, &state, out),
+            NodeEvent::Kubelet { config } => {
+                self.has_kubelet |= config.is_ok();
+                self.kubelet = Some(config);
+            }
+            NodeEvent::KubeletState { state } => self.kubelet_state(state, out),
+            NodeEvent::AgentEnds { .. } => self.agent_ends(now, own, out),
+            NodeEvent::Lost { reason, .. } => self.bus_gap(now, &reason),
+        }
+        self.release_lock(now, out);
+    }
+
+    /// Time passed.
+    pub fn run_timers(&mut self, now: Boot, out: &mut FromNode) {
+        self.previous_due(now, out);
+        self.plan_due(now, out);
+        if let Some(open) = &self.open {
+            let signs = &open.facts.signs;
+            let is_cancelled = |gone: Boot| gone.plus(STILL_UP) <= now && signs.prepared.is_none() && !open.is_stopping();
+            if !signs.is_real() && open.acts_until.is_some_and(|until| until <= now) {
+                self.close(now, Ending::Continued, out);
+            } else if let Some(gone) = open.jobs_gone.filter(|gone| is_cancelled(*gone)) {
+                self.continued(gone, out);
+            }
+        }
+        self.release_lock(now, out);
+    }
+
+    /// No more input of this boot, and no more boot follows here.
+    pub fn end(&mut self, now: Boot, out: &mut FromNode) {
+        if let Some(previous) = self.previous.take() {
+            previous.report(None, out);
+        }
+        self.close(now, Ending::ObservationEnded, out);
+    }
+
+    /// Notes the termination, and by which shutdown it was, if by one.
+    pub fn ended(&mut self, facts: &mut TerminationFacts) {
+        if let Some(open) = &mut self.open {
+            open.runs.ended(facts, open.facts.begin);
+            facts.shutdown = open.ended_by(facts);
+        }
+        if facts.shutdown.is_none()
+            && let Some((by, until)) = &self.last
+        {
+            facts.shutdown = open::stopped_within(facts, by.begin, Some(*until)).then(|| by.clone());
+        }
+    }
+
+    /// The runtime sent the main process a stop signal.
+    pub fn stop_sent(&mut self, at: Boot, own: CgroupId) {
+        if let Some(open) = &mut self.open {
+            open.runs.stop_sent(at, own);
+        }
+    }
+
+    /// Whether the pods that run are to be shown to it, once for a shutdown.
+    pub fn wants_pods(&mut self) -> bool {
+        self.open.as_mut().is_some_and(|open| std::mem::take(&mut open.wants_pods))
+    }
+
+    /// The pods that run; None if they are not known.
+    pub fn pods(&mut self, running: Option<Vec<RunningPod>>) {
+        self.has_kubelet |= running.is_some();
+        let has_kubelet = self.has_kubelet;
+        if let Some(open) = &mut self.open {
+            open.facts.kubelet.is_there |= has_kubelet;
+            open.facts.gaps.pods = running.is_none() && has_kubelet;
+            open.runs.begin(running.unwrap_or_default());
+        }
+    }
+
+    /// A sign of a shutdown that ends the machine. A spoofed one is over then.
+    fn real(&mut self, now: Boot, out: &mut FromNode) -> &mut InProgress {
+        if self.open.as_ref().is_some_and(|open| !open.facts.signs.is_real()) {
+            self.close(now, Ending::Continued, out);
+        }
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let mut open = self.begin(now);
+                open.facts.signs.scheduled = self.plan.take().map(Plan::into_parts);
+                if let Some((plan, _)) = &open.facts.signs.scheduled {
+                    open.facts.kind = crate::node::ShutdownKind::parse(&plan.kind);
+                }
+                open
+            }
+        };
+        self.open.insert(open)
+    }
+
+    fn begin(&mut self, at: Boot) -> Box<InProgress> {
+        self.count += 1;
+        self.left = None;
+        let key = ShutdownKey {
+            boot_id: self.boot_id.clone(),
+            ordinal: self.count,
+        };
+        Box::new(InProgress::new(key, at, self))
+    }
+
+    fn close(&mut self, now: Boot, ending: Ending, out: &mut FromNode) -> Option<ShutdownKey> {
+        let open = self.open.take()?;
+        self.last = Some((open.link(), now));
+        let facts = open.complete(ending, now, self);
+        let key = facts.key.clone();
+        out.reports.push(report(facts));
+        Some(key)
+    }
+}
+
+fn report(facts: NodeShutdownFacts) -> Report {
+    Report::NodeShutdown(Box::new(crate::report::NodeShutdown::judged(facts)))
+}

@@ -1,0 +1,159 @@
+//! A shutdown in progress.
+
+use std::time::Duration;
+
+use super::pods::Runs;
+use super::{NodeMachine, TEXT};
+use crate::attribute::Subject;
+use crate::node::Inhibitor;
+use crate::shutdown::{
+    EndedByShutdown, Ending, KubeletFacts, Lock, NodeDown, NodeShutdownFacts, ShutdownGaps, ShutdownKey, Signs,
+};
+use crate::termination::{Role, TerminationFacts};
+use crate::time::Boot;
+
+#[derive(Clone, Debug)]
+pub(super) struct InProgress {
+    /// Delay, phases and pods are filled in when the shutdown is over.
+    pub facts: NodeShutdownFacts,
+    pub limit: Option<Duration>,
+    pub runs: Runs,
+    pub wants_pods: bool,
+    /// Of a spoofed one: the kubelet acts on it at most until then.
+    pub acts_until: Option<Boot>,
+    /// systemd's jobs for it are gone.
+    pub jobs_gone: Option<Boot>,
+    /// The observation began again within it.
+    pub resumed: Option<Boot>,
+    /// Our own lock may go.
+    pub released: bool,
+    /// Why its announcement may have been missed.
+    pub doubt: Option<String>,
+}
+
+impl InProgress {
+    pub fn new(key: ShutdownKey, at: Boot, node: &NodeMachine) -> InProgress {
+        let locks = node.locks.iter().flatten().map(|lock| Lock {
+            lock: lock.clone(),
+            taken: None,
+            released: None,
+            outlasted: false,
+        });
+        let held = node.locks.as_ref().map(|locks| locks.iter().any(Inhibitor::is_kubelets));
+        InProgress {
+            facts: NodeShutdownFacts {
+                key,
+                host: node.host.clone(),
+                clock: node.clock,
+                kind: None,
+                begin: at,
+                end: at,
+                ending: Ending::ObservationEnded,
+                signs: Signs::default(),
+                delay: None,
+                locks: locks.collect(),
+                own_lock: node.own_lock.clone(),
+                kubelet: KubeletFacts {
+                    is_there: node.has_kubelet,
+                    config: node.kubelet.clone(),
+                    held,
+                    state: None,
+                },
+                phases: Vec::new(),
+                pods: Vec::new(),
+                more_pods: 0,
+                gaps: ShutdownGaps {
+                    exits: !node.blind.is_empty(),
+                    ..ShutdownGaps::default()
+                },
+            },
+            limit: node.limit,
+            runs: Runs::default(),
+            wants_pods: true,
+            acts_until: None,
+            jobs_gone: None,
+            resumed: None,
+            released: false,
+            doubt: node.bus.doubt(at, node.limit),
+        }
+    }
+
+    /// systemd has begun to stop everything.
+    pub fn is_stopping(&self) -> bool {
+        self.facts.signs.stopping.is_some() || self.facts.signs.terminated.is_some()
+    }
+
+    /// For what it stops.
+    pub fn link(&self) -> EndedByShutdown {
+        EndedByShutdown {
+            key: self.facts.key.clone(),
+            begin: self.facts.begin,
+            evidence: self.facts.signs.announcement(),
+            ran_at: None,
+        }
+    }
+
+    /// The shutdown, if it stopped the subject: its runtime did after the begin. A unit, or a container that no kubelet manages, is stopped
+    /// with the services.
+    pub fn ended_by(&self, facts: &TerminationFacts) -> Option<EndedByShutdown> {
+        let is_pods = matches!(facts.subject, Subject::Container { pod: Some(_), .. });
+        let services = self.facts.signs.services();
+        let since = match (is_pods, self.facts.signs.is_real()) {
+            (true, _) => self.facts.begin,
+            (false, true) => services?,
+            (false, false) => return None,
+        };
+        // Also what was not stopped, if the machine went down under it.
+        let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
+        let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
+        (stopped_within(facts, since, None) || went_down && self.facts.signs.is_real()).then(|| EndedByShutdown {
+            ran_at: over,
+            ..self.link()
+        })
+    }
+
+    pub fn down(&self, back: Boot, next_boot_id: String, is_soft: bool) -> NodeDown {
+        NodeDown {
+            key: self.facts.key.clone(),
+            host: self.facts.host.clone(),
+            clock: self.facts.clock,
+            begin: self.last_evidence().min(back),
+            end: back,
+            next_boot_id,
+            is_soft,
+        }
+    }
+
+    /// The last that is known of it.
+    pub fn last_evidence(&self) -> Boot {
+        let signs = &self.facts.signs;
+        let times = [signs.prepared, signs.services(), signs.killed, self.runs.last_end()];
+        times
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or(self.facts.begin)
+            .max(self.facts.end)
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of::<InProgress>() + self.facts.locks.len() * (size_of::<Lock>() + 3 * TEXT) + self.runs.bytes()
+    }
+}
+
+/// The runtime stopped the subject at or after `since`, and not after `until`.
+pub(super) fn stopped_within(facts: &TerminationFacts, since: Boot, until: Option<Boot>) -> bool {
+    let by_runtime = |role: Role| role == Role::Runtime;
+    let stop = facts
+        .stop
+        .as_ref()
+        .filter(|stop| by_runtime(stop.sender.role))
+        .map(|stop| stop.at);
+    let kill = facts
+        .kill
+        .as_ref()
+        .filter(|kill| by_runtime(kill.sender.role))
+        .map(|kill| kill.at);
+    stop.or(kill)
+        .is_some_and(|at| at >= since && until.is_none_or(|until| at <= until))
+}

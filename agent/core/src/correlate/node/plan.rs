@@ -1,0 +1,99 @@
+//! A shutdown that logind has scheduled: cancelled before its time, or blocked at its time.
+
+use std::time::Duration;
+
+use super::bus::blocks;
+use super::{FromNode, NodeMachine, TEXT};
+use crate::node::{ScheduledShutdown, ShutdownKind};
+use crate::shutdown::Ending;
+use crate::text::bounded;
+use crate::time::Boot;
+
+/// logind drops its plan when it begins the shutdown: the signal follows within this.
+const BEGINS: Duration = Duration::from_secs(5);
+/// A shutdown that did not begin this long after its time is blocked, if a block lock is held.
+const LATE: Duration = Duration::from_secs(10);
+/// In front of a type: nothing will happen.
+const DRY: &str = "dry-";
+
+#[derive(Debug)]
+pub(super) struct Plan {
+    plan: ScheduledShutdown,
+    seen: Boot,
+    dropped: Option<Boot>,
+    was_blocked: bool,
+}
+
+impl Plan {
+    pub fn into_parts(self) -> (ScheduledShutdown, Boot) {
+        (self.plan, self.seen)
+    }
+}
+
+impl NodeMachine {
+    pub(super) fn scheduled(&mut self, now: Boot, shutdown: Option<ScheduledShutdown>) {
+        let in_progress = self.is_shutting_down();
+        match shutdown.filter(|plan| !plan.kind.starts_with(DRY)) {
+            Some(plan) if !in_progress => {
+                let plan = ScheduledShutdown {
+                    kind: bounded(&plan.kind, TEXT).into_owned(),
+                    ..plan
+                };
+                let is_same = self
+                    .plan
+                    .as_ref()
+                    .is_some_and(|known| known.plan == plan && known.dropped.is_none());
+                if !is_same {
+                    self.plan = Some(Plan {
+                        plan,
+                        seen: now,
+                        dropped: None,
+                        was_blocked: false,
+                    });
+                }
+            }
+            Some(_) => {}
+            None => {
+                if let Some(plan) = &mut self.plan {
+                    plan.dropped.get_or_insert(now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn plan_due(&mut self, now: Boot, out: &mut FromNode) {
+        let Some(plan) = &self.plan else { return };
+        let due = self.clock.boot(plan.plan.at);
+        let blocked = due.plus(LATE) <= now && self.locks.as_ref().is_some_and(|locks| locks.iter().any(blocks));
+        let dropped = plan.dropped.filter(|at| at.plus(BEGINS) <= now);
+        if self.open.is_some() || plan.was_blocked && dropped.is_none() {
+            return;
+        }
+        if blocked && !plan.was_blocked {
+            self.planned(due, None, now, out);
+            if let Some(plan) = &mut self.plan {
+                plan.was_blocked = true;
+            }
+        } else if let Some(dropped) = dropped {
+            if !plan.was_blocked {
+                self.planned(plan.seen, Some(dropped), dropped, out);
+            }
+            self.plan = None;
+        }
+    }
+
+    /// A shutdown that did not begin.
+    fn planned(&mut self, begin: Boot, cancelled: Option<Boot>, now: Boot, out: &mut FromNode) {
+        let mut open = self.begin(begin);
+        open.wants_pods = false;
+        if let Some(plan) = &self.plan {
+            open.facts.kind = ShutdownKind::parse(&plan.plan.kind);
+            open.facts.signs.scheduled = Some((plan.plan.clone(), plan.seen));
+        }
+        open.facts.signs.cancelled = cancelled;
+        self.open = Some(open);
+        let last = self.last.take();
+        self.close(now, Ending::Continued, out);
+        self.last = last;
+    }
+}

@@ -1,0 +1,185 @@
+//! The pods of a node that is shutting down: which ran at the begin, and when each had ended.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::ExitStatus;
+use crate::ids::{CgroupId, PodUid, Signal};
+use crate::pod::PodIdentity;
+use crate::shutdown::Cut;
+use crate::termination::{Role, TerminationFacts};
+use crate::time::Boot;
+
+/// Most pods that are followed: a kubelet runs 110 by default.
+const PODS: usize = 512;
+/// Most containers of each.
+const CONTAINERS: usize = 64;
+/// The kubelet counts grace periods in whole seconds.
+const RESOLUTION: Duration = Duration::from_secs(1);
+
+/// A pod with containers that run.
+#[derive(Clone, Debug)]
+pub(in crate::correlate) struct RunningPod {
+    pub pod: Arc<PodIdentity>,
+    pub priority: Option<i32>,
+    pub grace: Option<Duration>,
+    pub cgroups: Vec<CgroupId>,
+    /// A preStop hook uses up a part of the grace period before the stop signal.
+    pub has_hook: bool,
+    /// The status shows a running container that the kernel has not shown.
+    pub is_unseen: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs {
+    /// In the order of the pods' names: the same for any order of the pods.
+    pods: BTreeMap<PodUid, Run>,
+    places: HashMap<CgroupId, PodUid>,
+    own: Option<PodUid>,
+    pub more: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub of: RunningPod,
+    /// Containers that have not ended.
+    left: usize,
+    pub stopped: Option<Boot>,
+    last_end: Option<Boot>,
+    pub cut: Option<Cut>,
+    pub is_unsure: bool,
+    pub is_own: bool,
+}
+
+impl Runs {
+    pub fn begin(&mut self, mut running: Vec<RunningPod>) {
+        running.sort_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
+        for mut of in running {
+            if self.pods.len() >= PODS {
+                self.more += 1;
+                continue;
+            }
+            of.cgroups.truncate(CONTAINERS);
+            let uid = of.pod.uid.clone();
+            for cgroup in &of.cgroups {
+                self.places.insert(*cgroup, uid.clone());
+            }
+            let run = Run {
+                left: of.cgroups.len(),
+                stopped: None,
+                last_end: None,
+                cut: None,
+                is_unsure: of.is_unseen,
+                is_own: false,
+                of,
+            };
+            self.pods.insert(uid, run);
+        }
+    }
+
+    pub fn own(&mut self, own: Option<CgroupId>) {
+        let uid = own.and_then(|own| self.places.get(&own)).cloned();
+        if let Some(run) = uid.as_ref().and_then(|uid| self.pods.get_mut(uid)) {
+            run.is_own = true;
+        }
+        self.own = uid;
+    }
+
+    pub fn stop_sent(&mut self, at: Boot, own: CgroupId) {
+        if let Some(run) = self.of(own) {
+            run.stopped = Some(run.stopped.map_or(at, |known| known.min(at)));
+        }
+    }
+
+    /// A container has terminated, or the observation of it has. `begin`: of the shutdown.
+    pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot) {
+        let own = facts.key.cgroup;
+        let Some(run) = self.of(own) else { return };
+        let stop = facts
+            .stop
+            .as_ref()
+            .filter(|stop| stop.sender.role == Role::Runtime)
+            .map(|stop| stop.at);
+        run.stopped = match (run.stopped, stop) {
+            (Some(known), Some(stop)) => Some(known.min(stop)),
+            (known, stop) => known.or(stop),
+        };
+        let Some(exit) = facts.exit else {
+            // It ended in a gap, or its record is lost; or it still ran at the end of the observation.
+            run.is_unsure |= !matches!(
+                facts.open,
+                crate::termination::Open::NodeDown | crate::termination::Open::ObservationEnded
+            );
+            return;
+        };
+        run.left = run.left.saturating_sub(1);
+        run.last_end = Some(run.last_end.map_or(exit.at, |last| last.max(exit.at)));
+        let was_killed = matches!(
+            exit.status,
+            ExitStatus::Signaled {
+                signal: Signal::KILL,
+                ..
+            }
+        );
+        match facts.kill.as_ref().filter(|_| was_killed) {
+            Some(kill) if kill.sender.role == Role::Runtime => {
+                let had = stop.map(|stop| kill.at.since(stop));
+                let is_short = |had: Duration| run.of.grace.is_some_and(|grace| had + RESOLUTION < grace);
+                // With a hook, the kubelet began before the stop signal, and not before the shutdown.
+                let is_early = match had {
+                    Some(_) if run.of.has_hook => is_short(kill.at.since(begin)),
+                    Some(had) => is_short(had),
+                    None => true,
+                };
+                run.is_unsure |= run.of.has_hook && !is_early && had.is_some_and(is_short);
+                if is_early && run.cut.is_none_or(|cut| cut.at < kill.at) {
+                    run.cut = Some(Cut {
+                        at: kill.at,
+                        had,
+                        killed: true,
+                    });
+                }
+            }
+            Some(_) => {}
+            None => run.is_unsure |= was_killed,
+        }
+        self.places.remove(&own);
+    }
+
+    /// Whether all pods have ended, other than the one of this cgroup.
+    pub fn are_over(&self, own: Option<CgroupId>) -> bool {
+        let own = own.and_then(|own| self.places.get(&own)).or(self.own.as_ref());
+        self.pods.iter().all(|(uid, run)| run.left == 0 || Some(uid) == own)
+    }
+
+    pub fn last_end(&self) -> Option<Boot> {
+        self.pods.values().filter_map(|run| run.last_end).max()
+    }
+
+    pub fn into_list(self) -> impl Iterator<Item = Run> {
+        self.pods.into_values()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.pods.len() + self.places.len()
+    }
+
+    pub fn bytes(&self) -> usize {
+        let of = |run: &Run| run.of.cgroups.capacity() * size_of::<CgroupId>() + size_of::<(PodUid, Run)>() * 2;
+        let places = self.places.capacity() * size_of::<(CgroupId, PodUid)>() * 2;
+        self.pods.values().map(of).sum::<usize>() + places
+    }
+
+    fn of(&mut self, own: CgroupId) -> Option<&mut Run> {
+        self.pods.get_mut(self.places.get(&own)?)
+    }
+}
+
+impl Run {
+    /// Exit of the last container; None while one runs, or was not seen to end.
+    pub fn ended(&self) -> Option<Boot> {
+        self.last_end.filter(|_| self.left == 0)
+    }
+}

@@ -1,0 +1,176 @@
+//! What the next boot adds: an end that nothing announced, the kubelet's state, and the time in which the node was down.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn nothing_announced_the_end() {
+    check(
+        &node("+2 tick\n+60 reboot back=+105"),
+        expect![[r#"
+            +60.000 down +59.800…+105.000 of 1
+            +90.000 node 1 Critical +59.800…+59.800 unannounced UNCLEAN Down { back: Boot(3705000000000) }
+              the node went down without any announcement, and was back 45.2 s after the last evidence; 2 pods ran at the last evidence
+              fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
+        "#]],
+    );
+}
+
+/// The next case to it: the agent had ended, so that nobody listened.
+#[test]
+fn an_agent_that_had_ended_does_not_know() {
+    check(
+        &node("+2 node agent-ends 1\n+60 reboot back=+105"),
+        expect![[r#"
+            +60.000 down +59.800…+105.000 of 1
+            +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
+              why the node went down is unknown: epitaph had ended before; the node was back 45.2 s after the last evidence
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_message_may_have_been_the_announcement() {
+    check(
+        &node("+1 node lost 3\n+2 tick\n+60 reboot back=+105"),
+        expect![[r#"
+            +60.000 down +59.800…+105.000 of 1
+            +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
+              why the node went down is unknown: the queue was full; the node was back 45.2 s after the last evidence
+              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+        "#]],
+    );
+}
+
+#[test]
+fn a_message_that_was_lost_long_before_was_not() {
+    assert_eq!(
+        verdicts(&node("-89 node lost 3\n+2000 tick\n+2060 reboot back=+2105")),
+        ["unannounced"]
+    );
+}
+
+#[test]
+fn without_the_role_nothing_is_known() {
+    check(
+        "-10 node bus off\n+2 tick\n+60 reboot back=+105",
+        expect![[r#"
+            +60.000 down +59.800…+105.000 of 1
+            +60.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
+              why the node went down is unknown: the observation of logind is switched off; the node was back 45.2 s after the last evidence
+              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+        "#]],
+    );
+}
+
+#[test]
+fn without_a_source_nothing_is_reported() {
+    assert_eq!(verdicts("+2 tick\n+60 reboot back=+105"), Vec::<&str>::new());
+}
+
+#[test]
+fn the_kubelets_state_shows_that_it_did_not_finish() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +5 tick
+            +60 reboot back=+105
+            +61 node bus connected
+            +62 node kubelet-state start=+1
+            ",
+        ),
+        expect![[r#"
+            +59.000 release our lock
+            +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +60.000 down +59.800…+105.000 of 1
+            +62.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
+              the kubelet began to stop the pods for the reboot and did not finish; 2 pods were not seen to end: shop/dns, shop/web
+              fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
+        "#]],
+    );
+}
+
+/// The state of an earlier shutdown.
+#[test]
+fn an_older_state_shows_nothing() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +5 tick
+            +60 reboot back=+105
+            +62 node kubelet-state start=-3000
+            ",
+        ),
+        expect![[r#"
+            +59.000 release our lock
+            +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +60.000 down +59.800…+105.000 of 1
+            +62.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
+              how the reboot went is unknown: the end of 2 pods was not seen: shop/dns, shop/web; the node was back 45.2 s after the last evidence
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+#[test]
+fn what_an_agent_reported_before_its_end_is_not_reported_again() {
+    check(
+        &node(&format!(
+            "{ORDERLY}\n+17 node agent-ends 1\n+60 reboot back=+105\n+62 node kubelet-state start=+1 end=+13"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +13.000 release our lock
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+            +60.000 down +59.800…+105.000 of 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_soft_reboot_keeps_the_boot() {
+    check(
+        &gap("
+            +1 node prepare true soft-reboot
+            +2 node locks
+            +2.1 node job soft-reboot.target
+            +10 start
+            +11 node bus connected
+            "),
+        expect![[r#"
+            +2.000 release our lock
+            +11.000 node 1 Critical +1.000…+11.000 truncated UNCLEAN Down { back: Boot(3610000000000) }
+              the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
+              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
+            +11.000 down +2.100…+10.000 of 1, soft
+        "#]],
+    );
+}
+
+/// The agent is started again within a shutdown that is cancelled meanwhile.
+#[test]
+fn a_shutdown_that_is_over_after_a_gap() {
+    check(
+        &gap("+1 node prepare true reboot\n+10 start\n+11 node bus connected"),
+        expect![[r#"
+            +10.000 release our lock
+            +11.000 node 1 Warning +1.000…+11.000 unknown Continued
+              how the reboot went is unknown: epitaph was not observing for a part of it
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}

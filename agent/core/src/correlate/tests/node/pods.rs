@@ -1,0 +1,361 @@
+//! The pods at a node's shutdown: cut or not, and whose fault it was.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
+    check(
+        &node(
+            "
+            pod web priority=0 grace=120 app
+            -1 pod web app=running
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +41.1 KILL runc -> main
+            +41.11 exit main KILL
+            +41.2 rmdir web:app
+            +42 TERM runc -> dns handler
+            +42.01 enter dns TERM
+            +43 exit dns 0
+            +44 node locks
+            +44.1 node job reboot.target
+            +47 node agent-ends 1
+            +60 end
+            ",
+        ),
+        expect![[r#"
+            +44.000 release our lock
+            +47.000 node 1 Critical +1.000…+47.000 truncated UNCLEAN AgentEnded
+              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
+              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s, or shorten the shutdown of shop/web, which may take 120 s
+            +60.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
+            +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+        "#]],
+    );
+}
+
+/// The next case to it: the process has used up its own grace period.
+#[test]
+fn a_pod_that_needs_more_than_its_own_grace_is_not_cut() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +31.1 KILL runc -> main
+            +31.11 exit main KILL
+            +31.2 rmdir web:app
+            +32 TERM runc -> dns handler
+            +32.01 enter dns TERM
+            +33 exit dns 0
+            +34 node locks
+            +34.1 node job reboot.target
+            +38 node agent-ends 1
+            +60 end
+            ",
+        ),
+        expect![[r#"
+            +34.000 release our lock
+            +38.000 node 1 Info +1.000…+38.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 32.0 s (phase took 30.1 s of 40 s, critical phase took 1.9 s of 20 s); logind waited 33.1 s of at most 60 s
+            +60.000 container 000000000000 killed-after-grace: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 30.0 s later; the node was shutting down
+            +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+        "#]],
+    );
+}
+
+#[test]
+fn the_delay_expires_while_a_pod_runs() {
+    check(
+        &node(
+            "
+            -80 node limit 30
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +31 node job reboot.target
+            +31.1 node state stopping
+            +35 reboot back=+60
+            +36 node kubelet-state start=+1
+            ",
+        ),
+        expect![[r#"
+            +29.110 release our lock
+            +35.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
+            +35.000 down +34.900…+60.000 of 1
+            +36.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 30.0 s of 40 s); logind's delay of 30 s was over before the kubelet let go of its lock
+              fix: raise the shutdown grace period of its priority (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/dns, which may take 30 s
+        "#]],
+    );
+}
+
+/// An exit may be among the lost records.
+#[test]
+fn lost_records_are_not_a_cut() {
+    check(
+        &node(
+            "
+            -80 node limit 30
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +20 lost sched_process_exit +19 5
+            +31 node job reboot.target
+            +35 reboot back=+60
+            +36 node kubelet-state
+            ",
+        ),
+        expect![[r#"
+            +29.000 release our lock
+            +35.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: how PID 1 `app` terminated is unknown: kernel records of process exits were lost during the termination; the node was shutting down
+            +35.000 down +34.800…+60.000 of 1
+            +36.000 node 1 Warning +1.000…+34.800 unknown Down { back: Boot(3660000000000) }
+              how the reboot went is unknown: exits of processes were not observed, or their records were lost; the node was back 25.2 s after the last evidence
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+        "#]],
+    );
+}
+
+#[test]
+fn zero_periods_protect_nothing() {
+    check(
+        &node(
+            "
+            -80 node kubelet 0 0
+            -80 node locks epitaph:delay:900
+            +1 node prepare true reboot
+            +1.2 node locks
+            +1.3 node job reboot.target
+            +4 reboot back=+40
+            +5 node kubelet-state
+            ",
+        ),
+        expect![[r#"
+            +1.000 release our lock
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: its shutdownGracePeriod is 0, which is the default
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
+        "#]],
+    );
+}
+
+#[test]
+fn a_limit_below_the_periods_keeps_the_kubelet_from_its_lock() {
+    check(
+        &node(
+            "
+            -80 node limit 30
+            -80 node locks epitaph:delay:900
+            +1 node prepare true reboot
+            +1.3 node job reboot.target
+            +4 reboot back=+40
+            +5 node kubelet-state
+            ",
+        ),
+        expect![[r#"
+            +1.000 release our lock
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
+              fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
+        "#]],
+    );
+}
+
+/// The next case to it: no list of locks was seen since the agent began.
+#[test]
+fn locks_that_were_not_listed_are_not_missing() {
+    let script = NODE.replace("-90 node locks kubelet:delay:812 epitaph:delay:900", "");
+    check(
+        &format!(
+            "{script}\n+1 node prepare true reboot\n+1.3 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state"
+        ),
+        expect![[r#"
+            +1.000 release our lock
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Warning +1.000…+3.900 unknown Down { back: Boot(3640000000000) }
+              how the reboot went is unknown: whether the kubelet held a lock was not observed; the node was back 36.1 s after the last evidence
+              fix: `epitaph doctor` shows what cannot be observed on this node
+        "#]],
+    );
+}
+
+#[test]
+fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
+    check(
+        &node(
+            "
+            -80 node locks kubelet:delay:812 backup:delay:77
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 exit main 0
+            +4 TERM runc -> dns handler
+            +4.01 enter dns TERM
+            +5 exit dns 0
+            +6 node locks backup:delay:77
+            +61 node job reboot.target
+            +64 reboot back=+90
+            +65 node kubelet-state start=+1 end=+5
+            ",
+        ),
+        expect![[r#"
+            +6.000 release our lock
+            +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
+            +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+            +64.000 down +63.800…+90.000 of 1
+            +65.000 node 1 Info +1.000…+63.800 graceful Down { back: Boot(3690000000000) }
+              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at its end
+        "#]],
+    );
+}
+
+/// The API shows the deletion only afterwards: it removes the object.
+#[test]
+fn a_later_deletion_is_neither_the_cause_nor_stuck() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 pod web deleted=+3:1
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 gone web
+            +30 end
+            ",
+        ),
+        expect![[r#"
+            +11.200 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
+              how the reboot went is unknown: epitaph stopped observing 29.0 s after the begin
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+/// The next case to it: the pod was being deleted when the shutdown began.
+#[test]
+fn an_earlier_deletion_is_the_cause() {
+    check(
+        &node(
+            "
+            -2 skew 0 0
+            -2 pod web deleted=-2:30
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 gone web
+            +30 end
+            ",
+        ),
+        expect![[r#"
+            +11.200 pod web clean: Deleted
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later
+            +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
+              how the reboot went is unknown: epitaph stopped observing 29.0 s after the begin
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+#[test]
+fn pods_by_priority_have_a_phase_each() {
+    check(
+        &node(
+            "
+            -80 node kubelet 0=10 1000=20 2000000000=30
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 exit main 0
+            +4 TERM runc -> dns handler
+            +4.01 enter dns TERM
+            +5 exit dns 0
+            +6 node locks
+            +6.1 node job reboot.target
+            +9 node agent-ends 1
+            ",
+        ),
+        expect![[r#"
+            +6.000 release our lock
+            +9.000 node 1 Info +1.000…+9.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (priority 0 took 2.0 s of 10 s, priority 2000000000 took 2.0 s of 30 s); logind waited 5.1 s of at most 60 s
+            +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
+            +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+        "#]],
+    );
+}
+
+/// A unit is stopped with all services.
+#[test]
+fn a_unit_is_stopped_by_the_shutdown() {
+    check(
+        "
+        -90 node bus connected
+        -90 node locks
+        +0 mkdir web.service
+        proc main in=web.service pid=200 start=+0 parent=systemd comm=web
+        +0.001 exec main
+        +1 node prepare true reboot
+        +1.1 node job reboot.target
+        +2 TERM systemd -> main handler
+        +2.01 enter main TERM
+        +3 exit main 0
+        +3.1 rmdir web.service
+        +8 end
+        ",
+        expect![[r#"
+            +1.000 release our lock
+            +5.100 unit web.service clean: NodeShutdown, by 1 PrepareForShutdown
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+            +8.000 node 1 Warning +1.000…+8.000 unknown ObservationEnded
+              how the reboot went is unknown: epitaph stopped observing 7.0 s after the begin
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+/// Our own pod does not count as one that still runs.
+#[test]
+fn the_agents_own_pod_does_not_hold_up_the_report() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 exit main 0
+            +6 tick
+            +6 found dns
+            +7 node agent-ends 110
+            ",
+        ),
+        expect![[r#"
+            +7.000 node 1 Info +1.000…+7.000 graceful AgentEnded
+              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind waits of at most 60 s
+            +7.000 release our lock
+            +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
+        "#]],
+    );
+}

@@ -1,0 +1,304 @@
+//! What shows a shutdown, and what looks like it.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn all_pods_end_in_their_phases() {
+    check(
+        &node(&format!("{ORDERLY}\n+17 node agent-ends 1\n+20 end")),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +13.000 release our lock
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+        "#]],
+    );
+}
+
+/// As on systemd 219: `poweroff` gives PID 1 a job, and logind is not asked.
+#[test]
+fn systemd_219_powers_off_without_logind() {
+    check(
+        &node(
+            "
+            +1 node job shutdown.target
+            +1 node job poweroff.target
+            +1.1 node state stopping
+            +3 node bus gone the_bus_was_closed
+            +4 reboot back=+40
+            ",
+        ),
+        expect![[r#"
+            +4.000 down +3.800…+40.000 of 1
+            +34.000 node 1 Critical +1.000…+3.800 bypassed UNCLEAN Down { back: Boot(3640000000000) }
+              the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, and was not asked; 2 pods ran at that time
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+        "#]],
+    );
+}
+
+/// The job follows logind's announcement at once, and arrives before it.
+#[test]
+fn the_announcement_may_arrive_behind_the_job() {
+    check(
+        &node(
+            "
+            +1 node job reboot.target
+            +1.2 node prepare true reboot
+            +4 reboot back=+40
+            ",
+        ),
+        expect![[r#"
+            +4.000 down +3.800…+40.000 of 1
+            +34.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took less than 1 ms of 40 s)
+              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn without_logind_a_bypass_is_not_proven() {
+    check(
+        &node(
+            "
+            -10 node bus gone no_such_file
+            +1 node job poweroff.target
+            +4 reboot back=+40
+            ",
+        ),
+        expect![[r#"
+            +4.000 down +3.800…+40.000 of 1
+            +34.000 node 1 Warning +1.000…+3.800 unknown Down { back: Boot(3640000000000) }
+              how the power-off went is unknown: no such file; the node was back 36.2 s after the last evidence
+              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+        "#]],
+    );
+}
+
+#[test]
+fn a_signal_to_pid_1_bypasses_logind() {
+    check(
+        &node(
+            "
+            +1 RTMIN+5 bash -> systemd handler
+            +1.1 node job reboot.target
+            +4 reboot back=+40
+            ",
+        ),
+        expect![[r#"
+            +4.000 down +3.900…+40.000 of 1
+            +34.000 node 1 Critical +1.000…+3.900 bypassed UNCLEAN Down { back: Boot(3640000000000) }
+              the reboot did not go through logind: `bash` (pid 70) sent PID 1 SIGRTMIN+5, without PrepareForShutdown; the kubelet held its lock, and was not asked; 2 pods ran at that time
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+        "#]],
+    );
+}
+
+/// SIGTERM makes PID 1 execute itself again.
+#[test]
+fn sigterm_to_pid_1_is_not_a_shutdown() {
+    assert_eq!(
+        verdicts(&node("+1 TERM bash -> systemd handler\n+100 tick")),
+        Vec::<&str>::new()
+    );
+}
+
+#[test]
+fn systemd_shutdown_shows_itself() {
+    check(
+        &node(
+            "
+            proc last in=init pid=1 start=-3600 comm=systemd-shutdow
+            +1 TERM last -> main handler
+            +1.01 enter main TERM
+            +11 KILL last -> main
+            +11.01 exit main KILL
+            +14 reboot back=+40
+            ",
+        ),
+        expect![[r#"
+            +14.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 systemd-shutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`; systemd-shutdown sent SIGKILL to all processes, before its own grace period of 30.0 s was over; the node was shutting down
+            +14.000 down +13.810…+40.000 of 1
+            +44.000 node 1 Critical +1.000…+13.810 bypassed UNCLEAN Down { back: Boot(3640000000000) }
+              the shutdown did not go through logind: systemd-shutdown stopped all processes, without PrepareForShutdown; the kubelet held its lock, and was not asked; 2 pods ran at that time
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+        "#]],
+    );
+}
+
+#[test]
+fn a_spoofed_signal_is_not_a_shutdown_and_a_real_one_follows() {
+    check(
+        &node(&format!(
+            "
+            -30 node prepare true by=:1.42,4711,gdbus
+            -29 TERM runc -> main handler
+            -28.99 enter main TERM
+            -28 exit main 0
+            -27.9 rmdir web:app
+            -27 pod web phase=failed reason=Terminated app=0:Completed
+            {}
+            +4 reboot back=+40
+            ",
+            "+1 node prepare true power-off\n+2 node job poweroff.target"
+        )),
+        expect![[r#"
+            -24.000 pod web clean: NodeShutdown, by 1 spoofed PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+            +1.000 node 1 Critical -30.000…+1.000 spoofed UNCLEAN Continued
+              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet believes it: 1 of 2 pods terminated
+              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+            +4.000 down +3.800…+40.000 of 2
+            +34.000 node 2 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
+              the power-off cut 1 of 1 pods: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
+              fix: raise shutdownGracePeriodCriticalPods (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/dns, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_spoofed_signal_alone_is_reported_when_the_kubelet_is_done() {
+    check(
+        &node("+1 node prepare true by=:1.42\n+100 tick"),
+        expect![[r#"
+        +91.000 node 1 Critical +1.000…+91.000 spoofed UNCLEAN Continued
+          PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
+          fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+    "#]],
+    );
+}
+
+#[test]
+fn a_cancelled_shutdown_keeps_the_machine() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 exit main 0
+            +5.5 node prepare false
+            +6 pod web phase=failed reason=Terminated app=0:Completed
+            +60 node prepare true reboot
+            +61 node job reboot.target
+            +62 reboot back=+90
+            ",
+        ),
+        expect![[r#"
+            +5.500 node 1 Warning +1.000…+5.500 cancelled Continued
+              the reboot was cancelled 4.5 s after its announcement; 1 pod was terminated by then
+              fix: delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start them again
+            +8.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
+            +62.000 down +61.800…+90.000 of 2
+            +92.000 node 2 Critical +60.000…+61.800 truncated UNCLEAN Down { back: Boot(3690000000000) }
+              the reboot cut 1 of 1 pods: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
+              fix: raise shutdownGracePeriodCriticalPods (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/dns, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_is_gone_while_the_machine_runs_was_cancelled() {
+    check(
+        &node("+1 node job reboot.target\n+2 node job reboot.target removed\n+100 tick"),
+        expect![[r#"
+            +32.000 node 1 Info +1.000…+2.000 cancelled Continued
+              the reboot was cancelled 1.0 s after its announcement; no pod was terminated by then
+        "#]],
+    );
+}
+
+#[test]
+fn a_scheduled_shutdown_is_cancelled() {
+    check(
+        &node("+1 node scheduled reboot +61\n+41 node scheduled none\n+100 tick"),
+        expect![[r#"
+            +46.000 node 1 Info +1.000…+41.000 cancelled Continued
+              the scheduled reboot was cancelled, 20.0 s before its time
+        "#]],
+    );
+}
+
+#[test]
+fn a_scheduled_shutdown_begins_and_its_plan_is_dropped() {
+    check(
+        &node(
+            "
+            +1 node scheduled reboot +31
+            +31 node scheduled none
+            +31.1 node prepare true
+            +32 node job reboot.target
+            +34 reboot back=+60
+            ",
+        ),
+        expect![[r#"
+            +34.000 down +33.800…+60.000 of 1
+            +64.000 node 1 Critical +31.100…+33.800 truncated UNCLEAN Down { back: Boot(3660000000000) }
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 0.9 s of 40 s)
+              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_dry_run_is_nothing() {
+    let script = node("+1 node scheduled dry-reboot +31\n+40 node scheduled none\n+100 tick");
+    assert_eq!(verdicts(&script), Vec::<&str>::new());
+}
+
+#[test]
+fn a_block_lock_holds_a_scheduled_shutdown() {
+    check(
+        &node(
+            "
+            +1 node locks kubelet:delay:812 dpkg:block:4711
+            +2 node scheduled reboot +31
+            +60 node scheduled none
+            +100 tick
+            ",
+        ),
+        expect![[r#"
+            +41.000 node 1 Warning +31.000…+41.000 blocked Continued
+              the reboot scheduled for 1970-01-01T01:00:31.000Z did not begin: it is blocked by the lock of `dpkg` (pid 4711, block, "dpkg needs time")
+              fix: end the process that holds the lock, or wait until it is done; `systemctl poweroff --check-inhibitors=no` shuts down in spite of it
+        "#]],
+    );
+}
+
+/// root may shut down in spite of a block lock.
+#[test]
+fn a_block_lock_does_not_block_a_shutdown_that_begins() {
+    let script = node(&format!(
+        "-1 node locks kubelet:delay:812 epitaph:delay:900 dpkg:block:4711\n{ORDERLY}\n+17 node agent-ends 1"
+    ));
+    assert_eq!(verdicts(&script), ["graceful"]);
+}
+
+#[test]
+fn a_host_without_a_kubelet_has_no_pods_to_lose() {
+    check(
+        "
+        -90 node bus connected
+        -90 node limit 5
+        -90 node locks epitaph:delay:900
+        +1 node prepare true reboot
+        +1.2 node locks
+        +1.3 node job reboot.target
+        +4 reboot back=+40
+        ",
+        expect![[r#"
+            +1.000 release our lock
+            +4.000 down +3.900…+40.000 of 1
+            +4.000 node 1 Info +1.000…+3.900 graceful Down { back: Boot(3640000000000) }
+              the reboot was announced by logind; locks delayed it for 0.3 s of at most 5 s
+        "#]],
+    );
+}

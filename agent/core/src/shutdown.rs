@@ -1,0 +1,257 @@
+//! The facts of one shutdown of the node: what logind, systemd, the kubelet's files and the kernel showed, before the judgement. Made by
+//! `correlate`, read by `verdict`, `render` and the sinks.
+//!
+//! Times are those of the boot that the shutdown ended; [`NodeShutdownFacts::clock`] is its clock, because the report may come from the
+//! next boot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{Comm, Pid, Signal};
+use crate::node::{Inhibitor, KubeletShutdown, KubeletState, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
+use crate::pod::PodIdentity;
+use crate::time::{Boot, WallOffset};
+
+/// Identifies a shutdown on any machine and after any restart of the agent. A spoofed or cancelled shutdown has a number of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShutdownKey {
+    pub boot_id: String,
+    /// Within the boot, from 1.
+    pub ordinal: u32,
+}
+
+/// The node's shutdown that ended a container or unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedByShutdown {
+    pub key: ShutdownKey,
+    pub begin: Boot,
+    /// What announced it: `PrepareForShutdown`, `job poweroff.target`, …
+    pub evidence: &'static str,
+    /// The subject still ran when logind's delay was over, or systemd stopped the services.
+    pub ran_at: Option<Boot>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeShutdownFacts {
+    pub key: ShutdownKey,
+    pub host: String,
+    pub clock: WallOffset,
+    pub kind: Option<ShutdownKind>,
+    /// First evidence.
+    pub begin: Boot,
+    /// Last evidence.
+    pub end: Boot,
+    pub ending: Ending,
+    pub signs: Signs,
+    pub delay: Option<Delay>,
+    /// Locks for shutdowns that were held at the begin, or taken later.
+    pub locks: Vec<Lock>,
+    /// What [`NodeEvent::OwnLock`](crate::node::NodeEvent::OwnLock) last said.
+    pub own_lock: Option<OwnLock>,
+    pub kubelet: KubeletFacts,
+    /// The kubelet's phases; empty without its configuration, or where it was not asked.
+    pub phases: Vec<Phase>,
+    pub pods: Vec<PodInShutdown>,
+    /// Pods above the bound: not in the list.
+    pub more_pods: u64,
+    pub gaps: ShutdownGaps,
+}
+
+/// What showed the shutdown, each with the time of the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// `PrepareForShutdown(true)` of logind.
+    pub prepared: Option<Boot>,
+    /// `PrepareForShutdown(false)` of logind, or the machine continued.
+    pub cancelled: Option<Boot>,
+    /// The first spoofed signal, and how many there were.
+    pub spoofed: Option<(Boot, SignalSender)>,
+    pub spoofs: u64,
+    /// The plan, and when it was first seen.
+    pub scheduled: Option<(ScheduledShutdown, Boot)>,
+    /// systemd's job for a target that ends the machine.
+    pub job: Option<(Boot, String)>,
+    /// `SystemState` is `stopping`.
+    pub stopping: Option<Boot>,
+    /// A signal to PID 1 that asks for a shutdown.
+    pub signal: Option<InitSignal>,
+    /// systemd-shutdown's SIGTERM to all processes, and its SIGKILL.
+    pub terminated: Option<Boot>,
+    pub killed: Option<Boot>,
+}
+
+/// Why no more evidence of the shutdown came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Another boot began; its time on the clock here.
+    Down { back: Boot },
+    /// The machine continued: cancelled, spoofed, or blocked.
+    Continued,
+    /// The agent ended, in order, and nothing was open.
+    AgentEnded,
+    /// The observation ended within the shutdown.
+    ObservationEnded,
+}
+
+/// SIGRTMIN+n to PID 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitSignal {
+    pub at: Boot,
+    pub signal: Signal,
+    pub pid: Pid,
+    pub comm: Comm,
+}
+
+/// logind's wait for delay locks, from `PrepareForShutdown` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// `InhibitDelayMaxUSec`; None not known.
+    pub limit: Option<Duration>,
+    pub begin: Boot,
+    /// None: not observed until then.
+    pub end: Option<Boot>,
+    /// The limit ended it while a lock was held.
+    pub expired: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    pub lock: Inhibitor,
+    /// None: held when the locks were first listed.
+    pub taken: Option<Boot>,
+    pub released: Option<Boot>,
+    /// Held when the delay was over.
+    pub outlasted: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubeletFacts {
+    /// A kubelet works here: its configuration, its lock or its pods were seen.
+    pub is_there: bool,
+    pub config: Option<Result<KubeletShutdown, String>>,
+    /// Whether its delay lock was held at the begin; None not known.
+    pub held: Option<bool>,
+    /// `graceful_node_shutdown_state`, if it is about this shutdown.
+    pub state: Option<KubeletState>,
+}
+
+/// A phase of the kubelet's shutdown: pods from a priority on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    pub priority: i32,
+    pub period: Duration,
+    pub begin: Boot,
+    /// The exit of its last pod, or the end of its period.
+    pub end: Boot,
+    /// A pod of it still ran when its period was over.
+    pub overran: bool,
+}
+
+/// A pod that ran when the shutdown began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodInShutdown {
+    pub pod: Arc<PodIdentity>,
+    /// `spec.priority`; None not known.
+    pub priority: Option<i32>,
+    /// `spec.terminationGracePeriodSeconds`.
+    pub grace: Option<Duration>,
+    /// Its phase, by number in [`NodeShutdownFacts::phases`].
+    pub phase: Option<usize>,
+    /// The first stop signal of its runtime.
+    pub stopped: Option<Boot>,
+    /// Exit of the last container; None: not seen.
+    pub ended: Option<Boot>,
+    pub cut: Option<Cut>,
+    /// The agent's own.
+    pub is_own: bool,
+    /// Not every exit was observed as it was.
+    pub is_unsure: bool,
+}
+
+/// The shutdown ended a pod before the pod was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    pub at: Boot,
+    /// From the stop signal on; None: it got none.
+    pub had: Option<Duration>,
+    /// By SIGKILL before its own grace period was over; otherwise it still ran when the time of all was over.
+    pub killed: bool,
+}
+
+/// Evidence that may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownGaps {
+    /// logind was not observed, or messages were lost: why.
+    pub bus: Option<String>,
+    /// Exits of processes were not observed, or lost.
+    pub exits: bool,
+    /// The agent did not observe for a part of it.
+    pub observation: bool,
+    /// The pods of the node were not known.
+    pub pods: bool,
+    /// The agent had ended, in order, before the node went down.
+    pub agent_ended: bool,
+}
+
+/// The time in which a node was down: from the last evidence to the begin of the next boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDown {
+    pub key: ShutdownKey,
+    pub host: String,
+    /// Of both times.
+    pub clock: WallOffset,
+    pub begin: Boot,
+    pub end: Boot,
+    pub next_boot_id: String,
+    /// The boot is the same: systemd's soft reboot.
+    pub is_soft: bool,
+}
+
+impl Signs {
+    /// Since when systemd stops the services.
+    pub fn services(&self) -> Option<Boot> {
+        let job = self.job.as_ref().map(|(at, _)| *at);
+        [job, self.stopping, self.terminated, self.killed].into_iter().flatten().min()
+    }
+
+    /// Something other than a spoofed signal or a plan shows a shutdown.
+    pub fn is_real(&self) -> bool {
+        self.prepared.is_some() || self.services().is_some() || self.signal.is_some()
+    }
+
+    /// What announced it, in the order of importance.
+    pub fn announcement(&self) -> &'static str {
+        match self {
+            Signs { prepared: Some(_), .. } => "PrepareForShutdown",
+            Signs { job: Some(_), .. } => "JobNew",
+            Signs { stopping: Some(_), .. } => "SystemState=stopping",
+            Signs { signal: Some(_), .. } => "signal to PID 1",
+            Signs { terminated: Some(_), .. } | Signs { killed: Some(_), .. } => "systemd-shutdown",
+            Signs { spoofed: Some(_), .. } => "spoofed PrepareForShutdown",
+            _ => "none",
+        }
+    }
+}
+
+impl NodeShutdownFacts {
+    /// The pods other than the agent's own.
+    pub fn others(&self) -> impl Iterator<Item = &PodInShutdown> {
+        self.pods.iter().filter(|pod| !pod.is_own)
+    }
+
+    pub fn cut(&self) -> impl Iterator<Item = (&PodInShutdown, Cut)> {
+        self.others().filter_map(|pod| Some((pod, pod.cut?)))
+    }
+
+    pub fn kubelet_lock(&self) -> Option<&Lock> {
+        self.locks.iter().find(|lock| lock.lock.is_kubelets())
+    }
+}
+
+impl PodInShutdown {
+    /// Whether it still ran at `at`, as far as observed.
+    pub fn ran_at(&self, at: Boot) -> bool {
+        self.ended.is_none_or(|ended| ended > at)
+    }
+}

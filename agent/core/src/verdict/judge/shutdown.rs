@@ -1,0 +1,62 @@
+//! A node's shutdown, joined to the kernel's evidence: did the shutdown take time from the process that the process had?
+
+use std::time::Duration;
+
+use super::{Case, Finding, InnerEnd, Missing, Open, Why};
+use crate::event::Kind;
+use crate::ids::Pid;
+use crate::kubernetes::RESOLUTION;
+use crate::termination::{Kill, Role};
+use crate::verdict::Exit;
+use crate::verdict::spent::Spent;
+
+const INIT: Pid = Pid(1);
+/// `comm` of systemd-shutdown, which is PID 1 at the end.
+const SHUTDOWN: &[u8] = b"systemd-shutdow";
+
+/// Only of a process that the shutdown stopped, and that was shutting down: its own fault goes first.
+pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
+    let Some(shutdown) = &case.shutdown else { return found };
+    match &found.why {
+        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) => Finding {
+            exit: Exit::TruncatedByShutdown,
+            why: Why::CutByShutdown,
+            ..found
+        },
+        // Its end was not seen, because there was none before the node's.
+        Why::Unknown(Missing::NoExit(Open::NodeDown)) if shutdown.ran_at.is_some() && case.stop().is_some() => Finding {
+            exit: Exit::TruncatedByShutdown,
+            why: Why::RanAtShutdown,
+            absent: &[Kind::ProcessExit, Kind::CgroupRmdir],
+            ..found
+        },
+        _ => found,
+    }
+}
+
+/// The SIGKILL came from the shutdown itself, or before the process's own grace period was over.
+fn was_cut(case: &Case<'_>) -> bool {
+    let Some(kill) = case.kill().filter(|kill| kill.sender.role == Role::Runtime) else {
+        return false;
+    };
+    by_systemd_shutdown(kill) || own_grace(case).is_some_and(|(had, own)| had + RESOLUTION < own)
+}
+
+pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
+    kill.sender.tgid == INIT && kill.sender.comm.as_bytes() == SHUTDOWN
+}
+
+/// How long the process had until its SIGKILL, and its own grace period; None if either is not known.
+pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Duration)> {
+    let context = case.kubernetes?;
+    let own = context.own_grace?;
+    let kill = case.kill()?;
+    let begin = match (Spent::of(case), &context.pre_stop) {
+        // When a hook began is part of what the process had.
+        (_, Some(hook)) if hook.begin.is_none() => return None,
+        (Some(spent), _) => spent.begin,
+        // Without a stop signal it had nothing.
+        (None, _) => kill.at,
+    };
+    Some((kill.at.since(begin), own))
+}

@@ -1,0 +1,149 @@
+//! The evidence of a shutdown, a line each.
+
+use crate::event::Kind;
+use crate::node::{InhibitMode, Inhibitor, SignalSender};
+use crate::shutdown::{Ending, NodeShutdownFacts};
+use crate::time::Boot;
+use crate::verdict::{Evidence, Source, seconds};
+
+use super::sentence::setting;
+
+/// Lines about locks and pods, at most: the facts have all of them.
+const LINES: usize = 32;
+
+pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
+    let mut lines = signs(facts);
+    let mut add = |at: Boot, source: Source, text: String| lines.push(Evidence { at, source, text });
+    if let Some(delay) = facts.delay {
+        if let Some(limit) = delay.limit {
+            add(delay.begin, Source::Bus, format!("InhibitDelayMaxUSec is {}", setting(limit)));
+        }
+        if let Some(end) = delay.end {
+            let how = if delay.expired { "expired" } else { "was over" };
+            add(
+                end,
+                Source::Bus,
+                format!("the delay {how} after {}", seconds(end.since(delay.begin))),
+            );
+        }
+    }
+    for lock in facts.locks.iter().take(LINES) {
+        let of = lock_text(&lock.lock);
+        match lock.taken {
+            Some(at) => add(at, Source::Bus, format!("{of}: taken")),
+            None => add(facts.begin, Source::Bus, format!("{of}: held at the begin")),
+        }
+        if let Some(at) = lock.released {
+            add(at, Source::Bus, format!("{of}: released"));
+        }
+    }
+    match &facts.kubelet.config {
+        Some(Ok(config)) => add(
+            facts.begin,
+            Source::Kubelet,
+            format!(
+                "shutdownGracePeriod {}, of it {} for critical pods ({})",
+                setting(config.total),
+                setting(config.critical),
+                config.source
+            ),
+        ),
+        Some(Err(reason)) => add(
+            facts.begin,
+            Source::Kubelet,
+            format!("the configuration is not known: {reason}"),
+        ),
+        None => {}
+    }
+    if let Some(state) = facts.kubelet.state {
+        let time = |at: Option<crate::time::Wall>| at.map_or("none".to_owned(), crate::time::Wall::rfc3339_millis);
+        let text = format!(
+            "graceful_node_shutdown_state: start {}, end {}",
+            time(state.started),
+            time(state.ended)
+        );
+        add(facts.end, Source::Kubelet, text);
+    }
+    for (pod, cut) in facts.cut().take(LINES) {
+        let name = format!("pod {}/{}", pod.pod.namespace, pod.pod.name);
+        let text = match cut.killed {
+            true => format!("{name}: SIGKILL before its own grace period was over"),
+            false => format!("{name}: still ran"),
+        };
+        add(cut.at, Source::Probe(Kind::ProcessExit), text);
+    }
+    if let Ending::Down { back } = facts.ending {
+        add(back, Source::Bus, "the next boot".to_owned());
+    }
+    lines
+}
+
+fn signs(facts: &NodeShutdownFacts) -> Vec<Evidence> {
+    let signs = &facts.signs;
+    let mut lines = Vec::new();
+    let mut add = |at: Option<Boot>, source: Source, text: String| {
+        lines.extend(at.map(|at| Evidence { at, source, text }));
+    };
+    if let Some((plan, seen)) = &signs.scheduled {
+        let text = format!("{} scheduled for {}", plan.kind, plan.at.rfc3339_millis());
+        add(Some(*seen), Source::Bus, text);
+    }
+    add(signs.prepared, Source::Bus, "PrepareForShutdown(true) of logind".to_owned());
+    add(signs.cancelled, Source::Bus, "the shutdown was cancelled".to_owned());
+    if let Some((at, sender)) = &signs.spoofed {
+        add(
+            Some(*at),
+            Source::Bus,
+            format!("PrepareForShutdown from {}, which is not logind", sender_text(sender)),
+        );
+    }
+    if let Some((at, unit)) = &signs.job {
+        add(Some(*at), Source::Bus, format!("systemd has a job for {unit}"));
+    }
+    add(signs.stopping, Source::Bus, "systemd's state is stopping".to_owned());
+    if let Some(signal) = signs.signal {
+        let text = format!("{} from `{}` (pid {}) to PID 1", signal.signal, signal.comm, signal.pid);
+        add(Some(signal.at), Source::Probe(Kind::SignalGenerate), text);
+    }
+    let kernel = Source::Probe(Kind::SignalGenerate);
+    add(
+        signs.terminated,
+        kernel,
+        "systemd-shutdown sent SIGTERM to all processes".to_owned(),
+    );
+    add(
+        signs.killed,
+        kernel,
+        "systemd-shutdown sent SIGKILL to all processes".to_owned(),
+    );
+    lines
+}
+
+/// `kubelet` (pid 812, delay, "…").
+pub(super) fn lock_text(lock: &Inhibitor) -> String {
+    let mode = match lock.mode {
+        InhibitMode::Delay => "delay",
+        InhibitMode::Block => "block",
+        InhibitMode::BlockWeak => "block-weak",
+        InhibitMode::Other => "another mode",
+    };
+    format!("lock of `{}` (pid {}, {mode}, \"{}\")", lock.who, lock.pid, lock.why)
+}
+
+pub(super) fn sender_text(sender: &SignalSender) -> String {
+    match sender {
+        SignalSender::Logind => "logind".to_owned(),
+        SignalSender::Other {
+            name, pid, comm, unit, ..
+        } => {
+            let mut known = Vec::new();
+            known.extend(pid.map(|pid| format!("pid {pid}")));
+            known.extend(comm.as_ref().map(|comm| format!("`{comm}`")));
+            known.extend(unit.clone());
+            match known.is_empty() {
+                true => name.clone(),
+                false => format!("{name} ({})", known.join(", ")),
+            }
+        }
+    }
+}

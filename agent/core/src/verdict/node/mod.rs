@@ -1,0 +1,211 @@
+//! The verdict on a node's shutdown: one axis, one table, a sentence and a remedy.
+//!
+//! A verdict that rests on the absence of a sign needs the whole evidence of that time; otherwise it is `unknown`. A spoofed signal, a
+//! cancellation, a block lock and a pod that was cut are proven by what was seen.
+
+mod evidence;
+mod sentence;
+pub mod table;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Evidence, Severity, ShutdownOutcome};
+use crate::node::InhibitMode;
+use crate::shutdown::{Ending, NodeShutdownFacts, PodInShutdown};
+use crate::time::Boot;
+
+/// logind and systemd send on their own connections: their messages may arrive in either order.
+const APART: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShutdownVerdict {
+    /// From the table: `graceful`, `truncated`, …
+    pub headline: &'static str,
+    #[serde(skip)]
+    pub outcome: ShutdownOutcome,
+    pub unclean: bool,
+    pub severity: Severity,
+    pub sentence: String,
+    pub remedy: Option<String>,
+    /// In order of time.
+    pub evidence: Vec<Evidence>,
+}
+
+/// The outcome with its finer reason, for the sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Graceful,
+    Truncated,
+    /// The kubelet did not finish, by its own state.
+    StateIsOpen,
+    Unprotected(NoLock),
+    Bypassed,
+    Unannounced,
+    Spoofed,
+    Cancelled,
+    /// The plan was dropped before its time.
+    PlanCancelled,
+    Blocked,
+    Unknown(Missing),
+}
+
+/// Why the kubelet had no lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoLock {
+    ZeroPeriods,
+    /// The limit of logind, and what the kubelet needs.
+    Limit(Duration, Duration),
+    NotKnown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Of logind's messages.
+    Bus(String),
+    /// The agent did not observe for a part of it.
+    Gap,
+    /// The agent had ended before.
+    AgentEnded,
+    /// The observation ended within the shutdown.
+    ObservationEnded,
+    /// Exits of processes.
+    Exits,
+    Pods,
+    TooManyPods,
+    /// Whether the kubelet had a lock.
+    Lock,
+    /// Pods of which the end was not seen.
+    Open,
+}
+
+pub fn judge_shutdown(facts: &NodeShutdownFacts) -> ShutdownVerdict {
+    let why = why(facts);
+    let outcome = outcome(&why);
+    let row = table::row(outcome);
+    let mut evidence = evidence::list(facts);
+    evidence.sort_by_key(|line| line.at);
+    ShutdownVerdict {
+        headline: row.headline,
+        outcome,
+        unclean: row.unclean,
+        severity: severity(row, facts),
+        sentence: sentence::sentence(facts, &why),
+        remedy: sentence::remedy(facts, &why),
+        evidence,
+    }
+}
+
+fn why(facts: &NodeShutdownFacts) -> Why {
+    let (signs, gaps) = (&facts.signs, &facts.gaps);
+    if !signs.is_real() {
+        return match (&signs.spoofed, signs.cancelled, facts.ending) {
+            (Some(_), ..) => Why::Spoofed,
+            (None, Some(_), _) => Why::PlanCancelled,
+            (None, None, Ending::Continued) => Why::Blocked,
+            (None, None, _) if gaps.agent_ended => Why::Unknown(Missing::AgentEnded),
+            (None, None, _) => match &gaps.bus {
+                Some(reason) => Why::Unknown(Missing::Bus(reason.clone())),
+                None => Why::Unannounced,
+            },
+        };
+    }
+    if signs.cancelled.is_some() {
+        return Why::Cancelled;
+    }
+    if facts.ending == Ending::Continued {
+        return Why::Unknown(Missing::Gap);
+    }
+    let services = signs.services();
+    let is_late = |prepared: Boot| services.is_some_and(|services| prepared > services.plus(APART));
+    if signs.prepared.is_none_or(is_late) {
+        return match &gaps.bus {
+            Some(reason) => Why::Unknown(Missing::Bus(reason.clone())),
+            None => Why::Bypassed,
+        };
+    }
+    protected(facts)
+}
+
+/// logind announced it: did the kubelet have the time that its pods needed?
+fn protected(facts: &NodeShutdownFacts) -> Why {
+    let gaps = &facts.gaps;
+    let unknown = Why::Unknown;
+    if facts.kubelet.is_there {
+        match facts.kubelet.held {
+            Some(true) => {}
+            Some(false) if gaps.bus.is_none() => return Why::Unprotected(no_lock(facts)),
+            Some(false) | None => return unknown(Missing::Lock),
+        }
+    }
+    // A pod that was killed early was cut; one that seems to run may have an exit that was lost.
+    let is_proven = |pod: &PodInShutdown| pod.cut.is_some_and(|cut| cut.killed || !gaps.exits && !pod.is_unsure);
+    if facts.others().any(is_proven) {
+        return Why::Truncated;
+    }
+    let open = || facts.others().any(|pod| pod.ended.is_none());
+    let state_is_open = facts
+        .kubelet
+        .state
+        .is_some_and(|state| state.started.is_some() && state.ended.is_none());
+    match () {
+        () if state_is_open && open() => Why::StateIsOpen,
+        () if gaps.bus.is_some() => unknown(Missing::Bus(gaps.bus.clone().unwrap_or_default())),
+        () if gaps.observation => unknown(Missing::Gap),
+        () if gaps.pods => unknown(Missing::Pods),
+        () if facts.more_pods > 0 => unknown(Missing::TooManyPods),
+        () if facts.others().any(|pod| pod.is_unsure) || gaps.exits => unknown(Missing::Exits),
+        () if open() && facts.ending == Ending::ObservationEnded => unknown(Missing::ObservationEnded),
+        () if open() && gaps.agent_ended => unknown(Missing::AgentEnded),
+        () if open() => unknown(Missing::Open),
+        () if !facts.kubelet.is_there && facts.ending == Ending::ObservationEnded => unknown(Missing::ObservationEnded),
+        () => Why::Graceful,
+    }
+}
+
+fn no_lock(facts: &NodeShutdownFacts) -> NoLock {
+    let Some(Ok(config)) = &facts.kubelet.config else {
+        return NoLock::NotKnown;
+    };
+    let needed = config.needed();
+    match facts.delay.and_then(|delay| delay.limit) {
+        _ if needed.is_zero() => NoLock::ZeroPeriods,
+        Some(limit) if limit < needed => NoLock::Limit(limit, needed),
+        _ => NoLock::NotKnown,
+    }
+}
+
+fn outcome(why: &Why) -> ShutdownOutcome {
+    match why {
+        Why::Graceful => ShutdownOutcome::Graceful,
+        Why::Truncated | Why::StateIsOpen => ShutdownOutcome::Truncated,
+        Why::Unprotected(_) => ShutdownOutcome::Unprotected,
+        Why::Bypassed => ShutdownOutcome::Bypassed,
+        Why::Unannounced => ShutdownOutcome::Unannounced,
+        Why::Spoofed => ShutdownOutcome::Spoofed,
+        Why::Cancelled | Why::PlanCancelled => ShutdownOutcome::Cancelled,
+        Why::Blocked => ShutdownOutcome::Blocked,
+        Why::Unknown(_) => ShutdownOutcome::Unknown,
+    }
+}
+
+/// A cancelled shutdown is worth a look if the kubelet had terminated pods by then: it does not start them again.
+fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
+    match row.outcome {
+        ShutdownOutcome::Cancelled if facts.others().any(|pod| pod.ended.is_some()) => Severity::Warning,
+        // A host without a kubelet has no pods to lose.
+        ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
+        _ => row.severity,
+    }
+}
+
+/// Who blocks.
+pub(super) fn blockers(facts: &NodeShutdownFacts) -> impl Iterator<Item = &crate::node::Inhibitor> {
+    let locks = facts
+        .locks
+        .iter()
+        .filter(|lock| lock.released.is_none())
+        .map(|lock| &lock.lock);
+    locks.filter(|lock| matches!(lock.mode, InhibitMode::Block | InhibitMode::BlockWeak))
+}

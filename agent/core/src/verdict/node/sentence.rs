@@ -1,0 +1,359 @@
+//! One sentence with the measured times, and one remedy.
+
+use std::time::Duration;
+
+use super::evidence::{lock_text, sender_text};
+use super::{Missing, NoLock, Why, blockers, outcome, table};
+use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind};
+use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
+use crate::verdict::seconds;
+use crate::verdict::sentence::{lower, many, were};
+
+/// Pods that a sentence names.
+const NAMED: usize = 3;
+
+pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
+    let what = what(facts);
+    match why {
+        Why::Graceful => graceful(facts, what),
+        Why::Truncated => truncated(facts, what),
+        Why::StateIsOpen => {
+            let open = facts.others().filter(|pod| pod.ended.is_none());
+            let (count, names) = names(open, |_| String::new());
+            format!(
+                "the kubelet began to stop the pods for the {what} and did not finish; {} not seen to end: {names}",
+                were(count, "pod")
+            )
+        }
+        Why::Unprotected(why) => format!(
+            "no lock of the kubelet delayed the {what}{}: {}",
+            pods_ran(facts, ", so that ", " ran when systemd stopped everything"),
+            match why {
+                NoLock::ZeroPeriods => "its shutdownGracePeriod is 0, which is the default".to_owned(),
+                NoLock::Limit(limit, needed) => format!(
+                    "it needs {}, and logind allows {} (InhibitDelayMaxSec)",
+                    setting(*needed),
+                    setting(*limit)
+                ),
+                NoLock::NotKnown => "why is not known".to_owned(),
+            }
+        ),
+        Why::Bypassed => {
+            let lock = match facts.kubelet.held {
+                Some(true) => "; the kubelet held its lock, and was not asked",
+                Some(false) if facts.kubelet.is_there => "; the kubelet held no lock",
+                _ => "",
+            };
+            format!(
+                "the {what} did not go through logind: {}, without PrepareForShutdown{lock}{}",
+                how_begun(facts),
+                pods_ran(facts, "; ", " ran at that time")
+            )
+        }
+        Why::Unannounced => format!(
+            "the node went down without any announcement{}{}",
+            back(facts),
+            pods_ran(facts, "; ", " ran at the last evidence")
+        ),
+        Why::Spoofed => spoofed(facts),
+        Why::Cancelled => {
+            let after = facts
+                .signs
+                .cancelled
+                .map(|at| format!(" {} after its announcement", seconds(at.since(facts.begin))));
+            let pods = match ended(facts) {
+                0 if facts.kubelet.is_there => "; no pod was terminated by then".to_owned(),
+                0 => String::new(),
+                count => format!("; {} terminated by then", were(count, "pod")),
+            };
+            format!("the {what} was cancelled{}{pods}", after.unwrap_or_default())
+        }
+        Why::PlanCancelled => {
+            let plan = facts.signs.scheduled.as_ref().zip(facts.signs.cancelled);
+            let before = plan.map(|((plan, _), at)| {
+                let due = facts.clock.boot(plan.at);
+                match due > at {
+                    true => format!(", {} before its time", seconds(due.since(at))),
+                    false => format!(", {} after its time", seconds(at.since(due))),
+                }
+            });
+            format!("the scheduled {what} was cancelled{}", before.unwrap_or_default())
+        }
+        Why::Blocked => {
+            let at = facts.signs.scheduled.as_ref().map(|(plan, _)| plan.at.rfc3339_millis());
+            let by: Vec<String> = blockers(facts).take(NAMED).map(lock_text).collect();
+            format!(
+                "the {what} scheduled for {} did not begin: it is blocked by the {}",
+                at.unwrap_or_default(),
+                by.join(" and the ")
+            )
+        }
+        Why::Unknown(missing) => unknown(facts, missing, what),
+    }
+}
+
+fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
+    let Some(delay) = facts.delay else {
+        return format!("the {what} was announced by logind");
+    };
+    let lasted = delay.end.map(|end| seconds(end.since(delay.begin)));
+    let limit = delay.limit.map(|limit| format!(" of at most {}", setting(limit)));
+    if !facts.kubelet.is_there {
+        let locks = lasted.map(|lasted| format!("; locks delayed it for {lasted}{}", limit.unwrap_or_default()));
+        return format!("the {what} was announced by logind{}", locks.unwrap_or_default());
+    }
+    let count = facts.others().count() as u64;
+    let needed = facts.others().filter_map(|pod| pod.ended).max();
+    let needed = needed.map(|last| format!(" within {}", seconds(last.since(delay.begin))));
+    let pods = match count {
+        0 => "no pod ran".to_owned(),
+        1 => format!("1 pod terminated{}", needed.unwrap_or_default()),
+        count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),
+    };
+    let held = match (lasted, limit) {
+        (Some(lasted), Some(limit)) => format!("; logind waited {lasted}{limit}"),
+        (Some(lasted), None) => format!("; logind waited {lasted}"),
+        (None, Some(limit)) => format!("; logind waits{limit}"),
+        (None, None) => String::new(),
+    };
+    let late: Vec<&str> = facts
+        .locks
+        .iter()
+        .filter(|lock| lock.outlasted)
+        .map(|lock| lock.lock.who.as_str())
+        .collect();
+    let late = match late.is_empty() || !delay.expired {
+        true => String::new(),
+        false => format!(", and `{}` still held a lock at its end", late.join("`, `")),
+    };
+    format!("the {what} was announced by logind, and {pods}{}{held}{late}", phases(facts))
+}
+
+fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
+    let total = facts.others().count();
+    let (count, names) = names(facts.others().filter(|pod| pod.cut.is_some()), had);
+    let expired = match facts.delay {
+        Some(delay) if delay.expired => {
+            let limit = delay.limit.map(setting).unwrap_or_default();
+            format!("; logind's delay of {limit} was over before the kubelet let go of its lock")
+        }
+        _ => String::new(),
+    };
+    format!("the {what} cut {count} of {total} pods: {names}{}{expired}", phases(facts))
+}
+
+fn spoofed(facts: &NodeShutdownFacts) -> String {
+    let by = facts.signs.spoofed.as_ref().map(|(_, sender)| sender_text(sender));
+    let again = match facts.signs.spoofs {
+        0 | 1 => String::new(),
+        count => format!(", {count} times"),
+    };
+    let pods = match ended(facts) {
+        0 if facts.kubelet.is_there => "; no pod terminated".to_owned(),
+        0 => String::new(),
+        count => format!(
+            "; the kubelet believes it: {count} of {} terminated",
+            many(facts.others().count() as u64, "pod")
+        ),
+    };
+    format!(
+        "PrepareForShutdown came from {}{again}, which only logind may send, and the node stayed up{pods}",
+        by.unwrap_or_else(|| "an unknown sender".to_owned())
+    )
+}
+
+fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
+    let reason = match missing {
+        Missing::Bus(reason) => reason.clone(),
+        Missing::Gap => "epitaph was not observing for a part of it".to_owned(),
+        Missing::AgentEnded => "epitaph had ended before".to_owned(),
+        Missing::ObservationEnded => format!(
+            "epitaph stopped observing {} after the begin",
+            seconds(facts.end.since(facts.begin))
+        ),
+        Missing::Exits => "exits of processes were not observed, or their records were lost".to_owned(),
+        Missing::Pods => "the pods of the node were not known".to_owned(),
+        Missing::TooManyPods => "more pods ran than epitaph follows".to_owned(),
+        Missing::Lock => "whether the kubelet held a lock was not observed".to_owned(),
+        Missing::Open => {
+            let (count, names) = names(facts.others().filter(|pod| pod.ended.is_none()), |_| String::new());
+            format!("the end of {} was not seen: {names}", many(count, "pod"))
+        }
+    };
+    let who = match facts.signs.is_real() {
+        true => format!("how the {what} went is unknown"),
+        false => "why the node went down is unknown".to_owned(),
+    };
+    format!("{who}: {reason}{}", back(facts).replacen(", and", "; the node", 1))
+}
+
+pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
+    let row = table::row(outcome(why));
+    let from_table = || Some(lower(row.remedy));
+    match why {
+        Why::Graceful | Why::PlanCancelled => None,
+        Why::Cancelled if ended(facts) == 0 => None,
+        Why::Cancelled => Some(
+            "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
+             them again"
+                .to_owned(),
+        ),
+        Why::Truncated => {
+            let short = |pod: &PodInShutdown, cut: Cut| Some(pod.grace?.saturating_sub(cut.had.unwrap_or_default()));
+            let needed = facts.cut().filter_map(|(pod, cut)| Some((pod, short(pod, cut)?, pod.grace?)));
+            let Some((pod, short, grace)) = needed.max_by_key(|(_, short, _)| *short) else {
+                return from_table();
+            };
+            let phase = pod.phase.and_then(|number| facts.phases.get(number));
+            let which = match phase.filter(|_| is_legacy(facts)) {
+                Some(phase) if phase.priority >= CRITICAL_PRIORITY => "shutdownGracePeriodCriticalPods",
+                Some(_) => "shutdownGracePeriod",
+                None => "the shutdown grace period of its priority",
+            };
+            Some(format!(
+                "raise {which} (and with it InhibitDelayMaxSec) by at least {} s, or shorten the shutdown of {}/{}, which may take {}",
+                short.as_secs().max(1),
+                pod.pod.namespace,
+                pod.pod.name,
+                setting(grace)
+            ))
+        }
+        Why::Unprotected(NoLock::ZeroPeriods) => Some(
+            "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet"
+                .to_owned(),
+        ),
+        Why::Unprotected(NoLock::Limit(_, needed)) => Some(format!(
+            "set InhibitDelayMaxSec={} in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; \
+             `epitaph doctor` names the file that decides now",
+            needed.as_secs()
+        )),
+        Why::Unknown(Missing::Bus(_)) => Some(
+            "run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss".to_owned(),
+        ),
+        Why::Unknown(Missing::Exits) => {
+            Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
+        }
+        Why::Unknown(Missing::AgentEnded | Missing::ObservationEnded | Missing::Gap | Missing::Open) => {
+            Some("keep epitaph running until the pods have ended: give it the highest priority and a long grace period".to_owned())
+        }
+        Why::StateIsOpen
+        | Why::Unprotected(NoLock::NotKnown)
+        | Why::Bypassed
+        | Why::Unannounced
+        | Why::Spoofed
+        | Why::Blocked
+        | Why::Unknown(_) => from_table(),
+    }
+}
+
+/// `reboot`, `power-off`, `shutdown`.
+fn what(facts: &NodeShutdownFacts) -> &'static str {
+    facts.kind.map_or("shutdown", ShutdownKind::name)
+}
+
+fn how_begun(facts: &NodeShutdownFacts) -> String {
+    let signs = &facts.signs;
+    match (&signs.signal, &signs.job) {
+        (Some(signal), _) => format!("`{}` (pid {}) sent PID 1 {}", signal.comm, signal.pid, signal.signal),
+        (None, Some((_, unit))) => format!("systemd began a job for {unit}"),
+        (None, None) if signs.stopping.is_some() => "systemd's state was `stopping`".to_owned(),
+        (None, None) => "systemd-shutdown stopped all processes".to_owned(),
+    }
+}
+
+fn back(facts: &NodeShutdownFacts) -> String {
+    match facts.ending {
+        Ending::Down { back } => format!(", and was back {} after the last evidence", seconds(back.since(facts.end))),
+        _ => String::new(),
+    }
+}
+
+/// Pods that had not ended when systemd stopped everything, or at the last evidence.
+fn pods_ran(facts: &NodeShutdownFacts, before: &str, after: &str) -> String {
+    let over = facts.signs.services().unwrap_or(facts.end);
+    match facts.others().filter(|pod| pod.ran_at(over)).count() as u64 {
+        0 => String::new(),
+        count => format!("{before}{}{after}", many(count, "pod")),
+    }
+}
+
+fn ended(facts: &NodeShutdownFacts) -> u64 {
+    facts.others().filter(|pod| pod.ended.is_some()).count() as u64
+}
+
+/// `; 9.1 s of 30 s, critical 3.0 s of 30 s`.
+fn phases(facts: &NodeShutdownFacts) -> String {
+    let is_legacy = is_legacy(facts);
+    let one = |(number, phase): (usize, &crate::shutdown::Phase)| {
+        facts
+            .pods
+            .iter()
+            .any(|pod| pod.phase == Some(number) && !pod.is_own)
+            .then(|| {
+                let name = match (phase.priority >= CRITICAL_PRIORITY, is_legacy) {
+                    (true, true) => "critical phase",
+                    (false, true) => "phase",
+                    (_, false) => {
+                        return format!(
+                            "priority {} took {} of {}",
+                            phase.priority,
+                            seconds(phase.end.since(phase.begin)),
+                            setting(phase.period)
+                        );
+                    }
+                };
+                format!(
+                    "{name} took {} of {}",
+                    seconds(phase.end.since(phase.begin)),
+                    setting(phase.period)
+                )
+            })
+    };
+    let phases: Vec<String> = facts.phases.iter().enumerate().filter_map(one).collect();
+    match phases.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", phases.join(", ")),
+    }
+}
+
+/// By two periods, not by the pods' priorities.
+fn is_legacy(facts: &NodeShutdownFacts) -> bool {
+    let config = facts.kubelet.config.as_ref();
+    config.is_some_and(|config| {
+        config
+            .as_ref()
+            .is_ok_and(|config: &KubeletShutdown| config.by_priority.is_empty())
+    })
+}
+
+fn had(pod: &PodInShutdown) -> String {
+    let Some(Cut { had, killed, .. }) = pod.cut else {
+        return String::new();
+    };
+    let of = pod.grace.map_or(String::new(), |grace| format!(" of its {}", setting(grace)));
+    match (had, killed) {
+        (Some(had), _) => format!(" (had {}{of})", seconds(had)),
+        (None, true) => " (SIGKILL without a stop signal)".to_owned(),
+        (None, false) => " (got no stop signal)".to_owned(),
+    }
+}
+
+fn names<'a>(pods: impl Iterator<Item = &'a PodInShutdown>, more: impl Fn(&PodInShutdown) -> String) -> (u64, String) {
+    let all: Vec<String> = pods
+        .map(|pod| format!("{}/{}{}", pod.pod.namespace, pod.pod.name, more(pod)))
+        .collect();
+    let count = all.len();
+    let mut text = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if count > NAMED {
+        text.push_str(&format!(" and {} more", count - NAMED));
+    }
+    (count as u64, text)
+}
+
+/// A setting, in whole seconds where it is.
+pub(super) fn setting(d: Duration) -> String {
+    match d.subsec_nanos() {
+        0 => format!("{} s", d.as_secs()),
+        _ => seconds(d),
+    }
+}
