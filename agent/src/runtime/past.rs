@@ -18,6 +18,7 @@ use crate::story::{self, Brief, Columns, List, Story};
 
 use super::RuntimeError;
 use source::Source;
+pub(super) use source::installed;
 
 /// Columns of `epitaph why` where there is no terminal, and most of them.
 const PAGE: usize = 80;

@@ -212,10 +212,15 @@ fn directory(args: &PastArgs, env: &dyn Env) -> Result<PathBuf, RuntimeError> {
     if let Some(directory) = &args.journal {
         return Ok(directory.clone());
     }
-    let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
-    let file = args.config.clone().or_else(installed);
-    let config = Config::load(file.as_deref(), env, &Overrides::default())?;
+    let config = installed(args.config.as_deref(), env)?;
     Ok(config.journal.directory.unwrap_or_else(|| DEFAULT.into()))
+}
+
+/// The agent's configuration as it is installed here, or as given.
+pub(in crate::runtime) fn installed(file: Option<&Path>, env: &dyn Env) -> Result<Config, RuntimeError> {
+    let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
+    let file = file.map(Path::to_owned).or_else(installed);
+    Ok(Config::load(file.as_deref(), env, &Overrides::default())?)
 }
 
 fn open(path: &Path) -> Result<File, RuntimeError> {
