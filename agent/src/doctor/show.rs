@@ -53,7 +53,13 @@ fn observation(findings: &[Finding]) -> Option<String> {
     })
 }
 
+/// None where nothing is to be protected, or nothing was asked.
 fn shutdown(findings: &[Finding]) -> Option<String> {
+    let is_node =
+        |finding: &Finding| finding.topic == Topic::Shutdown && finding.check == "kubelet" && finding.status != Status::Note;
+    if !findings.iter().any(is_node) {
+        return None;
+    }
     let (problems, unknown) = counts(findings, Topic::Shutdown)?;
     Some(match (problems, unknown) {
         (0, 0) => "this node would shut its pods down gracefully".to_owned(),

@@ -1,15 +1,14 @@
 //! Which commands go through logind, by the version of systemd: only they wait for the kubelet.
 
-use super::{FoundKubelet, Node, Unknown, not_checked};
+use super::{Node, Unknown, not_checked};
 use crate::cli::SysExit;
 use crate::doctor::{Finding, Trouble};
 
-/// Commands as root, and the first version of systemd whose command asks logind. `seen`: the version in which that was read; for
-/// versions between 227 and this one it is not known.
+/// Commands as root, and a version of systemd from which on they ask logind.
 struct Way {
     commands: &'static str,
     from: u32,
-    /// Whether versions before `from` are known to bypass logind.
+    /// Whether versions before `from` are known to bypass logind, or have no such command. Otherwise they are not known.
     is_first: bool,
 }
 
@@ -49,11 +48,7 @@ const WAYS: [Way; 6] = [
 /// On every version.
 const BYPASS: &str = "--force, reboot -f, halt -p -f, systemctl start poweroff.target, Ctrl-Alt-Del and sysrq bypass it";
 
-pub(super) fn check(node: &Node, _: &FoundKubelet) -> Vec<Finding> {
-    of_version(node)
-}
-
-pub(super) fn of_version(node: &Node) -> Vec<Finding> {
+pub(super) fn check(node: &Node) -> Vec<Finding> {
     let check = "commands";
     let Some(version) = node.logind.systemd else {
         return vec![not_checked(check, Unknown::new("the version of systemd is not known", None))];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epitaph_core::node::CRITICAL_PRIORITY;
 
-use super::{FoundKubelet, Machine, Node, Unknown, not_checked, shown, wall};
+use super::{FoundKubelet, Machine, Node, Unknown, not_checked, shown};
 use crate::cli::SysExit;
 use crate::doctor::{Finding, Trouble};
 use crate::error::Remedy;
@@ -22,7 +22,7 @@ pub(super) fn found(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
         (Origin::Process { pid, start }, Machine::Live { wall_offset }) => {
             format!(
                 "pid {pid}, started {}{place}{version}",
-                wall(*start, *wall_offset).rfc3339_millis()
+                wall_offset.wall(*start).rfc3339_millis()
             )
         }
         (Origin::Settings, _) => "its files are those of the settings `kubelet.*`".to_owned(),
@@ -76,7 +76,7 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
     let mut findings = vec![Finding::ok(check, &files)];
     findings.push(match (&node.machine, &kubelet.located.origin, &configured.modified) {
         (Machine::Live { wall_offset }, Origin::Process { start, .. }, Some((path, modified))) => {
-            let start = wall(*start, *wall_offset);
+            let start = wall_offset.wall(*start);
             if modified.0 > start.0.saturating_add(SLACK.as_nanos() as u64) {
                 let trouble = Trouble {
                     code: SysExit::Config,

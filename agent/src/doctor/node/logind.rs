@@ -18,7 +18,7 @@ const RELOADS: u32 = 230;
 /// Most locks that are named.
 const NAMED: usize = 5;
 
-pub(super) fn reached(node: &Node, _: &FoundKubelet) -> Vec<Finding> {
+pub(super) fn reached(node: &Node) -> Vec<Finding> {
     let version = node.logind.systemd.map(|version| format!("systemd {version}"));
     let found = match (&node.logind.bus, &node.machine, version) {
         (Ok(()), _, version) => Finding::ok(
@@ -66,15 +66,15 @@ pub(super) fn delay(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
             check,
             format!("{} in force, {} needed{}", shown(limit), shown(need), by_file(node)),
         ),
-        (Some(limit), conf) => too_short(&format!("{} in force", shown(limit)), need, conf.as_ref().ok()),
-        (None, Ok(conf)) => configured(conf, need),
+        (Some(limit), conf) => too_short(node, &format!("{} in force", shown(limit)), need, conf.as_ref().ok()),
+        (None, Ok(conf)) => configured(node, conf, need),
         (None, Err(reason)) => not_checked(check, Unknown::new(reason.clone(), None)),
     });
     findings
 }
 
 /// The bus was not asked: what the files say.
-fn configured(conf: &LogindConf, need: Duration) -> Finding {
+fn configured(node: &Node, conf: &LogindConf, need: Duration) -> Finding {
     let check = "inhibitor delay";
     let delay = conf.delay();
     if let ConfiguredDelay::Unknown { reason } = delay {
@@ -82,7 +82,7 @@ fn configured(conf: &LogindConf, need: Duration) -> Finding {
     }
     let (value, by) = winner(&delay);
     if !conf.over_kubelets(need).is_empty() {
-        return too_short(&format!("{value} configured"), need, Some(conf));
+        return too_short(node, &format!("{value} configured"), need, Some(conf));
     }
     let is_enough = matches!(delay.value(), Some(TimeSpan::Finite(value)) if value >= need);
     let message = match is_enough {
@@ -97,13 +97,13 @@ fn configured(conf: &LogindConf, need: Duration) -> Finding {
     Finding::ok(check, message)
 }
 
-fn too_short(what: &str, need: Duration, conf: Option<&LogindConf>) -> Finding {
+fn too_short(node: &Node, what: &str, need: Duration, conf: Option<&LogindConf>) -> Finding {
     let by = conf.map(|conf| winner(&conf.delay()).1).unwrap_or_default();
     let over = conf.map(|conf| conf.over_kubelets(need)).unwrap_or_default();
     let consequence = "the kubelet takes no lock, and a shutdown does not wait for pods";
     let remedy: Remedy = match (conf, over.is_empty()) {
-        (_, false) => remedy(&over).into(),
-        (Some(_), true) => "systemctl reload systemd-logind (before systemd 256: systemctl kill -s HUP systemd-logind), then restart the kubelet".into(),
+        (_, false) => remedy(node, &over).into(),
+        (Some(_), true) => "systemctl kill -s HUP systemd-logind && systemctl restart kubelet".into(),
         (None, _) => "run `epitaph doctor` on the host: it names the file of logind.conf.d that sets the delay".into(),
     };
     let trouble = Trouble {
@@ -142,11 +142,16 @@ fn by_file(node: &Node) -> String {
 }
 
 /// What to do with files that are read after the kubelet's.
-fn remedy(over: &[&Path]) -> String {
+fn remedy(node: &Node, over: &[&Path]) -> String {
     let mut steps: Vec<String> = over.iter().map(|path| out_of_the_way(path)).collect();
-    steps.push("systemctl reload systemd-logind (before systemd 256: systemctl kill -s HUP systemd-logind)".to_owned());
-    steps.push("systemctl restart kubelet".to_owned());
-    steps.join(" && ")
+    match node.machine {
+        Machine::Image(_) => format!("in the image: {}", steps.join(" && ")),
+        Machine::Live { .. } => {
+            steps.push("systemctl kill -s HUP systemd-logind".to_owned());
+            steps.push("systemctl restart kubelet".to_owned());
+            steps.join(" && ")
+        }
+    }
 }
 
 fn out_of_the_way(path: &Path) -> String {

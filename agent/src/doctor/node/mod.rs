@@ -14,9 +14,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use epitaph_core::node::{BusState, Inhibitor, KubeletShutdown, NodeEvent};
-use epitaph_core::time::{Boot, WallOffset};
+use epitaph_core::time::WallOffset;
 
 use super::{Finding, Topic, Trouble};
+use crate::cli::SysExit;
 use crate::error::Remedy;
 use crate::source::kubelet::{Configured, Located};
 use crate::source::pods::PodGrace;
@@ -141,10 +142,10 @@ const CHECKS: [fn(&Node, &FoundKubelet) -> Vec<Finding>; 8] = [
     kubelet::found,
     kubelet::configuration,
     kubelet::periods,
-    logind::reached,
+    |node, _| logind::reached(node),
     logind::delay,
     logind::locks,
-    commands::check,
+    |node, _| commands::check(node),
     budget::check,
 ];
 
@@ -153,18 +154,16 @@ pub fn examine(node: &Node) -> Vec<Finding> {
         Kubelet::Found(found) => CHECKS.iter().flat_map(|check| check(node, found)).collect(),
         Kubelet::Unknown(unknown) => {
             let mut findings = vec![not_checked("kubelet", unknown.clone())];
-            findings.extend(logind::reached(node, &FoundKubelet::nothing()));
-            findings.extend(commands::of_version(node));
+            findings.extend(logind::reached(node));
+            findings.extend(commands::check(node));
             findings
         }
         // Not a node of Kubernetes: there is nothing to protect.
-        Kubelet::None => {
-            return vec![Finding::note(
-                "kubelet",
-                "no kubelet runs here, and no known distribution's configuration exists: nothing to check of a node's shutdown",
-                None,
-            )];
-        }
+        Kubelet::None => vec![Finding::note(
+            "kubelet",
+            "no kubelet runs here, and no known distribution's configuration exists: nothing to check of a node's shutdown",
+            None,
+        )],
     };
     findings.extend(journal(node));
     for finding in &mut findings {
@@ -178,23 +177,6 @@ fn not_checked(check: impl Into<String>, unknown: Unknown) -> Finding {
 }
 
 impl FoundKubelet {
-    /// For checks that need no kubelet.
-    fn nothing() -> FoundKubelet {
-        FoundKubelet {
-            located: Located {
-                flags: Default::default(),
-                origin: crate::source::kubelet::Origin::Defaults,
-                place: None,
-            },
-            version: None,
-            configured: Err(Trouble {
-                code: crate::cli::SysExit::NoInput,
-                problem: String::new(),
-                remedy: None,
-            }),
-        }
-    }
-
     /// The periods, where the configuration is known and valid.
     fn protection(&self) -> Option<KubeletShutdown> {
         let configured = self.configured.as_ref().ok()?;
@@ -209,7 +191,7 @@ fn journal(node: &Node) -> Option<Finding> {
         (Err(reason), _) => Finding::problem(
             "journal",
             &Trouble {
-                code: crate::cli::SysExit::CantCreat,
+                code: SysExit::CantCreat,
                 problem: format!("{path} is not writable: {reason}"),
                 remedy: Some(
                     "make it the agent's own directory: without it, what a shutdown cut is not known after the boot".into(),
@@ -219,7 +201,7 @@ fn journal(node: &Node) -> Option<Finding> {
         (Ok(()), Some(kind)) => Finding::problem(
             "journal",
             &Trouble {
-                code: crate::cli::SysExit::Config,
+                code: SysExit::Config,
                 problem: format!("{path} is on {kind}: it does not outlive a boot"),
                 remedy: Some("give `journal.directory` a directory on a disk, such as /var/lib/epitaph".into()),
             },
@@ -231,9 +213,4 @@ fn journal(node: &Node) -> Option<Finding> {
 /// For people: `30 s`, `1.5 s`.
 fn shown(period: Duration) -> String {
     format!("{} s", period.as_secs_f64())
-}
-
-/// Since `since`, on the wall.
-fn wall(at: Boot, offset: WallOffset) -> epitaph_core::time::Wall {
-    offset.wall(at)
 }

@@ -1,6 +1,6 @@
 //! What `epitaph doctor` reads about a node's shutdown: on a machine, in the agent's pod, in a mounted image.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use epitaph_core::time::Wall;
 use nix::sys::statfs::{self, FsType, statfs};
@@ -219,7 +219,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let node = image(directory.path()).unwrap();
         assert!(matches!(node.kubelet, Kubelet::None));
-        let missing: PathBuf = directory.path().join("missing");
+        let missing = directory.path().join("missing");
         assert_eq!(image(&missing).unwrap_err().code, SysExit::NoInput);
     }
 }
