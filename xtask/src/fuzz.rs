@@ -8,7 +8,7 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell, test};
 
 /// Names of the tests.
-const TARGETS: [&str; 11] = [
+const TARGETS: [&str; 13] = [
     "kernel_record",
     "recording",
     "cgroup_path",
@@ -20,6 +20,8 @@ const TARGETS: [&str; 11] = [
     "container_file",
     "finished_report",
     "journal_segment",
+    "kubelet_configuration",
+    "logind_conf",
 ];
 
 /// Without `--time`: an hour of CPU for all targets.

@@ -57,7 +57,8 @@ pub enum Command {
     List(ListArgs),
     /// Copy evidence from the agent's journal into a recording, for a bug report; `replay` judges it again
     Export(ExportArgs),
-    /// Check whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
+    /// Check whether this machine can be observed, and whether this node would shut its pods down gracefully; each finding with its
+    /// remedy
     Doctor(DoctorArgs),
     /// Ask agents and observers whether they are ready; exit code 69 if one is not
     Ready(ReadyArgs),
@@ -162,8 +163,28 @@ pub struct DoctorArgs {
     /// Form of the output; docs/doctor.md describes the object of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: OutputFormat,
+    /// Answer one question only
+    #[arg(long, value_enum)]
+    pub only: Option<Question>,
+    /// Check a mounted image of a node instead of this machine: would a node with these files shut its pods down gracefully?
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "only")]
+    pub root: Option<PathBuf>,
+    /// Configuration of the agent, which names its journal and, in a pod, the kubelet's files [default: the installed one]
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub kernel: KernelArgs,
+    #[command(flatten)]
+    pub kubernetes: KubernetesArgs,
+}
+
+/// A question to `epitaph doctor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Question {
+    /// Can this machine be observed?
+    Observation,
+    /// Would this node shut its pods down gracefully?
+    Shutdown,
 }
 
 #[derive(Debug, Args)]
@@ -364,7 +385,7 @@ impl DoctorArgs {
     /// For [`crate::config::Config::for_person`].
     pub fn overrides(&self) -> Overrides {
         overrides(
-            Some((&self.kernel, &KubernetesArgs::default())),
+            Some((&self.kernel, &self.kubernetes)),
             &OtlpArgs::default(),
             &LogArgs::default(),
         )

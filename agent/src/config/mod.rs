@@ -21,8 +21,8 @@ pub use otlp::{Destinations, OtlpSettings};
 pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
-    ContainerSettings, ExportSettings, HostSettings, JournalSettings, KernelSettings, KubernetesMode, KubernetesSettings,
-    LimitSettings, Listen, LogFormat, LogSettings, ShutdownSettings,
+    ContainerSettings, ExportSettings, HostSettings, JournalSettings, KernelSettings, KubeletSettings, KubernetesMode,
+    KubernetesSettings, LimitSettings, Listen, LogFormat, LogSettings, ShutdownSettings,
 };
 
 use settings::nearest;
@@ -42,6 +42,7 @@ pub struct Config {
     pub containers: ContainerSettings,
     pub units: ReportedUnits,
     pub kubernetes: KubernetesSettings,
+    pub kubelet: KubeletSettings,
     pub observer: ObserverSettings,
     pub journal: JournalSettings,
     pub shutdown: ShutdownSettings,
@@ -254,6 +255,15 @@ impl Config {
         ] {
             if let Some(problem) = settings::not_a_namespace(namespaces) {
                 return invalid(key, problem);
+            }
+        }
+        for (key, path) in [
+            ("kubelet.config", &self.kubelet.config),
+            ("kubelet.config_directory", &self.kubelet.config_directory),
+            ("kubelet.state", &self.kubelet.state),
+        ] {
+            if path.as_ref().is_some_and(|path| !path.is_absolute()) {
+                return wrong(key, "must be an absolute path");
             }
         }
         if let Some(problem) = settings::not_a_runtime(&self.containers.directories) {

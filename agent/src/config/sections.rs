@@ -11,7 +11,7 @@ use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, as_text};
-use crate::source::{kernel, pods, runtimes};
+use crate::source::{kernel, kubelet, pods, runtimes};
 
 /// Address of a listener: `/metrics`, `/healthz` and `/readyz`, or the latter two only.
 ///
@@ -158,6 +158,31 @@ impl Default for ContainerSettings {
         ContainerSettings {
             directories: runtimes::DIRECTORIES.iter().map(PathBuf::from).collect(),
             command: false,
+        }
+    }
+}
+
+/// The kubelet's files, where they are not where the kubelet has them: in a pod, mounted one by one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KubeletSettings {
+    /// The file of `--config`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
+    /// The directory of `--config-dir`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_directory: Option<PathBuf>,
+    /// `graceful_node_shutdown_state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+}
+
+impl KubeletSettings {
+    pub fn paths(&self) -> kubelet::Paths {
+        kubelet::Paths {
+            config: self.config.clone(),
+            config_directory: self.config_directory.clone(),
+            state: self.state.clone(),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Can this machine be observed? Facts in, findings out: what works, what is missing, and the remedy.
+//! Can this machine be observed, and would this node ([`node`]) shut its pods down gracefully? Facts in, findings out: what works, what
+//! is missing, and the remedy.
 //!
-//! Each check is a function in [`CHECKS`]. Pure: `runtime` gathers the facts and shows the findings.
+//! Each check is a function in [`CHECKS`] or [`node`]'s. Pure: `runtime` gathers the facts and shows the findings.
 
 mod checks;
+pub mod node;
 mod show;
 
 use std::path::PathBuf;
@@ -65,17 +67,38 @@ pub struct Trouble {
 pub struct Finding {
     /// The checked thing: `kernel`, `probe signal_generate`.
     pub check: String,
+    pub topic: Topic,
     pub status: Status,
     pub message: String,
     pub remedy: Option<Remedy>,
 }
 
+/// Which question a finding answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// Can this machine be observed?
+    Observation,
+    /// Would this node shut its pods down gracefully?
+    Shutdown,
+}
+
+impl Topic {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Topic::Observation => "observation",
+            Topic::Shutdown => "shutdown",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Ok,
-    /// Some evidence is not available here; verdicts report it as unknown.
+    /// Some evidence is not available here; verdicts report it as unknown. Of a shutdown: worth knowing, and no reason to fail.
     Note,
-    /// The agent does not work here; the code for scripts.
+    /// The check was not possible here.
+    Unknown,
+    /// The agent does not work here, or a shutdown would not wait for the pods; the code for scripts.
     Problem(SysExit),
 }
 
@@ -84,6 +107,7 @@ impl Status {
         match self {
             Status::Ok => "ok",
             Status::Note => "note",
+            Status::Unknown => "unknown",
             Status::Problem(_) => "problem",
         }
     }
@@ -93,6 +117,7 @@ impl Finding {
     fn ok(check: impl Into<String>, message: impl Into<String>) -> Finding {
         Finding {
             check: check.into(),
+            topic: Topic::Observation,
             status: Status::Ok,
             message: message.into(),
             remedy: None,
@@ -104,6 +129,13 @@ impl Finding {
             status: Status::Note,
             remedy,
             ..Finding::ok(check, message)
+        }
+    }
+
+    fn unknown(check: impl Into<String>, message: impl Into<String>, remedy: Option<Remedy>) -> Finding {
+        Finding {
+            status: Status::Unknown,
+            ..Finding::note(check, message, remedy)
         }
     }
 
@@ -135,7 +167,7 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
 pub fn code(findings: &[Finding]) -> SysExit {
     let problem = findings.iter().find_map(|finding| match finding.status {
         Status::Problem(code) => Some(code),
-        Status::Ok | Status::Note => None,
+        Status::Ok | Status::Note | Status::Unknown => None,
     });
     problem.unwrap_or(SysExit::Ok)
 }

@@ -3,7 +3,7 @@
 use epitaph_core::render::text::escape;
 use serde::Serialize;
 
-use super::{Finding, Status, code};
+use super::{Finding, Status, Topic, code};
 
 /// A line per finding, its remedy below it.
 pub fn text(findings: &[Finding]) -> String {
@@ -17,13 +17,64 @@ pub fn text(findings: &[Finding]) -> String {
             out.push_str(&format!("{indent}remedy: {}\n", escape(remedy)));
         }
     }
-    let problems = findings.iter().filter(|f| matches!(f.status, Status::Problem(_))).count();
-    out.push_str(&match problems {
-        0 => "this machine can be observed\n".to_owned(),
-        1 => "1 problem: this machine cannot be observed as it is\n".to_owned(),
-        many => format!("{many} problems: this machine cannot be observed as it is\n"),
-    });
+    for conclude in [shutdown, observation] {
+        if let Some(line) = conclude(findings) {
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
     out
+}
+
+/// Problems and checks that were not possible; None without a finding of that topic.
+fn counts(findings: &[Finding], topic: Topic) -> Option<(usize, usize)> {
+    let mut of_topic = findings.iter().filter(|finding| finding.topic == topic).peekable();
+    of_topic.peek()?;
+    Some(of_topic.fold((0, 0), |(problems, unknown), finding| match finding.status {
+        Status::Problem(_) => (problems + 1, unknown),
+        Status::Unknown => (problems, unknown + 1),
+        Status::Ok | Status::Note => (problems, unknown),
+    }))
+}
+
+fn several(count: usize, what: &str) -> String {
+    if count == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{count} {what}s")
+    }
+}
+
+fn observation(findings: &[Finding]) -> Option<String> {
+    let (problems, _) = counts(findings, Topic::Observation)?;
+    Some(match problems {
+        0 => "this machine can be observed".to_owned(),
+        some => format!("{}: this machine cannot be observed as it is", several(some, "problem")),
+    })
+}
+
+/// None where nothing is to be protected, or nothing was asked.
+fn shutdown(findings: &[Finding]) -> Option<String> {
+    let is_node =
+        |finding: &Finding| finding.topic == Topic::Shutdown && finding.check == "kubelet" && finding.status != Status::Note;
+    if !findings.iter().any(is_node) {
+        return None;
+    }
+    let (problems, unknown) = counts(findings, Topic::Shutdown)?;
+    Some(match (problems, unknown) {
+        (0, 0) => "this node would shut its pods down gracefully".to_owned(),
+        (0, unknown) => format!(
+            "nothing wrong was found, and {}: whether this node would shut its pods down gracefully is not known",
+            match unknown {
+                1 => "1 check was not possible".to_owned(),
+                many => format!("{many} checks were not possible"),
+            }
+        ),
+        (some, _) => format!(
+            "{}: this node would not shut its pods down gracefully",
+            several(some, "problem")
+        ),
+    })
 }
 
 /// One object on one line; docs/doctor.md describes it.
@@ -34,6 +85,7 @@ pub fn json(findings: &[Finding]) -> String {
         findings: findings
             .iter()
             .map(|finding| Item {
+                topic: finding.topic.name(),
                 check: &finding.check,
                 status: finding.status.word(),
                 message: escape(&finding.message),
@@ -55,6 +107,7 @@ struct Object<'f> {
 
 #[derive(Serialize)]
 struct Item<'f> {
+    topic: &'static str,
     check: &'f str,
     status: &'static str,
     message: String,

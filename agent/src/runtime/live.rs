@@ -23,6 +23,7 @@ use crate::clock;
 use crate::journal::Past;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
+use crate::source::kubelet::KubeletFiles;
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{Runtimes, RuntimesDropReason};
@@ -50,8 +51,7 @@ pub struct Live {
     pipeline: Pipeline,
     /// None without Kubernetes.
     pods: Option<Pods>,
-    /// None if no directory of a runtime is configured.
-    runtimes: Option<Runtimes>,
+    files: FileSources,
     peers: Peers,
     announcing: Announcing,
     /// Already counted on `/metrics`, by reason.
@@ -68,6 +68,14 @@ pub struct Live {
 
 /// Of the agent's grace period, what is left for its end: see [`super::FLUSH`].
 const LAST: Duration = Duration::from_secs(2);
+
+/// Threads that read files.
+pub struct FileSources {
+    /// None if no directory of a runtime is configured.
+    pub runtimes: Option<Runtimes>,
+    /// None if no file of the kubelet is configured.
+    pub kubelet: Option<KubeletFiles>,
+}
 
 /// Whether this epitaph can announce itself to others on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,7 +104,7 @@ impl Live {
         kernel: Kernel,
         procfs: Procfs,
         pods: Option<Pods>,
-        runtimes: Option<Runtimes>,
+        files: FileSources,
         observation: Observation,
         mut pipeline: Pipeline,
         past: Option<&Past>,
@@ -114,7 +122,7 @@ impl Live {
             procfs,
             pipeline,
             pods,
-            runtimes,
+            files,
             peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             announcing: Announcing::Works,
             pods_dropped: [0; PodsDropReason::ALL.len()],
@@ -164,7 +172,11 @@ impl Live {
                     self.drain()?;
                 }
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
-                Some(input) = described(&mut self.runtimes) => {
+                Some(input) = described(&mut self.files.runtimes) => {
+                    let commands = self.pipeline.feed(clock::now(), input)?;
+                    self.obey(commands)?;
+                }
+                Some(input) = of_kubelet(&mut self.files.kubelet) => {
                     let commands = self.pipeline.feed(clock::now(), input)?;
                     self.obey(commands)?;
                 }
@@ -338,7 +350,7 @@ impl Live {
                 *counted = total;
             }
         }
-        if let Some(runtimes) = &self.runtimes {
+        if let Some(runtimes) = &self.files.runtimes {
             for (reason, counted) in RuntimesDropReason::ALL.into_iter().zip(&mut self.runtimes_dropped) {
                 let total = runtimes.counters.dropped(reason);
                 self.pipeline.sinks().dropped(reason.name(), total - *counted);
@@ -350,7 +362,7 @@ impl Live {
     /// Asks for the names of the containers that are new. The answers are inputs, and nothing waits for them.
     fn ask_runtimes(&mut self) {
         for id in self.pipeline.take_undescribed() {
-            if let Some(runtimes) = &self.runtimes {
+            if let Some(runtimes) = &self.files.runtimes {
                 runtimes.ask(id);
             }
         }
@@ -457,6 +469,14 @@ async fn next(pods: &mut Option<Pods>) -> Option<Input> {
 async fn described(runtimes: &mut Option<Runtimes>) -> Option<Input> {
     match runtimes {
         Some(runtimes) => runtimes.inputs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits forever without the kubelet's files.
+async fn of_kubelet(kubelet: &mut Option<KubeletFiles>) -> Option<Input> {
+    match kubelet {
+        Some(kubelet) => kubelet.inputs.recv().await,
         None => std::future::pending().await,
     }
 }

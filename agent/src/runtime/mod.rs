@@ -132,6 +132,12 @@ fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(
     done
 }
 
+/// For a command that does not observe: one request, on this thread.
+fn block_on_value<T>(request: impl Future<Output = T>) -> Result<T, RuntimeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(RuntimeError::os("start the runtime"))?.block_on(request))
+}
+
 /// Binds the ports; requests are answered once the server runs.
 fn listen(config: &Config) -> Result<Server, RuntimeError> {
     let health = config.health_listen.and_then(Listen::address);

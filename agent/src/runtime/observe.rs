@@ -14,13 +14,14 @@ use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::source::kernel::{self, Kernel};
+use crate::source::kubelet::KubeletFiles;
 use crate::source::pods::{self, Pods};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{self, Runtimes};
 
 use super::export::Export;
 use super::journaling::{self, Journaling};
-use super::live::Live;
+use super::live::{FileSources, Live};
 use super::new_recording::NewRecording;
 use super::pipeline::{Pipeline, Recorder};
 use super::privileges::{self, Need};
@@ -73,7 +74,10 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),
         _ => None,
     };
-    let runtimes = start_runtimes(&config);
+    let sources = FileSources {
+        runtimes: start_runtimes(&config),
+        kubelet: if is_agent { start_kubelet(&config) } else { None },
+    };
     if let Some(opened) = &opened {
         let journal = Journaling::new(opened);
         if let Some(traces) = &sinks.traces {
@@ -84,7 +88,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let past = opened.as_ref().map(|opened| &opened.past);
     let grace = is_agent.then_some(config.shutdown.grace);
-    let observed = match Live::start(kernel, procfs, pods, runtimes, observation, pipeline, past) {
+    let observed = match Live::start(kernel, procfs, pods, sources, observation, pipeline, past) {
         Ok(live) => live.with_grace(grace).run(stop, acts).await,
         Err(error) => Err(error),
     };
@@ -140,6 +144,18 @@ fn start_runtimes(config: &Config) -> Option<Runtimes> {
         .inspect_err(
             |error| tracing::warn!(%error, "cannot start the thread that reads the names of containers: they are unknown"),
         )
+        .ok()
+}
+
+/// None if the settings give no file, or without a thread.
+fn start_kubelet(config: &Config) -> Option<KubeletFiles> {
+    let paths = config.kubelet.paths();
+    if paths.is_empty() {
+        return None;
+    }
+    let started = privileges::without(|| KubeletFiles::start(paths));
+    started
+        .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that reads the kubelet's files: they are unknown"))
         .ok()
 }
 

@@ -21,6 +21,7 @@ use crate::story::{self, Brief, Columns, List, Story};
 use super::RuntimeError;
 use super::new_recording::NewRecording;
 use source::Source;
+pub(super) use source::installed;
 
 /// Columns of `epitaph why` where there is no terminal, and most of them.
 const PAGE: usize = 80;

@@ -212,6 +212,7 @@ impl Pipeline {
             Input::Clock(offset) => self.observation.wall_offset = *offset,
             Input::ApiClock(clock) => self.sinks.api_clock(clock),
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
+            Input::Node(event) => self.sinks.node(event),
             _ => {}
         }
         Ok(())

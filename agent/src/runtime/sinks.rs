@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use epitaph_core::event::Kind;
 use epitaph_core::input::{Observation, ProbeState};
+use epitaph_core::node::NodeEvent;
 use epitaph_core::pod::{ApiClock, PodsState};
 use epitaph_core::report::Report;
 use epitaph_core::time::Boot;
 
 use crate::cli::SysExit;
 use crate::config::Config;
+use crate::doctor::node::{Readiness, ReadyState};
 use crate::journal::ReportId;
 use crate::render::span::{self, Options};
 use crate::sink::http::Health;
@@ -36,6 +38,7 @@ pub struct Sinks {
     pub events: Option<kubernetes_events::Sink>,
     /// Of the agent: nobody reads a terminal.
     pub unclean: Option<UncleanLog>,
+    readiness: Readiness,
     pub spans: Options,
     /// The reader of the output is gone (EPIPE): the command ends.
     pub reader_gone: bool,
@@ -52,6 +55,7 @@ impl Sinks {
             resumed: HashSet::new(),
             events: None,
             unclean: None,
+            readiness: Readiness::default(),
             spans: Options {
                 service_name: config.export.service_name.clone(),
                 cluster_name: config.export.cluster_name.clone(),
@@ -156,6 +160,17 @@ impl Sinks {
 
     pub fn api_clock(&self, clock: &ApiClock) {
         self.metrics.api_clock(clock);
+    }
+
+    /// What is known of the node's shutdown.
+    pub fn node(&mut self, event: &NodeEvent) {
+        if !self.readiness.take(event) {
+            return;
+        }
+        for (check, state) in self.readiness.states().into_iter().flatten() {
+            self.metrics
+                .node_ready(check.name(), state.name(), ReadyState::ALL.map(ReadyState::name));
+        }
     }
 
     /// How many other epitaphs observe this machine.

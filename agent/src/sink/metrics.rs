@@ -57,6 +57,7 @@ pub struct Metrics {
     /// The state that each probe was last reported with.
     probes: Mutex<BTreeMap<String, &'static str>>,
     neighbours: Gauge<u64>,
+    node_ready: Gauge<u64>,
     kubernetes: Gauge<u64>,
     clock: Gauge<f64>,
     opted_out: Counter<u64>,
@@ -119,6 +120,7 @@ impl Metrics {
             probe: PROBE.gauge(&meter),
             probes: Mutex::default(),
             neighbours: NEIGHBOURS.gauge(&meter),
+            node_ready: NODE_READY.gauge(&meter),
             kubernetes: KUBERNETES_STATE.gauge(&meter),
             opted_out: OPTED_OUT.counter(&meter),
             node: node::Node::new(&meter),
@@ -245,6 +247,14 @@ impl Metrics {
 
     pub fn neighbours(&self, count: usize) {
         self.neighbours.record(count as u64, &[]);
+    }
+
+    /// A check of the node's readiness for a shutdown, with every state that it can have.
+    pub fn node_ready(&self, check: &'static str, state: &'static str, states: impl IntoIterator<Item = &'static str>) {
+        for each in states {
+            let labels = [KeyValue::new("check", check), KeyValue::new("state", each)];
+            self.node_ready.record(u64::from(each == state), &labels);
+        }
     }
 
     pub fn probe(&self, name: &str, state: &ProbeState) {

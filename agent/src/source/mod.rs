@@ -2,10 +2,13 @@
 
 mod api_error;
 pub mod cluster;
+pub mod files;
 pub mod kernel;
+pub mod kubelet;
 pub mod pods;
 pub mod procfs;
 pub mod runtimes;
+pub mod systemd;
 mod watch;
 
 pub use api_error::{ApiError, FailureReason};

@@ -261,6 +261,66 @@ fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// One by one, by value only, and never created by the mount: /var/lib/kubelet has the secrets of the pods.
+#[test]
+fn files_of_the_kubelet_are_mounted_by_value() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("files_of_the_kubelet_are_mounted_by_value")? else {
+        return Ok(());
+    };
+    let pod = |values: &Value| -> anyhow::Result<Value> {
+        let objects = rendering.objects(values)?;
+        Ok(find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"].clone())
+    };
+    ensure!(!pod(&json!({}))?.to_string().contains("kubelet-"), "none by default");
+    let files = [
+        (
+            "config",
+            "/var/lib/kubelet/config.yaml",
+            "File",
+            "kubelet-config",
+            "/host/kubelet/config",
+            "CONFIG",
+        ),
+        (
+            "configDirectory",
+            "/etc/kubernetes/kubelet.conf.d",
+            "Directory",
+            "kubelet-config-directory",
+            "/host/kubelet/config.d",
+            "CONFIG_DIRECTORY",
+        ),
+        (
+            "state",
+            "/var/lib/kubelet/graceful_node_shutdown_state",
+            "File",
+            "kubelet-state",
+            "/host/kubelet/graceful_node_shutdown_state",
+            "STATE",
+        ),
+    ];
+    for (value, path, kind, name, at, variable) in files {
+        let pod = pod(&json!({"agent": {"kubelet": {value: path}}}))?;
+        let has = |list: &Value, entry: &Value| list.as_array().is_some_and(|all| all.contains(entry));
+        let volume = json!({"name": name, "hostPath": {"path": path, "type": kind}});
+        let mount = json!({"name": name, "mountPath": at, "readOnly": true});
+        let env = json!({"name": format!("EPITAPH_KUBELET_{variable}"), "value": at});
+        ensure!(has(&pod["volumes"], &volume), "{}", pod["volumes"]);
+        ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{}", pod["containers"][0]);
+        ensure!(has(&pod["containers"][0]["env"], &env), "{}", pod["containers"][0]);
+        for refused in [
+            "/var/lib/kubelet",
+            "/var/lib/kubelet/pods",
+            "/",
+            "/var/lib/kubelet/pki/current.pem",
+            "/etc/../x.d",
+        ] {
+            let values = json!({"agent": {"kubelet": {value: refused}}});
+            ensure!(rendering.objects(&values).is_err(), "{value}: {refused} is accepted");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn pods_get_what_their_values_say() -> anyhow::Result<()> {
     let Some(rendering) = Rendering::new("pods_get_what_their_values_say")? else {

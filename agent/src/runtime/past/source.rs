@@ -223,10 +223,15 @@ pub fn directory(given: Option<&Path>, config: Option<&Path>, env: &dyn Env) -> 
     if let Some(directory) = given {
         return Ok(directory.to_owned());
     }
-    let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
-    let file = config.map(Path::to_owned).or_else(installed);
-    let config = Config::load(file.as_deref(), env, &Overrides::default())?;
+    let config = installed(config, env)?;
     Ok(config.journal.directory.unwrap_or_else(|| DEFAULT.into()))
+}
+
+/// The agent's configuration as it is installed here, or as given.
+pub(in crate::runtime) fn installed(file: Option<&Path>, env: &dyn Env) -> Result<Config, RuntimeError> {
+    let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
+    let file = file.map(Path::to_owned).or_else(installed);
+    Ok(Config::load(file.as_deref(), env, &Overrides::default())?)
 }
 
 fn open(path: &Path) -> Result<File, RuntimeError> {

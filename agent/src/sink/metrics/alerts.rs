@@ -11,8 +11,8 @@ use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 use epitaph_core::verdict::{Exit, Severity, TrafficAxis};
 
 use super::table::{
-    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, PROBE, Row, WORKLOAD_ADVICE,
-    WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
+    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, Row,
+    WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
 };
 
 pub use pages::{Page, pages};
@@ -84,6 +84,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.export_failing(),
                 rules.agent_down(),
                 rules.kubernetes_away(),
+                rules.node_not_ready(),
             ],
         },
     ]
@@ -321,6 +322,26 @@ impl Rules {
         }
     }
 
+    /// A check that could not be made is not an alert.
+    fn node_not_ready(&self) -> Rule {
+        Rule {
+            expr: format!(
+                "max by (cluster, instance, check) ({}{{state=\"not_ready\"}}) == 1",
+                NODE_READY.prometheus()
+            ),
+            lasting: self.seconds(LASTING),
+            severity: "warning",
+            ..rule(
+                "EpitaphNodeNotReadyForShutdown",
+                "The node of {{ $labels.instance }} would not shut its pods down gracefully: {{ $labels.check }}".into(),
+                "At a shutdown or reboot of this node its pods are killed without their grace periods. periods: the kubelet's \
+                 configuration has none. delay: logind waits for less time than the kubelet needs. lock: the kubelet holds no lock. \
+                 `epitaph doctor` on the node names the file and the remedy."
+                    .into(),
+            )
+        }
+    }
+
     /// The latest of these times is recent.
     fn within(&self, labels: &[String], latest: &str) -> String {
         let seconds = self.seconds(RECENT);
@@ -412,7 +433,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 12] {
+pub fn used() -> [Row; 13] {
     [
         BUILD,
         CHILD_OOM,
@@ -421,6 +442,7 @@ pub fn used() -> [Row; 12] {
         HOST_UNCLEAN,
         KUBERNETES_STATE,
         LOST,
+        NODE_READY,
         PROBE,
         WORKLOAD_ADVICE,
         WORKLOAD_INCIDENT,

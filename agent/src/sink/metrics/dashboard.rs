@@ -11,8 +11,8 @@ use epitaph_core::verdict::table::TABLE as VERDICTS;
 
 use super::alerts::{RATE, RUNBOOKS, UNCLEAN_RATIO, alert_of, duration, unanswered, workload_labels};
 use super::table::{
-    BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, PROBE,
-    REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK,
+    BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY,
+    PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK,
     WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 
@@ -85,7 +85,7 @@ pub fn sections() -> Vec<Section> {
         },
         Section {
             title: "Agents",
-            panels: vec![agents(), probes(), lost(), spans()],
+            panels: vec![agents(), probes(), lost(), spans(), not_ready()],
         },
     ]
 }
@@ -330,6 +330,24 @@ fn probes() -> Panel {
             "",
         )],
         alerts: vec!["EpitaphProbeNotActive"],
+    }
+}
+
+fn not_ready() -> Panel {
+    let labels = with(&["cluster".to_owned()], &["instance", "check", "state"]);
+    let metric = NODE_READY.prometheus();
+    Panel {
+        title: "Nodes that would not shut down gracefully",
+        about: "Nodes whose kubelet's files are given to the agent, and a check that failed or could not be made: a shutdown kills the pods \
+                at once. No row: every check of every such node holds. `epitaph doctor --only shutdown` on the node has the remedy.",
+        view: View::Table(labels.clone(), None),
+        unit: "none",
+        width: 24,
+        queries: vec![query(
+            format!("max by ({}) ({metric}{{state!=\"ready\"}}) == 1", labels.join(", ")),
+            "",
+        )],
+        alerts: vec!["EpitaphNodeNotReadyForShutdown"],
     }
 }
 

@@ -122,6 +122,19 @@ pub const DROPPED: Row = Row {
     )],
     about: "Items that the agent dropped, by reason",
 };
+pub const NODE_READY: Row = Row {
+    name: "epitaph.node.shutdown.ready",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[
+        (
+            "check",
+            "periods: the kubelet's configuration protects pods; delay: logind waits as long as the kubelet needs; lock: the kubelet holds its lock",
+        ),
+        ("state", "ready, not_ready, unknown"),
+    ],
+    about: "1 for the state of the check, 0 for the others: would this node shut its pods down gracefully? Only where the kubelet's files are given (kubelet.config, kubelet.config_directory)",
+};
 pub const PROBE: Row = Row {
     name: "epitaph.probe.state",
     shape: Shape::Gauge,
@@ -415,6 +428,7 @@ pub const TABLE: &[Row] = &[
     CHILD_OOM,
     LOST,
     DROPPED,
+    NODE_READY,
     PROBE,
     NEIGHBOURS,
     EXPORT_SPANS,

@@ -72,6 +72,7 @@ fn play(metrics: &Metrics) {
     });
     metrics.lost(Kind::Tcp, 5);
     metrics.neighbours(1);
+    metrics.node_ready("lock", "not_ready", ["ready", "not_ready", "unknown"]);
     for (name, state) in sample::probes() {
         metrics.probe(&name, &state);
     }
@@ -159,6 +160,7 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_kubernetes_clock_ahead_seconds{bound="least"} -0.25
         epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
         epitaph_kubernetes_state{state="synced"} 1
+        epitaph_node_shutdown_ready{check="lock",state="not_ready"} 1
         epitaph_oom_child_kills_total{subject="container"} 1
         epitaph_probe_state{probe="inet_sk_error_report",state="substituted"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1

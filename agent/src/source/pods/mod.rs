@@ -11,6 +11,7 @@ mod events;
 #[cfg(test)]
 #[path = "fuzz_tests.rs"]
 mod fuzz;
+mod grace;
 mod known;
 mod lookup;
 mod namespaces;
@@ -36,6 +37,7 @@ use crate::error::chain;
 
 pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;
+pub use grace::{GraceError, PodGrace, graces};
 pub use options::Allowed;
 
 use events::{EventLookups, EventQueue};

@@ -5,7 +5,6 @@
 //!
 //! *Architecture invariant*: no socket of a runtime is used, and the environment of a container, which often has secrets, is not kept.
 
-mod files;
 mod layout;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use epitaph_core::ids::ContainerId;
 use epitaph_core::input::Input;
 use tokio::sync::mpsc;
 
-use files::{Directory, FileError};
+use super::files::{Directory, FileError};
 
 /// The directories of the runtimes' own defaults, and of k3s and RKE2.
 pub const DIRECTORIES: &[&str] = &[
@@ -31,6 +30,8 @@ pub const DIRECTORIES: &[&str] = &[
 /// A bundle has a few ten kilobytes, more with many mounts or variables; the list of a storage a kilobyte for each container.
 const MOST: u64 = 1 << 20;
 const MOST_LISTED: u64 = 8 << 20;
+/// Most namespaces of containerd that are looked into.
+const NAMESPACES: usize = 64;
 /// Questions and answers that wait.
 const QUEUE: usize = 1_024;
 
@@ -130,7 +131,7 @@ impl Layout {
         }
         match self {
             Layout::Containerd => {
-                for namespace in directory.entries()? {
+                for namespace in directory.entries(NAMESPACES)? {
                     let below = Path::new(&namespace).join(&*id.0).join("config.json");
                     if let Some(fact) = parsed(directory, path, &below, MOST, id, layout::bundle)? {
                         return Ok(Some(fact));

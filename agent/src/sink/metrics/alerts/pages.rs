@@ -22,7 +22,7 @@ const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termina
      sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `error=true`, *Find Traces*. Without Jaeger: \
      `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
 
-pub const PAGES: [Page; 15] = [
+pub const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphUncleanTermination",
         means: "A pod or container of the workload terminated in a way that loses work, and no other alert has the verdict.",
@@ -198,6 +198,24 @@ pub const PAGES: [Page; 15] = [
             "`failed`: check the way from the node to the API server: DNS, NetworkPolicy, certificates.",
         ],
         silence: "During an upgrade of the control plane that makes the API unavailable for more than ten minutes.",
+    },
+    Page {
+        alert: "EpitaphNodeNotReadyForShutdown",
+        means: "Graceful node shutdown does not work on this node: a shutdown or reboot kills its pods at once, although the kubelet's \
+                files are given to the agent because somebody counts on it.",
+        proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration, `delay` and \
+                 `lock` from logind. `epitaph doctor --only shutdown` on the node has the files and the values. What the agent cannot \
+                 know is `unknown`, and no alert.",
+        to_do: &[
+            "Run `epitaph doctor --only shutdown` on the node: each finding has its remedy.",
+            "`periods`: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet.",
+            "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
+             unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \
+             then reload logind and restart the kubelet.",
+            "`lock` alone: the kubelet does not try again after a failed start of its shutdown manager: restart the kubelet.",
+            "Until then, drain the node before a shutdown.",
+        ],
+        silence: "While the node is drained for its repair.",
     },
 ];
 

@@ -15,6 +15,17 @@
     {{- with .Values.agent.runtimeDirectories }}
     - {name: EPITAPH_CONTAINERS_DIRECTORIES, value: {{ join "," . | quote }}}
     {{- end }}
+    {{- with .Values.agent.kubelet }}
+    {{- if .config }}
+    - {name: EPITAPH_KUBELET_CONFIG, value: /host/kubelet/config}
+    {{- end }}
+    {{- if .configDirectory }}
+    - {name: EPITAPH_KUBELET_CONFIG_DIRECTORY, value: /host/kubelet/config.d}
+    {{- end }}
+    {{- if .state }}
+    - {name: EPITAPH_KUBELET_STATE, value: /host/kubelet/graceful_node_shutdown_state}
+    {{- end }}
+    {{- end }}
     {{- with .Values.agent.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -73,6 +84,18 @@
     {{- range $i, $path := .Values.agent.runtimeDirectories }}
     # HostToContainer: mounts of containers below would otherwise stay busy in the agent for as long as it runs.
     - {name: runtime-{{ $i }}, mountPath: {{ $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
+    {{- end }}
+    {{- with .Values.agent.kubelet }}
+    {{- /* One by one: the directory /var/lib/kubelet has the secrets of the pods. */}}
+    {{- if .config }}
+    - {name: kubelet-config, mountPath: /host/kubelet/config, readOnly: true}
+    {{- end }}
+    {{- if .configDirectory }}
+    - {name: kubelet-config-directory, mountPath: /host/kubelet/config.d, readOnly: true}
+    {{- end }}
+    {{- if .state }}
+    - {name: kubelet-state, mountPath: /host/kubelet/graceful_node_shutdown_state, readOnly: true}
+    {{- end }}
     {{- end }}
     {{- if .Values.journal.hostPath }}
     # The journal: it must outlive the pod. The only path of the host that the agent writes to.

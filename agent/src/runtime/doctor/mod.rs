@@ -1,10 +1,13 @@
-//! `epitaph doctor`: gathers the facts for [`crate::doctor`]. Loads and attaches the probes for a moment, as the agent does.
+//! `epitaph doctor`: gathers the facts for [`crate::doctor`]. Loads and attaches the probes for a moment, as the agent does; about a
+//! node's shutdown it only reads.
+
+mod node;
 
 use std::path::Path;
 
 use super::error::code_of_load;
 use super::{RuntimeError, privileges};
-use crate::cli::{self, SysExit};
+use crate::cli::{self, Question, SysExit};
 use crate::clock;
 use crate::config::{Config, Env};
 use crate::doctor::{self, Cgroups, Facts, Probes, Trouble};
@@ -15,7 +18,17 @@ use crate::source::procfs::Procfs;
 /// Prints the findings; returns the exit code.
 pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeError> {
     let config = Config::for_person(env, &args.overrides())?;
-    let findings = doctor::examine(&gather(&config));
+    let mut findings = Vec::new();
+    if let Some(root) = &args.root {
+        findings.extend(doctor::node::examine(&node::image(root)?));
+    } else {
+        if args.only != Some(Question::Shutdown) {
+            findings.extend(doctor::examine(&gather(&config)));
+        }
+        if args.only != Some(Question::Observation) {
+            findings.extend(doctor::node::examine(&node::live(args, &config, env)?));
+        }
+    }
     let shown = match args.output {
         cli::OutputFormat::Json => doctor::json(&findings),
         cli::OutputFormat::Auto | cli::OutputFormat::Text => doctor::text(&findings),

@@ -1,0 +1,206 @@
+//! Readiness for a shutdown as the agent knows it: from the inputs about the node, for the metric. Pure.
+//!
+//! Nothing is reported where the kubelet's configuration is not given: a node about which nothing is known is not "not ready".
+
+use std::time::Duration;
+
+use epitaph_core::node::{BusState, KubeletShutdown, NodeEvent};
+
+/// What must hold for a shutdown to wait for the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadyCheck {
+    /// The kubelet's configuration protects pods at all.
+    Periods,
+    /// logind waits as long as the kubelet needs.
+    Delay,
+    /// The kubelet holds its lock.
+    Lock,
+}
+
+impl ReadyCheck {
+    pub const ALL: [ReadyCheck; 3] = [ReadyCheck::Periods, ReadyCheck::Delay, ReadyCheck::Lock];
+
+    /// Value of the label `check`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReadyCheck::Periods => "periods",
+            ReadyCheck::Delay => "delay",
+            ReadyCheck::Lock => "lock",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadyState {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl ReadyState {
+    pub const ALL: [ReadyState; 3] = [ReadyState::Yes, ReadyState::No, ReadyState::Unknown];
+
+    /// Value of the label `state`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReadyState::Yes => "ready",
+            ReadyState::No => "not_ready",
+            ReadyState::Unknown => "unknown",
+        }
+    }
+
+    fn of(known: Option<bool>) -> ReadyState {
+        match known {
+            Some(true) => ReadyState::Yes,
+            Some(false) => ReadyState::No,
+            None => ReadyState::Unknown,
+        }
+    }
+}
+
+/// The latest of each state.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness {
+    kubelet: Option<Result<KubeletShutdown, String>>,
+    limit: Option<Duration>,
+    is_locked: Option<bool>,
+    is_shutting_down: bool,
+}
+
+impl Readiness {
+    /// True if the event can change the states.
+    pub fn take(&mut self, event: &NodeEvent) -> bool {
+        match event {
+            NodeEvent::Kubelet { config } => self.kubelet = Some(config.clone()),
+            NodeEvent::DelayLimit { limit } => self.limit = Some(*limit),
+            NodeEvent::Inhibitors { locks } => self.is_locked = Some(locks.iter().any(|lock| lock.is_kubelets())),
+            NodeEvent::Bus { state } => {
+                // Read again after a connection.
+                self.limit = None;
+                self.is_locked = None;
+                self.is_shutting_down = matches!(state, BusState::Connected { preparing: true, .. });
+            }
+            // The kubelet releases its lock when its pods have ended.
+            NodeEvent::Prepare { start, .. } => self.is_shutting_down = *start,
+            _ => return false,
+        }
+        true
+    }
+
+    /// None while the kubelet's configuration is not given. A file that the agent cannot read is no proof of anything.
+    pub fn states(&self) -> Option<[(ReadyCheck, ReadyState); 3]> {
+        let kubelet = self.kubelet.as_ref()?;
+        let need = kubelet.as_ref().ok().map(KubeletShutdown::needed);
+        let protects = need.map(|need| !need.is_zero());
+        let state = |check: ReadyCheck| match check {
+            ReadyCheck::Periods => protects,
+            ReadyCheck::Delay => need.zip(self.limit).map(|(need, limit)| limit >= need),
+            ReadyCheck::Lock => match (protects, self.is_shutting_down) {
+                (Some(true), false) => self.is_locked,
+                // Without periods the kubelet takes none, which `periods` reports.
+                _ => None,
+            },
+        };
+        Some(ReadyCheck::ALL.map(|check| (check, ReadyState::of(state(check)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitaph_core::ids::Pid;
+    use epitaph_core::node::{InhibitMode, Inhibitor, SignalSender};
+
+    use super::*;
+
+    fn shown(events: &[NodeEvent]) -> String {
+        let mut readiness = Readiness::default();
+        for event in events {
+            readiness.take(event);
+        }
+        let Some(states) = readiness.states() else {
+            return "nothing".to_owned();
+        };
+        states
+            .map(|(check, state)| format!("{} {}", check.name(), state.name()))
+            .join(", ")
+    }
+
+    fn kubelet(total: u64) -> NodeEvent {
+        NodeEvent::Kubelet {
+            config: Ok(KubeletShutdown {
+                total: Duration::from_secs(total),
+                critical: Duration::from_secs(total / 2),
+                ..KubeletShutdown::default()
+            }),
+        }
+    }
+
+    fn limit(secs: u64) -> NodeEvent {
+        NodeEvent::DelayLimit {
+            limit: Duration::from_secs(secs),
+        }
+    }
+
+    fn locks(who: &[&str]) -> NodeEvent {
+        let lock = |who: &&str| Inhibitor {
+            what: "shutdown".to_owned(),
+            who: (*who).to_owned(),
+            why: String::new(),
+            mode: InhibitMode::Delay,
+            uid: 0,
+            pid: Pid(7),
+        };
+        NodeEvent::Inhibitors {
+            locks: who.iter().map(lock).collect(),
+        }
+    }
+
+    fn prepare(start: bool) -> NodeEvent {
+        NodeEvent::Prepare {
+            start,
+            kind: None,
+            sender: SignalSender::Logind,
+        }
+    }
+
+    #[test]
+    fn without_the_kubelets_files_nothing_is_said() {
+        assert_eq!(shown(&[]), "nothing");
+        assert_eq!(shown(&[limit(5), locks(&[])]), "nothing");
+    }
+
+    #[test]
+    fn each_check_has_its_state() {
+        let all = "periods ready, delay ready, lock ready";
+        assert_eq!(shown(&[kubelet(60), limit(60), locks(&["app", "kubelet"])]), all);
+        let short = "periods ready, delay not_ready, lock not_ready";
+        assert_eq!(shown(&[kubelet(60), limit(30), locks(&["app"])]), short);
+        let zero = "periods not_ready, delay ready, lock unknown";
+        assert_eq!(shown(&[kubelet(0), limit(5), locks(&[])]), zero);
+    }
+
+    #[test]
+    fn what_is_not_known_is_unknown() {
+        assert_eq!(shown(&[kubelet(60)]), "periods ready, delay unknown, lock unknown");
+        let unreadable = NodeEvent::Kubelet {
+            config: Err("gone".to_owned()),
+        };
+        let unknown = "periods unknown, delay unknown, lock unknown";
+        assert_eq!(shown(&[kubelet(60), limit(60), locks(&["kubelet"]), unreadable]), unknown);
+        let away = NodeEvent::Bus {
+            state: BusState::Unavailable {
+                reason: "gone".to_owned(),
+            },
+        };
+        let expected = "periods ready, delay unknown, lock unknown";
+        assert_eq!(shown(&[kubelet(60), limit(60), locks(&["kubelet"]), away]), expected);
+    }
+
+    #[test]
+    fn a_lock_that_is_released_in_a_shutdown_is_not_missing() {
+        let before = [kubelet(60), limit(60), locks(&["kubelet"]), prepare(true), locks(&[])];
+        assert!(shown(&before).ends_with("lock unknown"));
+        let cancelled = [before.as_slice(), &[prepare(false), locks(&["kubelet"])]].concat();
+        assert!(shown(&cancelled).ends_with("lock ready"));
+    }
+}

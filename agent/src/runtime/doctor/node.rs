@@ -1,0 +1,225 @@
+//! What `epitaph doctor` reads about a node's shutdown: on a machine, in the agent's pod, in a mounted image.
+
+use std::path::Path;
+
+use epitaph_core::time::Wall;
+use nix::sys::statfs::{self, FsType, statfs};
+use nix::unistd::{AccessFlags, access};
+
+use crate::cli::{DoctorArgs, SysExit};
+use crate::clock;
+use crate::config::{Config, Env};
+use crate::doctor::Trouble;
+use crate::doctor::node::{FoundKubelet, Journal, Kubelet, Logind, Machine, Node, Unknown};
+use crate::error::{HasRemedy, chain};
+use crate::runtime::{RuntimeError, block_on_value, past};
+use crate::source::files::Directory;
+use crate::source::kubelet::{self, KubeletProcess, Located, Origin, process};
+use crate::source::pods::{self, PodGrace};
+use crate::source::systemd;
+
+/// Exists where systemd is the init, and in no container without it.
+const BOOTED: &str = "run/systemd/system";
+
+/// A shutdown that logind was told to do later.
+const SCHEDULED: &str = "/run/systemd/shutdown/scheduled";
+
+/// A mounted image.
+pub fn image(root: &Path) -> Result<Node, RuntimeError> {
+    let directory = open(root)?;
+    let systemd = systemd::version(&directory);
+    let kubelet = match kubelet::locate(&directory, None) {
+        Some(located) => found(&directory, located),
+        None => Kubelet::None,
+    };
+    let none = || "no process runs in an image".to_owned();
+    Ok(Node {
+        machine: Machine::Image(root.to_owned()),
+        kubelet,
+        logind: Logind {
+            bus: Err(none()),
+            systemd,
+            limit: None,
+            locks: Err(none()),
+        },
+        conf: Ok(systemd::logind_conf(&directory, systemd)),
+        pods: Err(Unknown::new("an image has no pods", None)),
+        scheduled: None,
+        journal: None,
+    })
+}
+
+/// This machine. `config`: as the person's flags have it.
+pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, RuntimeError> {
+    let agents = past::installed(args.config.as_deref(), env)?;
+    let root = open(Path::new("/"))?;
+    let is_host = Path::new("/").join(BOOTED).is_dir();
+    let process = process::find(&config.host.proc, &agents.kubernetes.kubelet_units);
+    let in_pod = Path::new(pods::TOKEN).exists();
+    let systemd = is_host.then(|| systemd::version(&root)).flatten();
+    let hidden =
+        || "systemd is not the init here, or this is a container, in which the host's files are not visible".to_owned();
+    Ok(Node {
+        machine: Machine::Live {
+            wall_offset: clock::wall_offset(),
+        },
+        kubelet: live_kubelet(&root, process, &agents, is_host, in_pod),
+        logind: Logind {
+            bus: Err(match is_host {
+                true => {
+                    "the bus was not asked: the delay in force is not known, the locks are those of logind's files".to_owned()
+                }
+                false => hidden(),
+            }),
+            systemd,
+            limit: None,
+            locks: if is_host { systemd::inhibitors(&root) } else { Err(hidden()) },
+        },
+        conf: if is_host {
+            Ok(systemd::logind_conf(&root, systemd))
+        } else {
+            Err(hidden())
+        },
+        pods: node_pods(config, &agents, in_pod),
+        scheduled: is_host.then(|| scheduled(&root)).flatten(),
+        journal: agents.journal.directory.as_deref().map(journal),
+    })
+}
+
+fn open(root: &Path) -> Result<Directory, RuntimeError> {
+    let remedy = "give the directory where the image is mounted";
+    match Directory::root(root) {
+        Ok(Some(directory)) => Ok(directory),
+        Ok(None) => {
+            let problem = format!("{} does not exist", root.display());
+            Err(RuntimeError::new(SysExit::NoInput, problem).with_remedy(remedy))
+        }
+        Err(error) => Err(RuntimeError::new(SysExit::NoInput, chain(&error)).with_remedy(remedy)),
+    }
+}
+
+fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Config, is_host: bool, in_pod: bool) -> Kubelet {
+    let paths = agents.kubelet.paths();
+    if paths.config.is_some() || paths.config_directory.is_some() {
+        let origin = process.as_ref().map_or(Origin::Settings, |process| Origin::Process {
+            pid: process.pid,
+            start: process.start,
+        });
+        let mut flags = paths.flags();
+        flags.feature_gates = process.and_then(|process| process.flags.feature_gates);
+        return found(
+            root,
+            Located {
+                flags,
+                origin,
+                place: None,
+            },
+        );
+    }
+    if !is_host && (process.is_some() || in_pod) {
+        return Kubelet::Unknown(Unknown::new(
+            "its files are not visible here",
+            Some(
+                "run `epitaph doctor` on the host; or mount its configuration (chart: agent.kubelet) and name it in `kubelet.config` \
+                 and `kubelet.config_directory`"
+                    .into(),
+            ),
+        ));
+    }
+    match kubelet::locate(root, process.as_ref()) {
+        Some(located) => found(root, located),
+        None => Kubelet::None,
+    }
+}
+
+fn found(root: &Directory, located: Located) -> Kubelet {
+    let configured = kubelet::configured(root, &located.flags).map_err(|error| Trouble {
+        code: SysExit::Config,
+        problem: chain(&error),
+        remedy: error.remedy(),
+    });
+    Kubelet::Found(Box::new(FoundKubelet {
+        located,
+        version: systemd::package_version(root, "kubelet"),
+        configured,
+    }))
+}
+
+/// By the access of the flags; in a pod by that of the agent.
+fn node_pods(config: &Config, agents: &Config, in_pod: bool) -> Result<Vec<PodGrace>, Unknown> {
+    let access = config.kubernetes.access(false).or_else(|| match in_pod {
+        true => agents.kubernetes.access(true),
+        false => None,
+    });
+    let Some(access) = access else {
+        let remedy = "give --kubeconfig FILE and --node-name NAME";
+        return Err(Unknown::new("no access to the Kubernetes API was given", Some(remedy.into())));
+    };
+    let node = config
+        .kubernetes
+        .node_name
+        .as_deref()
+        .or(agents.kubernetes.node_name.as_deref());
+    let unknown = |error: &dyn std::error::Error, remedy| Unknown::new(chain(error), remedy);
+    match block_on_value(pods::graces(node, &access)) {
+        Ok(Ok(pods)) => Ok(pods),
+        Ok(Err(error)) => Err(unknown(&error, error.remedy())),
+        Err(error) => Err(unknown(&error, error.remedy())),
+    }
+}
+
+/// `USEC=…` and `MODE=…` as text for people.
+fn scheduled(root: &Directory) -> Option<String> {
+    let bytes = root.read(Path::new(SCHEDULED), 4 << 10).ok()??;
+    let text = String::from_utf8(bytes).ok()?;
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let micros: u64 = field("USEC")?.trim().parse().ok()?;
+    let at = Wall(micros.checked_mul(1_000)?).rfc3339_millis();
+    Some(format!("{} at {at}", epitaph_core::text::bounded(field("MODE")?, 32)))
+}
+
+fn journal(path: &Path) -> Journal {
+    // The agent makes the directory itself: what exists of the path must be writable.
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(path);
+    Journal {
+        path: path.to_owned(),
+        writable: access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| errno.desc().to_owned()),
+        volatile: statfs(existing).ok().and_then(|found| volatile(found.filesystem_type())),
+    }
+}
+
+fn volatile(kind: FsType) -> Option<&'static str> {
+    /// A container's own layer goes with the container.
+    const KINDS: [(FsType, &str); 2] = [(statfs::TMPFS_MAGIC, "tmpfs"), (statfs::OVERLAYFS_SUPER_MAGIC, "overlay")];
+    /// <linux/magic.h>, which nix does not name.
+    const RAMFS: FsType = FsType(0x8584_58f6);
+    let known = KINDS.iter().find(|(magic, _)| *magic == kind);
+    known.map(|(_, name)| *name).or_else(|| (kind == RAMFS).then_some("ramfs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduled_shutdown_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(&SCHEDULED[1..]);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let root = open(directory.path()).unwrap();
+        assert_eq!(scheduled(&root), None);
+        std::fs::write(&file, "USEC=1795000000000000\nWARN_WALL=1\nMODE=reboot\n").unwrap();
+        assert_eq!(scheduled(&root).unwrap(), "reboot at 2026-11-18T11:06:40.000Z");
+        std::fs::write(&file, "USEC=soon\nMODE=reboot\n").unwrap();
+        assert_eq!(scheduled(&root), None);
+    }
+
+    #[test]
+    fn an_image_without_a_kubelet_is_not_a_node() {
+        let directory = tempfile::tempdir().unwrap();
+        let node = image(directory.path()).unwrap();
+        assert!(matches!(node.kubelet, Kubelet::None));
+        let missing = directory.path().join("missing");
+        assert_eq!(image(&missing).unwrap_err().code, SysExit::NoInput);
+    }
+}
