@@ -8,7 +8,7 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell, test};
 
 /// Names of the tests.
-const TARGETS: [&str; 10] = [
+const TARGETS: [&str; 11] = [
     "kernel_record",
     "recording",
     "cgroup_path",
@@ -19,6 +19,7 @@ const TARGETS: [&str; 10] = [
     "kernel_types",
     "container_file",
     "finished_report",
+    "logind_frame",
 ];
 
 /// Without `--time`: an hour of CPU for all targets.

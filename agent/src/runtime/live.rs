@@ -22,11 +22,13 @@ use crate::clock;
 use crate::journal::Past;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
+use crate::source::logind::{Logind, LogindDropReason};
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{Runtimes, RuntimesDropReason};
 
 use super::RuntimeError;
+use super::holding::Holding;
 use super::pipeline::Pipeline;
 use super::throttle::Throttle;
 
@@ -51,11 +53,15 @@ pub struct Live {
     pods: Option<Pods>,
     /// None if no directory of a runtime is configured.
     runtimes: Option<Runtimes>,
+    /// None if the agent has no socket for the role that observes logind.
+    logind: Option<Logind>,
+    holding: Holding,
     peers: Peers,
     announcing: Announcing,
     /// Already counted on `/metrics`, by reason.
     pods_dropped: [u64; PodsDropReason::ALL.len()],
     runtimes_dropped: [u64; RuntimesDropReason::ALL.len()],
+    logind_dropped: [u64; LogindDropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
@@ -109,10 +115,13 @@ impl Live {
             pipeline,
             pods,
             runtimes,
+            logind: None,
+            holding: Holding::default(),
             peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             announcing: Announcing::Works,
             pods_dropped: [0; PodsDropReason::ALL.len()],
             runtimes_dropped: [0; RuntimesDropReason::ALL.len()],
+            logind_dropped: [0; LogindDropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
@@ -128,6 +137,10 @@ impl Live {
         live.pipeline.sinks().alive(clock::now())?;
         live.meet_peers(clock::now())?;
         Ok(live)
+    }
+
+    pub fn with_logind(self, logind: Option<Logind>) -> Live {
+        Live { logind, ..self }
     }
 
     /// Runs until `stop` is true or the reader of the output is gone, then handles the remaining inputs.
@@ -146,6 +159,7 @@ impl Live {
                     self.drain()?;
                 }
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
+                Some(input) = announced(&mut self.logind) => self.take_node(input)?,
                 Some(input) = described(&mut self.runtimes) => {
                     let commands = self.pipeline.feed(clock::now(), input)?;
                     self.obey(commands)?;
@@ -188,6 +202,11 @@ impl Live {
         commands.extend(self.pipeline.tick(now)?);
         self.pipeline.flush()?;
         self.count_dropped();
+        if let Some(logind) = &self.logind
+            && self.holding.is_over(now, self.pipeline.sinks().unsent())
+        {
+            logind.release();
+        }
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
         self.obey(commands)?;
@@ -226,6 +245,14 @@ impl Live {
         self.catch_up()?;
         let commands = self.pipeline.feed(clock::now(), input)?;
         self.obey(commands)
+    }
+
+    /// As for pods: what ended before the shutdown was announced has ended before.
+    fn take_node(&mut self, input: Input) -> Result<(), RuntimeError> {
+        if let Input::Node(event) = &input {
+            self.holding.see(clock::now(), event);
+        }
+        self.take_pod(input)
     }
 
     /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
@@ -293,6 +320,13 @@ impl Live {
         if let Some(runtimes) = &self.runtimes {
             for (reason, counted) in RuntimesDropReason::ALL.into_iter().zip(&mut self.runtimes_dropped) {
                 let total = runtimes.counters.dropped(reason);
+                self.pipeline.sinks().dropped(reason.name(), total - *counted);
+                *counted = total;
+            }
+        }
+        if let Some(logind) = &self.logind {
+            for (reason, counted) in LogindDropReason::ALL.into_iter().zip(&mut self.logind_dropped) {
+                let total = logind.counters.dropped(reason);
                 self.pipeline.sinks().dropped(reason.name(), total - *counted);
                 *counted = total;
             }
@@ -404,6 +438,14 @@ async fn next(pods: &mut Option<Pods>) -> Option<Input> {
 async fn described(runtimes: &mut Option<Runtimes>) -> Option<Input> {
     match runtimes {
         Some(runtimes) => runtimes.inputs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits forever without a role that observes logind.
+async fn announced(logind: &mut Option<Logind>) -> Option<Input> {
+    match logind {
+        Some(logind) => logind.inputs.recv().await,
         None => std::future::pending().await,
     }
 }

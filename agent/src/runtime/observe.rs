@@ -42,6 +42,10 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let export = Export::start(&config)?;
     let server = listen(&config)?;
     let file = file.map(NewRecording::create).transpose()?;
+    let logind = match is_agent {
+        true => super::logind::listen(&config, env, &export.metrics)?,
+        false => None,
+    };
     let pods = start_pods(&config, &export).await?;
     let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
 
@@ -80,7 +84,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let past = opened.as_ref().map(|opened| &opened.past);
     let observed = match Live::start(kernel, procfs, pods, runtimes, observation, pipeline, past) {
-        Ok(live) => live.run(stop, acts).await,
+        Ok(live) => live.with_logind(logind).run(stop, acts).await,
         Err(error) => Err(error),
     };
 

@@ -3,6 +3,7 @@
 mod api_error;
 pub mod cluster;
 pub mod kernel;
+pub mod logind;
 pub mod pods;
 pub mod procfs;
 pub mod runtimes;

@@ -9,6 +9,10 @@
     {{- if .Values.journal.hostPath }}
     - {name: EPITAPH_JOURNAL_DIRECTORY, value: /var/lib/epitaph/journal}
     {{- end }}
+    {{- if .Values.logind.enabled }}
+    - {name: EPITAPH_LOGIND_SOCKET, value: /run/epitaph/logind.sock}
+    - {name: EPITAPH_LOGIND_UID, value: {{ include "epitaph.logind.uid" . | quote }}}
+    {{- end }}
     {{- with include "epitaph.env" . }}
     {{- . | nindent 4 }}
     {{- end }}
@@ -73,6 +77,10 @@
     {{- range $i, $path := .Values.agent.runtimeDirectories }}
     # HostToContainer: mounts of containers below would otherwise stay busy in the agent for as long as it runs.
     - {name: runtime-{{ $i }}, mountPath: {{ $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
+    {{- end }}
+    {{- if .Values.logind.enabled }}
+    # The agent listens here for the container `logind`, which has the system bus.
+    - {name: logind, mountPath: /run/epitaph}
     {{- end }}
     {{- if .Values.journal.hostPath }}
     # The journal: it must outlive the pod. The only path of the host that the agent writes to.
