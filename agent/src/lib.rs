@@ -6,6 +6,7 @@
 #[cfg(test)]
 use clap_mangen as _;
 
+mod bucket;
 mod cache;
 pub mod cli;
 pub mod clock;

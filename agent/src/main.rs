@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Agent(args) => runtime::agent(args, env),
         Command::Observer(args) => runtime::observer(args, env),
+        Command::Logind(args) => runtime::logind(args, env),
         Command::Watch(args) => runtime::watch(args, env),
         Command::Record(args) => runtime::record(args, env),
         Command::Replay(args) => runtime::replay(args, env),

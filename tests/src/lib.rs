@@ -12,6 +12,7 @@
 pub mod agent;
 pub mod attack;
 pub mod bpf;
+pub mod bus;
 pub mod bystander;
 pub mod cgroup;
 pub mod cluster;

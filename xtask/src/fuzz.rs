@@ -8,7 +8,7 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell, test};
 
 /// Names of the tests.
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "kernel_record",
     "recording",
     "cgroup_path",
@@ -22,6 +22,7 @@ const TARGETS: [&str; 13] = [
     "journal_segment",
     "kubelet_configuration",
     "logind_conf",
+    "logind_frame",
 ];
 
 /// Without `--time`: an hour of CPU for all targets.

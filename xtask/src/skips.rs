@@ -46,6 +46,7 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no-programs",
         "some of the inits and language runtimes could not be installed: no Debian, or no network",
     ),
+    ("no-dbus", "no dbus-daemon could be installed: no Debian, or no network"),
     (
         "no-kernel-packages",
         "some of Debian's kernels could not be fetched: no Debian, or no network",

@@ -34,7 +34,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
     debian::ensure_optional("ip", "iproute2", "the tests that need a network namespace");
+    debian::ensure_optional("dbus-daemon", "dbus-daemon", "the tests of the system bus");
     let mut holding = skips::of_this_machine();
+    if shell::which("dbus-daemon").is_none() {
+        holding.insert("no-dbus".into());
+    }
     if !shell::is_root() {
         holding.insert("unprivileged".into());
     }

@@ -45,6 +45,8 @@ pub enum Command {
     Agent(AgentArgs),
     /// Add to the agents' traces what one node cannot see: endpoints that leave their Services, replacement pods
     Observer(ObserverArgs),
+    /// Observe logind and systemd on the system bus, for the agent of this node or as lines: shutdowns, and who delays them
+    Logind(LogindArgs),
     /// Show terminations as they happen, in the terminal or as a stream
     Watch(WatchArgs),
     /// Write the evidence to a file for `replay`, and show terminations meanwhile
@@ -112,6 +114,24 @@ pub struct ObserverArgs {
     #[command(flatten)]
     pub log: LogArgs,
     /// Any other setting, such as observer.lease_duration=30s; can be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub struct LogindArgs {
+    /// Print each event as a line of JSON, instead of sending it to the agent
+    #[arg(long)]
+    pub print: bool,
+    /// Socket at which the agent listens
+    #[arg(long, value_name = "PATH", conflicts_with = "print")]
+    pub socket: Option<PathBuf>,
+    /// Socket of the system bus [default: /run/dbus/system_bus_socket]
+    #[arg(long, value_name = "PATH")]
+    pub bus: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Any other setting of `logind`, such as logind.lock=true; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
 }
@@ -353,6 +373,20 @@ impl ObserverArgs {
         add(&mut all, "--listen", "listen", self.listen.clone());
         let kubeconfig = self.kubeconfig.as_ref().map(|file| file.to_string_lossy().into_owned());
         add(&mut all, "--kubeconfig", "kubernetes.kubeconfig", kubeconfig);
+        for (key, value) in &self.set {
+            add(&mut all, "--set", key, Some(value.clone()));
+        }
+        all
+    }
+}
+
+impl LogindArgs {
+    /// For [`crate::config::Config::for_person`]: nothing is exported.
+    pub fn overrides(&self) -> Overrides {
+        let mut all = overrides(None, &OtlpArgs::default(), &self.log);
+        let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        add(&mut all, "--socket", "logind.socket", text(&self.socket));
+        add(&mut all, "--bus", "logind.bus", text(&self.bus));
         for (key, value) in &self.set {
             add(&mut all, "--set", key, Some(value.clone()));
         }

@@ -3,6 +3,7 @@
 //! [`settings::ALL`] is the one list of settings, used for the environment, `--set`, the check for unknown keys and
 //! `docs/config.md`. The environment is an argument ([`Env`]), so that tests need none.
 
+mod logind;
 mod observer;
 mod otlp;
 mod problem;
@@ -16,6 +17,7 @@ use std::path::Path;
 use epitaph_core::correlate::ReportedUnits;
 use serde::{Deserialize, Serialize};
 
+pub use logind::LogindSettings;
 pub use observer::ObserverSettings;
 pub use otlp::{Destinations, OtlpSettings};
 pub use problem::{ConfigError, Problem};
@@ -46,6 +48,7 @@ pub struct Config {
     pub observer: ObserverSettings,
     pub journal: JournalSettings,
     pub shutdown: ShutdownSettings,
+    pub logind: LogindSettings,
     pub limits: LimitSettings,
     pub log: LogSettings,
 }
@@ -239,6 +242,14 @@ impl Config {
         }
         if self.journal.max_bytes < JournalSettings::LEAST_BYTES {
             return wrong("journal.max_bytes", "must be 1048576 or more");
+        }
+        // A socket's address is shorter than a path.
+        let is_address = |path: &Path| path.is_absolute() && path.as_os_str().len() < 108;
+        if !self.logind.socket.as_deref().is_none_or(is_address) {
+            return wrong("logind.socket", "must be an absolute path of at most 107 bytes");
+        }
+        if !is_address(&self.logind.bus) {
+            return wrong("logind.bus", "must be an absolute path of at most 107 bytes");
         }
         if self.limits.core.memory < 1 << 20 {
             return wrong("limits.memory", "must be 1048576 or more");

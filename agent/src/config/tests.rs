@@ -210,6 +210,7 @@ fn every_setting_can_be_set_and_is_printed() {
             "kubernetes.mode" => "on",
             "otlp.insecure" => "true",
             "observer.election" => "false",
+            "logind.lock" => "true",
             "otlp.compression" => "gzip",
             _ => "131072",
         };

@@ -8,6 +8,7 @@ use crate::recording::WriteError;
 use crate::sink::http::HttpError;
 use crate::sink::otlp::BuildError;
 use crate::source::kernel::LoadError;
+use crate::source::logind::ListenError;
 use crate::source::pods::PodsError;
 use crate::source::procfs::ProcfsError;
 
@@ -90,6 +91,12 @@ impl From<ProcfsError> for RuntimeError {
 impl From<PodsError> for RuntimeError {
     fn from(error: PodsError) -> Self {
         RuntimeError::of(SysExit::Config, &error)
+    }
+}
+
+impl From<ListenError> for RuntimeError {
+    fn from(error: ListenError) -> Self {
+        RuntimeError::of(SysExit::CantCreat, &error)
     }
 }
 

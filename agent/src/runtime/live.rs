@@ -24,11 +24,13 @@ use crate::journal::Past;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
 use crate::source::kubelet::KubeletFiles;
+use crate::source::logind::{Logind, LogindDropReason};
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{Runtimes, RuntimesDropReason};
 
 use super::RuntimeError;
+use super::holding::Holding;
 use super::pipeline::Pipeline;
 use super::throttle::Throttle;
 
@@ -52,11 +54,15 @@ pub struct Live {
     /// None without Kubernetes.
     pods: Option<Pods>,
     files: FileSources,
+    /// None if the agent has no socket for the role that observes logind.
+    logind: Option<Logind>,
+    holding: Holding,
     peers: Peers,
     announcing: Announcing,
     /// Already counted on `/metrics`, by reason.
     pods_dropped: [u64; PodsDropReason::ALL.len()],
     runtimes_dropped: [u64; RuntimesDropReason::ALL.len()],
+    logind_dropped: [u64; LogindDropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
@@ -123,10 +129,13 @@ impl Live {
             pipeline,
             pods,
             files,
+            logind: None,
+            holding: Holding::default(),
             peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             announcing: Announcing::Works,
             pods_dropped: [0; PodsDropReason::ALL.len()],
             runtimes_dropped: [0; RuntimesDropReason::ALL.len()],
+            logind_dropped: [0; LogindDropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
@@ -151,6 +160,11 @@ impl Live {
         Live { grace, ..self }
     }
 
+    #[must_use]
+    pub fn with_logind(self, logind: Option<Logind>) -> Live {
+        Live { logind, ..self }
+    }
+
     /// Runs until `stop` is true or the reader of the output is gone, then handles the remaining inputs.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut acts: mpsc::Receiver<Act>) -> Result<(), RuntimeError> {
         let mut ticks = interval_at(Instant::now() + TICK, TICK);
@@ -172,6 +186,7 @@ impl Live {
                     self.drain()?;
                 }
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
+                Some(input) = announced(&mut self.logind) => self.take_node(input)?,
                 Some(input) = described(&mut self.files.runtimes) => {
                     let commands = self.pipeline.feed(clock::now(), input)?;
                     self.obey(commands)?;
@@ -248,6 +263,11 @@ impl Live {
         commands.extend(self.pipeline.tick(now)?);
         self.pipeline.flush()?;
         self.count_dropped();
+        if let Some(logind) = &self.logind
+            && self.holding.is_over(now, self.pipeline.sinks().unsent())
+        {
+            logind.release();
+        }
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
         self.obey(commands)?;
@@ -286,6 +306,14 @@ impl Live {
         self.catch_up()?;
         let commands = self.pipeline.feed(clock::now(), input)?;
         self.obey(commands)
+    }
+
+    /// As for pods: what ended before the shutdown was announced has ended before.
+    fn take_node(&mut self, input: Input) -> Result<(), RuntimeError> {
+        if let Input::Node(event) = &input {
+            self.holding.see(clock::now(), event);
+        }
+        self.take_pod(input)
     }
 
     /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
@@ -353,6 +381,13 @@ impl Live {
         if let Some(runtimes) = &self.files.runtimes {
             for (reason, counted) in RuntimesDropReason::ALL.into_iter().zip(&mut self.runtimes_dropped) {
                 let total = runtimes.counters.dropped(reason);
+                self.pipeline.sinks().dropped(reason.name(), total - *counted);
+                *counted = total;
+            }
+        }
+        if let Some(logind) = &self.logind {
+            for (reason, counted) in LogindDropReason::ALL.into_iter().zip(&mut self.logind_dropped) {
+                let total = logind.counters.dropped(reason);
                 self.pipeline.sinks().dropped(reason.name(), total - *counted);
                 *counted = total;
             }
@@ -477,6 +512,14 @@ async fn described(runtimes: &mut Option<Runtimes>) -> Option<Input> {
 async fn of_kubelet(kubelet: &mut Option<KubeletFiles>) -> Option<Input> {
     match kubelet {
         Some(kubelet) => kubelet.inputs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits forever without a role that observes logind.
+async fn announced(logind: &mut Option<Logind>) -> Option<Input> {
+    match logind {
+        Some(logind) => logind.inputs.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -42,6 +42,10 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let export = Export::start(&config)?;
     let server = listen(&config)?;
     let file = file.map(NewRecording::create).transpose()?;
+    let logind = match is_agent {
+        true => super::logind::listen(&config, env, &export.metrics)?,
+        false => None,
+    };
     let pods = start_pods(&config, &export).await?;
     let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
 
@@ -89,7 +93,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let past = opened.as_ref().map(|opened| &opened.past);
     let grace = is_agent.then_some(config.shutdown.grace);
     let observed = match Live::start(kernel, procfs, pods, sources, observation, pipeline, past) {
-        Ok(live) => live.with_grace(grace).run(stop, acts).await,
+        Ok(live) => live.with_grace(grace).with_logind(logind).run(stop, acts).await,
         Err(error) => Err(error),
     };
 

@@ -158,6 +158,11 @@ impl Sinks {
         self.health.pods(state.clone());
     }
 
+    /// Traces that wait for the collector.
+    pub fn unsent(&self) -> usize {
+        self.traces.as_ref().map_or(0, otlp::Sink::queued)
+    }
+
     pub fn api_clock(&self, clock: &ApiClock) {
         self.metrics.api_clock(clock);
     }

@@ -7,7 +7,6 @@
 //! count is raised now and then: the Event says what happens, traces and metrics say how often.
 
 mod api;
-mod bucket;
 mod notice;
 mod queue;
 mod series;
@@ -25,7 +24,7 @@ use epitaph_core::time::Boot;
 use kube::Client;
 use tokio::task::JoinHandle;
 
-pub use bucket::Rate;
+pub use crate::bucket::Rate;
 pub use stats::{EventStats, OUTCOMES, Outcome};
 
 use queue::Queue;

@@ -303,6 +303,21 @@ impl Metrics {
             .build();
     }
 
+    /// Reads the state of the role that observes logind at every collection.
+    pub fn follow_logind(&self, states: [&'static str; 3], state: impl Fn() -> &'static str + Send + Sync + 'static) {
+        self.meter
+            .u64_observable_gauge(LOGIND_STATE.name)
+            .with_unit(LOGIND_STATE.unit)
+            .with_description(LOGIND_STATE.about)
+            .with_callback(move |observer| {
+                let now = state();
+                for name in states {
+                    observer.observe(u64::from(name == now), &[KeyValue::new("state", name)]);
+                }
+            })
+            .build();
+    }
+
     /// Reads the totals of closed connections at every collection: listener, reason, count.
     pub fn follow_http(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
         self.follow_pairs(HTTP_CLOSED, ["listener", "reason"], totals);

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod files;
 pub mod kernel;
 pub mod kubelet;
+pub mod logind;
 pub mod pods;
 pub mod procfs;
 pub mod runtimes;

@@ -261,62 +261,91 @@ fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One by one, by value only, and never created by the mount: /var/lib/kubelet has the secrets of the pods.
+/// Whoever controls uid 0 with the bus is root on the node: the agent's container must not have it, and the role nothing else.
 #[test]
-fn files_of_the_kubelet_are_mounted_by_value() -> anyhow::Result<()> {
-    let Some(rendering) = Rendering::new("files_of_the_kubelet_are_mounted_by_value")? else {
+fn only_the_logind_container_has_the_bus() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("only_the_logind_container_has_the_bus")? else {
         return Ok(());
     };
     let pod = |values: &Value| -> anyhow::Result<Value> {
         let objects = rendering.objects(values)?;
         Ok(find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"].clone())
     };
-    ensure!(!pod(&json!({}))?.to_string().contains("kubelet-"), "none by default");
-    let files = [
+    let off = pod(&json!({}))?;
+    ensure!(
+        !off.to_string().contains("dbus") && !off.to_string().contains("LOGIND"),
+        "{off}"
+    );
+
+    for (values, uid) in [
+        (json!({"enabled": true}), 65_534),
         (
-            "config",
-            "/var/lib/kubelet/config.yaml",
-            "File",
-            "kubelet-config",
-            "/host/kubelet/config",
-            "CONFIG",
+            json!({"enabled": true, "lock": true, "appArmorProfile": {"type": "Unconfined"}}),
+            65_534,
         ),
-        (
-            "configDirectory",
-            "/etc/kubernetes/kubelet.conf.d",
-            "Directory",
-            "kubelet-config-directory",
-            "/host/kubelet/config.d",
-            "CONFIG_DIRECTORY",
-        ),
-        (
-            "state",
-            "/var/lib/kubelet/graceful_node_shutdown_state",
-            "File",
-            "kubelet-state",
-            "/host/kubelet/graceful_node_shutdown_state",
-            "STATE",
-        ),
-    ];
-    for (value, path, kind, name, at, variable) in files {
-        let pod = pod(&json!({"agent": {"kubelet": {value: path}}}))?;
-        let has = |list: &Value, entry: &Value| list.as_array().is_some_and(|all| all.contains(entry));
-        let volume = json!({"name": name, "hostPath": {"path": path, "type": kind}});
-        let mount = json!({"name": name, "mountPath": at, "readOnly": true});
-        let env = json!({"name": format!("EPITAPH_KUBELET_{variable}"), "value": at});
-        ensure!(has(&pod["volumes"], &volume), "{}", pod["volumes"]);
-        ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{}", pod["containers"][0]);
-        ensure!(has(&pod["containers"][0]["env"], &env), "{}", pod["containers"][0]);
-        for refused in [
-            "/var/lib/kubelet",
-            "/var/lib/kubelet/pods",
-            "/",
-            "/var/lib/kubelet/pki/current.pem",
-            "/etc/../x.d",
-        ] {
-            let values = json!({"agent": {"kubelet": {value: refused}}});
-            ensure!(rendering.objects(&values).is_err(), "{value}: {refused} is accepted");
+        (json!({"enabled": true, "runAsRoot": true}), 0),
+    ] {
+        let paths = ["/run/containerd/io.containerd.runtime.v2.task", "/data/docker/containers"];
+        let pod = pod(&json!({"logind": values, "agent": {"runtimeDirectories": paths}}))?;
+        let [agent, role] = pod["containers"].as_array().map(Vec::as_slice).unwrap_or_default() else {
+            anyhow::bail!("not two containers: {pod}");
+        };
+        assert_eq!(
+            (agent["name"].as_str(), role["name"].as_str()),
+            (Some("agent"), Some("logind"))
+        );
+        let mounted = |container: &Value| -> Vec<String> {
+            let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+            mounts.filter_map(|mount| Some(mount["name"].as_str()?.to_owned())).collect()
+        };
+        // No directory of the node that the agent sees has the bus in it, or is in the bus' directory.
+        for volume in pod["volumes"].as_array().into_iter().flatten() {
+            let (name, path) = (
+                volume["name"].as_str().unwrap_or_default(),
+                volume["hostPath"]["path"].as_str(),
+            );
+            let is_in_agent = mounted(agent).iter().any(|mount| mount == name);
+            for bus in ["/run/dbus", "/var/run/dbus"].map(Path::new) {
+                let has_bus = path.is_some_and(|path| bus.starts_with(path) || Path::new(path).starts_with(bus));
+                ensure!(!(is_in_agent && has_bus), "the agent has {volume}");
+            }
         }
+        assert_eq!(mounted(role), ["dbus", "logind", "no-token"]);
+        let volumes = pod["volumes"].as_array().context("no volumes")?;
+        // The directory, which no mount creates.
+        ensure!(volumes.contains(&json!({"name": "dbus", "hostPath": {"path": "/run/dbus", "type": "Directory"}})));
+        ensure!(volumes.contains(&json!({"name": "logind", "emptyDir": {"sizeLimit": "1Mi"}})));
+        let mounts = role["volumeMounts"].as_array().context("no mounts")?;
+        ensure!(mounts.iter().all(|mount| mount["readOnly"] == true), "{role}");
+        // Kubernetes mounts the token where the container has nothing.
+        let token = json!({"name": "no-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
+        ensure!(mounts.contains(&token), "{role}");
+        let context = &role["securityContext"];
+        assert_eq!((&context["runAsUser"], &context["runAsGroup"]), (&json!(uid), &json!(uid)));
+        assert_eq!(context["runAsNonRoot"], json!(uid != 0));
+        assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(
+            (
+                &context["privileged"],
+                &context["allowPrivilegeEscalation"],
+                &context["readOnlyRootFilesystem"]
+            ),
+            (&json!(false), &json!(false), &json!(true))
+        );
+        assert_eq!(context["appArmorProfile"], values["appArmorProfile"]);
+        // Both sides of the socket know each other.
+        let set = |container: &Value, name: &str| {
+            let env = container["env"].as_array().into_iter().flatten();
+            env.filter(|entry| entry["name"] == name)
+                .find_map(|entry| entry["value"].as_str().map(str::to_owned))
+        };
+        for name in ["EPITAPH_LOGIND_SOCKET", "EPITAPH_LOGIND_UID"] {
+            ensure!(set(agent, name).is_some() && set(agent, name) == set(role, name), "{name}");
+        }
+        assert_eq!(set(role, "EPITAPH_LOGIND_UID"), Some(uid.to_string()));
+        let wants_lock = values["lock"] == true || values["runAsRoot"] == true;
+        assert_eq!(set(role, "EPITAPH_LOGIND_LOCK"), Some(wants_lock.to_string()));
+        assert_eq!(set(agent, "EPITAPH_LOGIND_LOCK"), None);
     }
     Ok(())
 }
@@ -373,6 +402,66 @@ fn pods_get_what_their_values_say() -> anyhow::Result<()> {
             objects.iter().all(|object| object["metadata"]["labels"]["team"] == "t"),
             "a label is missing"
         );
+    }
+    Ok(())
+}
+
+/// One by one, by value only, and never created by the mount: /var/lib/kubelet has the secrets of the pods.
+#[test]
+fn files_of_the_kubelet_are_mounted_by_value() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("files_of_the_kubelet_are_mounted_by_value")? else {
+        return Ok(());
+    };
+    let pod = |values: &Value| -> anyhow::Result<Value> {
+        let objects = rendering.objects(values)?;
+        Ok(find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"].clone())
+    };
+    ensure!(!pod(&json!({}))?.to_string().contains("kubelet-"), "none by default");
+    let files = [
+        (
+            "config",
+            "/var/lib/kubelet/config.yaml",
+            "File",
+            "kubelet-config",
+            "/host/kubelet/config",
+            "CONFIG",
+        ),
+        (
+            "configDirectory",
+            "/etc/kubernetes/kubelet.conf.d",
+            "Directory",
+            "kubelet-config-directory",
+            "/host/kubelet/config.d",
+            "CONFIG_DIRECTORY",
+        ),
+        (
+            "state",
+            "/var/lib/kubelet/graceful_node_shutdown_state",
+            "File",
+            "kubelet-state",
+            "/host/kubelet/graceful_node_shutdown_state",
+            "STATE",
+        ),
+    ];
+    for (value, path, kind, name, at, variable) in files {
+        let pod = pod(&json!({"agent": {"kubelet": {value: path}}}))?;
+        let has = |list: &Value, entry: &Value| list.as_array().is_some_and(|all| all.contains(entry));
+        let volume = json!({"name": name, "hostPath": {"path": path, "type": kind}});
+        let mount = json!({"name": name, "mountPath": at, "readOnly": true});
+        let env = json!({"name": format!("EPITAPH_KUBELET_{variable}"), "value": at});
+        ensure!(has(&pod["volumes"], &volume), "{}", pod["volumes"]);
+        ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{}", pod["containers"][0]);
+        ensure!(has(&pod["containers"][0]["env"], &env), "{}", pod["containers"][0]);
+        for refused in [
+            "/var/lib/kubelet",
+            "/var/lib/kubelet/pods",
+            "/",
+            "/var/lib/kubelet/pki/current.pem",
+            "/etc/../x.d",
+        ] {
+            let values = json!({"agent": {"kubelet": {value: refused}}});
+            ensure!(rendering.objects(&values).is_err(), "{value}: {refused} is accepted");
+        }
     }
     Ok(())
 }

@@ -9,11 +9,11 @@ use kube::Client;
 
 use super::Settings;
 use super::api::{Done, Events, Failure};
-use super::bucket::Bucket;
 use super::notice::Key;
 use super::queue::{Pending, Queue};
 use super::series;
 use super::stats::{EventStats, Outcome};
+use crate::bucket::Bucket;
 use crate::error;
 
 pub(super) struct EventPoster {

@@ -117,7 +117,8 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full, log_rate (lines of unclean terminations in the agent's log); with Kubernetes \
+        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full, log_rate (lines of unclean terminations in the agent's log); with the logind role logind_strangers (forged signals beyond the rate at which their senders are looked into), logind_signal_queue, \
+         logind_garbage (signals with another content), logind_locks, logind_role_queue, logind_peer (refused connections to the role's socket), logind_oversize, logind_undecodable; with Kubernetes \
          pod_unreadable, pod_cap, hint_queue_full, hint_rate (hint: a Kubernetes Event of the pod; the Events were not listed), bad_annotation, pod_key_taken",
     )],
     about: "Items that the agent dropped, by reason",
@@ -217,6 +218,13 @@ pub const JOURNAL_REMOVED: Row = Row {
     unit: "{segment}",
     labels: &[],
     about: "Segments removed because the journal had reached `journal.max_bytes`, the oldest first",
+};
+pub const LOGIND_STATE: Row = Row {
+    name: "epitaph.logind.state",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[("state", "off, unavailable, connected")],
+    about: "1 for the state of the source of node shutdowns, 0 for the other states; off: no `epitaph logind` is connected, unavailable: it has no bus, or no logind there. Absent if the agent has no socket for it (`logind.socket`)",
 };
 pub const KUBERNETES_STATE: Row = Row {
     name: "epitaph.kubernetes.state",
@@ -449,6 +457,7 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_INCIDENT,
     WORKLOAD_ADVICE,
     HOST_UNCLEAN,
+    LOGIND_STATE,
     KUBERNETES_STATE,
     KUBERNETES_CLOCK,
     KUBERNETES_REQUESTS,

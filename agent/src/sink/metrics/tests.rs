@@ -231,6 +231,7 @@ async fn the_table_matches_both_exports() {
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
     metrics.follow_failures(|| vec![("pods", "timeout", 1)]);
     metrics.follow_http(|| vec![("health", "displaced", 1)]);
+    metrics.follow_logind(["off", "unavailable", "connected"], || "off");
     metrics.follow_events(Arc::default());
     play(&metrics);
     play_pods(&metrics);

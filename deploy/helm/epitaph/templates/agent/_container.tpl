@@ -9,6 +9,10 @@
     {{- if .Values.journal.hostPath }}
     - {name: EPITAPH_JOURNAL_DIRECTORY, value: /var/lib/epitaph/journal}
     {{- end }}
+    {{- if .Values.logind.enabled }}
+    - {name: EPITAPH_LOGIND_SOCKET, value: /run/epitaph/logind.sock}
+    - {name: EPITAPH_LOGIND_UID, value: {{ include "epitaph.logind.uid" . | quote }}}
+    {{- end }}
     {{- with include "epitaph.env" . }}
     {{- . | nindent 4 }}
     {{- end }}
@@ -96,6 +100,10 @@
     {{- if .state }}
     - {name: kubelet-state, mountPath: /host/kubelet/graceful_node_shutdown_state, readOnly: true}
     {{- end }}
+    {{- end }}
+    {{- if .Values.logind.enabled }}
+    # The agent listens here for the container `logind`, which has the system bus.
+    - {name: logind, mountPath: /run/epitaph}
     {{- end }}
     {{- if .Values.journal.hostPath }}
     # The journal: it must outlive the pod. The only path of the host that the agent writes to.

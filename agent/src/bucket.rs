@@ -12,7 +12,7 @@ pub struct Rate {
 }
 
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub struct Bucket {
     rate: Rate,
     /// Time at which the bucket is full again: each taken token delays this time by one share.
     full_at: Boot,

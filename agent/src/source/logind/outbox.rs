@@ -1,0 +1,257 @@
+//! What the role has to say, until the agent has read it: the latest states, and a bounded queue of what happened. Pure but for its lock.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use epitaph_core::node::{BusState, NodeEvent};
+use epitaph_core::time::Boot;
+use tokio::sync::Notify;
+
+use super::drops::{Drops, LogindDropReason};
+
+/// Events that wait for the agent.
+const QUEUE: usize = 256;
+
+/// The agent takes the time of an event's arrival for its own: an older event is not sent, but counted.
+const STALE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    inner: Mutex<Inner>,
+    changed: Notify,
+    /// An agent is connected.
+    linked: AtomicBool,
+    pub drops: Drops,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    queue: VecDeque<(Boot, NodeEvent)>,
+    /// The latest of each kind that is a complete state, in the order of their first.
+    states: Vec<NodeEvent>,
+}
+
+impl Outbox {
+    pub fn new() -> Outbox {
+        Outbox {
+            inner: Mutex::default(),
+            changed: Notify::new(),
+            linked: AtomicBool::new(false),
+            drops: Drops::default(),
+        }
+    }
+
+    /// A state that has not changed is not an event.
+    pub fn put(&self, now: Boot, event: NodeEvent) {
+        let mut inner = self.lock();
+        if is_state(&event) {
+            match inner.states.iter_mut().find(|known| same_kind(known, &event)) {
+                Some(known) if *known == event => return,
+                Some(known) => *known = event.clone(),
+                None => inner.states.push(event.clone()),
+            }
+        }
+        inner.note_preparing(&event);
+        if inner.queue.len() == QUEUE {
+            inner.queue.pop_front();
+            self.drops.add(LogindDropReason::RoleQueue, 1);
+        }
+        inner.queue.push_back((now, event));
+        drop(inner);
+        self.changed.notify_one();
+    }
+
+    /// Nothing is known of logind any more, but that.
+    pub fn forget(&self, now: Boot, state: BusState) {
+        self.lock().states.retain(|state| matches!(state, NodeEvent::Bus { .. }));
+        self.put(now, NodeEvent::Bus { state });
+    }
+
+    /// The next events; empty: nothing new. After a loss, with the loss and all states again.
+    pub fn take(&self, now: Boot) -> Vec<NodeEvent> {
+        let mut inner = self.lock();
+        let queue = std::mem::take(&mut inner.queue);
+        let mut events = Vec::with_capacity(queue.len());
+        for (at, event) in queue {
+            match now.since(at) <= STALE {
+                true => events.push(event),
+                false => self.drops.add(LogindDropReason::RoleQueue, 1),
+            }
+        }
+        let lost = self.drops.take();
+        if lost.iter().any(|(reason, _)| *reason == LogindDropReason::RoleQueue) {
+            events.extend(inner.states.iter().cloned());
+        }
+        events.extend(lost.into_iter().map(|(reason, count)| NodeEvent::Lost {
+            reason: reason.name().to_owned(),
+            count,
+        }));
+        events
+    }
+
+    /// The first events for a new reader: how things are with the bus, what has just happened, and all states.
+    pub fn begin(&self, now: Boot) -> Vec<NodeEvent> {
+        let states = self.lock().states.clone();
+        let (bus, others): (Vec<_>, Vec<_>) = states.into_iter().partition(|state| matches!(state, NodeEvent::Bus { .. }));
+        let recent = self.take(now);
+        bus.into_iter().chain(recent).chain(others).collect()
+    }
+
+    /// Waits for an event.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub fn link(&self, is_connected: bool) {
+        self.linked.store(is_connected, Ordering::Relaxed);
+    }
+
+    pub fn is_linked(&self) -> bool {
+        self.linked.load(Ordering::Relaxed)
+    }
+
+    /// Whether a shutdown is under way, by logind itself.
+    pub fn is_preparing(&self) -> bool {
+        self.lock().states.iter().any(|state| {
+            matches!(
+                state,
+                NodeEvent::Bus {
+                    state: BusState::Connected { preparing: true, .. }
+                }
+            )
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// A later reader learns of a shutdown under way from the state of the bus.
+    fn note_preparing(&mut self, event: &NodeEvent) {
+        use epitaph_core::node::SignalSender::Logind;
+        let NodeEvent::Prepare {
+            start, sender: Logind, ..
+        } = event
+        else {
+            return;
+        };
+        for state in &mut self.states {
+            if let NodeEvent::Bus {
+                state: BusState::Connected { preparing, .. },
+            } = state
+            {
+                *preparing = *start;
+            }
+        }
+    }
+}
+
+fn is_state(event: &NodeEvent) -> bool {
+    match event {
+        NodeEvent::Bus { .. }
+        | NodeEvent::Scheduled { .. }
+        | NodeEvent::Inhibitors { .. }
+        | NodeEvent::DelayLimit { .. }
+        | NodeEvent::OwnLock { .. }
+        | NodeEvent::SystemState { .. } => true,
+        NodeEvent::Prepare { .. }
+        | NodeEvent::Job { .. }
+        | NodeEvent::Lost { .. }
+        | NodeEvent::Kubelet { .. }
+        | NodeEvent::KubeletState { .. } => false,
+    }
+}
+
+fn same_kind(a: &NodeEvent, b: &NodeEvent) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use epitaph_core::node::SignalSender;
+
+    use super::*;
+
+    fn connected(preparing: bool) -> NodeEvent {
+        NodeEvent::Bus {
+            state: BusState::Connected {
+                systemd: Some(252),
+                preparing,
+            },
+        }
+    }
+
+    fn prepare(start: bool) -> NodeEvent {
+        NodeEvent::Prepare {
+            start,
+            kind: None,
+            sender: SignalSender::Logind,
+        }
+    }
+
+    fn limit(seconds: u64) -> NodeEvent {
+        NodeEvent::DelayLimit {
+            limit: Duration::from_secs(seconds),
+        }
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_state_is_sent_on_change_and_to_each_new_reader() {
+        let outbox = Outbox::new();
+        for event in [connected(false), limit(5), limit(5), limit(30)] {
+            outbox.put(Boot(0), event);
+        }
+        assert_eq!(outbox.take(Boot(1)), [connected(false), limit(5), limit(30)]);
+        assert!(outbox.take(Boot(2)).is_empty());
+        assert_eq!(outbox.begin(Boot(3)), [connected(false), limit(30)]);
+        let off = BusState::Unavailable { reason: "r".to_owned() };
+        outbox.forget(Boot(4), off.clone());
+        assert_eq!(outbox.take(Boot(5)), [NodeEvent::Bus { state: off.clone() }]);
+        assert_eq!(outbox.begin(Boot(6)), [NodeEvent::Bus { state: off }]);
+    }
+
+    #[test]
+    fn a_shutdown_under_way_is_part_of_the_state() {
+        let outbox = Outbox::new();
+        outbox.put(Boot(0), connected(false));
+        outbox.put(Boot(0), prepare(true));
+        assert!(outbox.is_preparing());
+        outbox.take(Boot(0));
+        assert_eq!(outbox.begin(Boot(1)), [connected(true)]);
+        outbox.put(Boot(2), prepare(false));
+        assert!(!outbox.is_preparing());
+    }
+
+    #[test]
+    fn a_reader_that_was_away_gets_what_is_recent_and_the_number_of_the_others() {
+        let outbox = Outbox::new();
+        outbox.put(Boot(0), connected(false));
+        outbox.put(Boot(0), prepare(true));
+        outbox.put(Boot(0), prepare(false));
+        outbox.put(Boot(55 * SECOND), prepare(true));
+        let lost = NodeEvent::Lost {
+            reason: "logind_role_queue".to_owned(),
+            count: 3,
+        };
+        let expected = [connected(true), prepare(true), connected(true), lost];
+        assert_eq!(outbox.begin(Boot(60 * SECOND)), expected);
+    }
+
+    #[test]
+    fn a_full_queue_drops_its_oldest_and_sends_the_states_again() {
+        let outbox = Outbox::new();
+        for n in 0..=QUEUE as u64 {
+            outbox.put(Boot(0), limit(n));
+        }
+        let events = outbox.take(Boot(0));
+        assert_eq!((events.len(), &events[0]), (QUEUE + 2, &limit(1)));
+        assert_eq!(events[QUEUE], limit(QUEUE as u64));
+        assert!(matches!(&events[QUEUE + 1], NodeEvent::Lost { count: 1, .. }));
+    }
+}

@@ -1,0 +1,415 @@
+//! One connection to the bus: subscribe, read the states, then follow signals and re-read what has none.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use epitaph_core::node::{BusState, NodeEvent, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use zbus::MessageStream;
+use zbus::wire::OwnedFd;
+
+use super::RoleOptions;
+use super::bus::{self, Bus};
+use super::drops::LogindDropReason;
+use super::error::BusError;
+use super::gate::{Admitted, Gate, Service};
+use super::lock::{Do, LockPlan};
+use super::outbox::Outbox;
+use super::process;
+use crate::clock;
+use crate::error;
+
+/// Signals that wait while calls are under way.
+const SIGNALS: usize = 256;
+
+/// States without a signal: the limit of the delay, before systemd 257 the scheduled shutdown, and locks of a kind that another holds too.
+const SLOW: Duration = Duration::from_secs(10);
+/// In a shutdown: whose lock is still held, as the locks go.
+const FAST: Duration = Duration::from_millis(250);
+
+/// Between two attempts: doubled from the first to the last.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// A service that refuses so many rounds of questions is not observed.
+const FAILURES: u32 = 3;
+
+/// From the connection to the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FromLink {
+    /// An agent reads.
+    Connected,
+    Gone,
+    Release,
+}
+
+/// Observes the bus as long as the role runs.
+pub(super) async fn observe(options: &RoleOptions, outbox: &Outbox, mut link: mpsc::Receiver<FromLink>) -> Infallible {
+    let mut plan = LockPlan::new(options.lock);
+    let mut logged = HashSet::new();
+    let mut backoff = BACKOFF.0;
+    loop {
+        let began = clock::now();
+        let problem = session(options, outbox, &mut link, &mut plan).await;
+        let now = clock::now();
+        let reason = error::line(&problem);
+        // Each problem once: the attempts go on for as long as the role runs.
+        if logged.insert(problem.to_string()) {
+            tracing::warn!("{reason}; retried");
+        }
+        outbox.forget(now, BusState::Unavailable { reason });
+        if now.since(began) > BACKOFF.1 {
+            backoff = BACKOFF.0;
+            logged.clear();
+        }
+        let end = Instant::now() + backoff;
+        backoff = (backoff * 2).min(BACKOFF.1);
+        // The state of the link is followed meanwhile.
+        loop {
+            tokio::select! {
+                () = sleep_until(end) => break,
+                Some(command) = link.recv() => follow(&mut plan, command),
+            }
+        }
+    }
+}
+
+fn follow(plan: &mut LockPlan, command: FromLink) {
+    match command {
+        FromLink::Connected => plan.agent(true),
+        FromLink::Gone => plan.agent(false),
+        FromLink::Release => plan.release(),
+    }
+}
+
+async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiver<FromLink>, plan: &mut LockPlan) -> BusError {
+    let (bus, stream) = match Bus::connect(&options.bus).await {
+        Ok(connected) => connected,
+        Err(error) => return error,
+    };
+    let gate = Mutex::new(Gate::new());
+    let (to, signals) = mpsc::channel(SIGNALS);
+    plan.begin();
+    let session = Session {
+        bus,
+        gate: &gate,
+        outbox,
+        proc: &options.proc,
+        plan,
+        held: None,
+        systemd: None,
+        preparing: false,
+        ending: false,
+        failures: 0,
+        jobs_refused: false,
+    };
+    // Both at once: the stream must be read while calls are under way, because their answers come after it.
+    tokio::select! {
+        () = read(stream, &gate, outbox, to) => BusError::Closed,
+        error = session.run(signals, link) => error,
+    }
+}
+
+/// Takes the messages of the bus as they come; the end of the stream is the end.
+async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to: mpsc::Sender<Admitted>) {
+    while let Some(Ok(message)) = stream.next().await {
+        let admitted = match bus::signal(&message) {
+            Ok(Some(signal)) => {
+                let mut gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
+                gate.admit(clock::now(), signal, &outbox.drops)
+            }
+            Ok(None) => None,
+            Err(bus::NotASignal) => {
+                outbox.drops.add(LogindDropReason::Garbage, 1);
+                None
+            }
+        };
+        if let Some(admitted) = admitted
+            && to.try_send(admitted).is_err()
+        {
+            outbox.drops.add(LogindDropReason::SignalQueue, 1);
+        }
+    }
+}
+
+struct Session<'s> {
+    bus: Bus,
+    gate: &'s Mutex<Gate>,
+    outbox: &'s Outbox,
+    /// Where processes of the host are shown, if they are.
+    proc: &'s Path,
+    plan: &'s mut LockPlan,
+    held: Option<OwnedFd>,
+    /// Version.
+    systemd: Option<u32>,
+    preparing: bool,
+    /// systemd has queued the machine's end.
+    ending: bool,
+    /// Rounds of questions that failed one after the other.
+    failures: u32,
+    jobs_refused: bool,
+}
+
+impl Session<'_> {
+    async fn run(mut self, mut signals: mpsc::Receiver<Admitted>, link: &mut mpsc::Receiver<FromLink>) -> BusError {
+        match self.follow_all(&mut signals, link).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn follow_all(
+        &mut self,
+        signals: &mut mpsc::Receiver<Admitted>,
+        link: &mut mpsc::Receiver<FromLink>,
+    ) -> Result<Infallible, BusError> {
+        self.bus.subscribe().await?;
+        for of in Service::ALL {
+            let owner = self.bus.owner(of).await?;
+            self.gate().answered(of, owner);
+        }
+        self.begin_systemd().await?;
+        self.begin_logind().await?;
+        let mut next = Instant::now() + SLOW;
+        loop {
+            self.lock().await?;
+            tokio::select! {
+                biased;
+                Some(signal) = signals.recv() => {
+                    self.take(signal).await?;
+                    next = next.min(Instant::now() + FAST / 5);
+                }
+                Some(command) = link.recv() => follow(self.plan, command),
+                () = sleep_until(next) => {
+                    self.ask().await?;
+                    next = Instant::now() + if self.preparing || self.ending { FAST } else { SLOW };
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, signal: Admitted) -> Result<(), BusError> {
+        match signal {
+            Admitted::Owner {
+                of: Service::Logind,
+                now: Some(_),
+            } => self.begin_logind().await,
+            Admitted::Owner {
+                of: Service::Logind,
+                now: None,
+            } => {
+                self.no_logind();
+                Ok(())
+            }
+            Admitted::Owner {
+                of: Service::Systemd,
+                now: Some(_),
+            } => self.begin_systemd().await,
+            Admitted::Owner {
+                of: Service::Systemd,
+                now: None,
+            } => Ok(()),
+            Admitted::Prepare {
+                start,
+                kind,
+                stranger: None,
+            } => {
+                self.preparing = start;
+                self.plan.preparing(clock::now(), start);
+                self.put(prepare(start, kind, SignalSender::Logind));
+                Ok(())
+            }
+            Admitted::Prepare {
+                start,
+                kind,
+                stranger: Some(name),
+            } => {
+                let sender = self.stranger(name).await?;
+                self.put(prepare(start, kind, sender));
+                Ok(())
+            }
+            // All states are read in the next round, which is near.
+            Admitted::Changed => Ok(()),
+            Admitted::Job { unit, removed } => {
+                self.ending = !removed;
+                self.put(NodeEvent::Job { unit, removed });
+                Ok(())
+            }
+        }
+    }
+
+    /// logind is there, from the start or again. The subscription is older, so that no change is missed.
+    async fn begin_logind(&mut self) -> Result<(), BusError> {
+        self.held = None;
+        self.plan.begin();
+        let Some(logind) = self.owner(Service::Logind) else {
+            self.no_logind();
+            return Ok(());
+        };
+        let preparing = match self.bus.preparing(&logind).await {
+            Ok(preparing) => preparing,
+            Err(error) if error.is_of_service() => {
+                let reason = error::line(&error);
+                self.outbox.forget(clock::now(), BusState::Unavailable { reason });
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let now = clock::now();
+        self.preparing = preparing;
+        self.plan.preparing(now, preparing);
+        self.put(NodeEvent::Bus {
+            state: BusState::Connected {
+                systemd: self.systemd,
+                preparing,
+            },
+        });
+        self.ask().await
+    }
+
+    fn no_logind(&mut self) {
+        self.held = None;
+        self.plan.begin();
+        self.preparing = false;
+        let reason = error::line(&BusError::NoLogind);
+        self.outbox.forget(clock::now(), BusState::Unavailable { reason });
+    }
+
+    async fn begin_systemd(&mut self) -> Result<(), BusError> {
+        let Some(systemd) = self.owner(Service::Systemd) else {
+            return Ok(());
+        };
+        if let Err(error) = self.bus.subscribe_to_jobs(&systemd).await {
+            if !error.is_of_service() {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut self.jobs_refused, true) {
+                tracing::warn!(
+                    remedy = "a shutdown that bypasses logind is known by the state of systemd only",
+                    "systemd does not send its jobs: {error}"
+                );
+            }
+        }
+        match self.bus.version(&systemd).await {
+            Ok(version) => self.systemd = version,
+            Err(error) if error.is_of_service() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// A round of questions. A service that does not answer is asked again in the next round.
+    async fn ask(&mut self) -> Result<(), BusError> {
+        match self.ask_all().await {
+            Ok(()) => {
+                self.failures = 0;
+                Ok(())
+            }
+            Err(error) if error.is_of_service() && self.failures + 1 < FAILURES => {
+                self.failures += 1;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask_all(&mut self) -> Result<(), BusError> {
+        if let Some(systemd) = self.owner(Service::Systemd) {
+            let state = self.bus.system_state(&systemd).await?;
+            self.put(NodeEvent::SystemState { state });
+        }
+        let Some(logind) = self.owner(Service::Logind) else {
+            return Ok(());
+        };
+        let (locks, over) = self.bus.inhibitors(&logind).await?;
+        self.outbox.drops.add(LogindDropReason::Locks, over);
+        self.put(NodeEvent::Inhibitors { locks });
+        let limit = self.bus.delay_limit(&logind).await?;
+        self.plan.limit(limit);
+        self.put(NodeEvent::DelayLimit { limit });
+        let shutdown: Option<ScheduledShutdown> = self.bus.scheduled(&logind).await?;
+        self.put(NodeEvent::Scheduled { shutdown });
+        Ok(())
+    }
+
+    /// Takes or lets go the own lock, whichever is due.
+    async fn lock(&mut self) -> Result<(), BusError> {
+        match self.plan.due(clock::now()) {
+            None => Ok(()),
+            Some(Do::Release) => {
+                self.held = None;
+                self.plan.let_go();
+                self.put(NodeEvent::OwnLock {
+                    state: OwnLock::Released,
+                });
+                Ok(())
+            }
+            Some(Do::Take) => {
+                let Some(logind) = self.owner(Service::Logind) else {
+                    return Ok(());
+                };
+                let state = match self.bus.inhibit(&logind).await {
+                    Ok(held) => {
+                        self.held = Some(held);
+                        self.plan.taken();
+                        OwnLock::Held
+                    }
+                    Err(error) if error.is_of_service() => {
+                        self.plan.refused();
+                        let reason = format!("{error}; {LOCK_REMEDY}");
+                        tracing::warn!(remedy = LOCK_REMEDY, "the delay lock is refused, observing goes on: {error}");
+                        OwnLock::Refused { reason }
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.put(NodeEvent::OwnLock { state });
+                Ok(())
+            }
+        }
+    }
+
+    /// Who sent a signal, as far as it is known while the sender is connected.
+    async fn stranger(&self, name: String) -> Result<SignalSender, BusError> {
+        let credentials = self.bus.credentials(&name).await?;
+        let mut unit = None;
+        if let (Some(pid), Some(systemd)) = (credentials.pid, self.owner(Service::Systemd)) {
+            unit = self.bus.unit(&systemd, pid).await?;
+        }
+        let mut sender = SignalSender::Other {
+            name,
+            pid: credentials.pid,
+            uid: credentials.uid,
+            comm: None,
+            unit,
+        };
+        process::complete(&mut sender, self.proc);
+        Ok(sender)
+    }
+
+    fn owner(&self, of: Service) -> Option<String> {
+        self.gate().owner(of).map(str::to_owned)
+    }
+
+    fn gate(&self) -> std::sync::MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, event: NodeEvent) {
+        // Texts of other processes.
+        if let Some(event) = super::bounds::event(event) {
+            self.outbox.put(clock::now(), event);
+        }
+    }
+}
+
+const LOCK_REMEDY: &str = "polkit lets only uid 0 take a lock: run the role as uid 0 (chart value `logind.runAsRoot`; its price is in \
+                           docs/privileges.md), allow org.freedesktop.login1.inhibit-delay-shutdown in polkit, or leave \
+                           `logind.lock` off";
+
+fn prepare(start: bool, kind: Option<ShutdownKind>, sender: SignalSender) -> NodeEvent {
+    NodeEvent::Prepare { start, kind, sender }
+}

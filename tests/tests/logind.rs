@@ -1,0 +1,635 @@
+//! `epitaph logind` on a real dbus-daemon. logind and systemd are played by this process: the real ones run in the emulated machines of
+//! `cargo xtask test systemd`.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::bus::SystemBus;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::get;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio_stream::StreamExt as _;
+use zbus::wire::{Fd, ObjectPath, Variant};
+use zbus::{Connection, Message, MessageStream};
+
+const LOGIND: &str = "org.freedesktop.login1";
+const MANAGER: &str = "org.freedesktop.login1.Manager";
+const PATH: &str = "/org/freedesktop/login1";
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+
+/// A loaded machine is slow.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// For a test of several threads on a clock of its own: nothing of the core is here.
+#[expect(clippy::disallowed_methods, reason = "a test's own limits")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// What the played logind and systemd answer.
+struct Answers {
+    preparing: bool,
+    limit: Duration,
+    scheduled: (String, u64),
+    locks: Vec<(String, String, String, String, u32, u32)>,
+    /// The read end of our own lock's pipe; None: refused.
+    lock: Option<std::io::PipeReader>,
+    grants: bool,
+    subscribed: u32,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Answers {
+            preparing: false,
+            limit: Duration::from_secs(30),
+            scheduled: (String::new(), 0),
+            locks: vec![lock("kubelet", "delay")],
+            lock: None,
+            grants: false,
+            subscribed: 0,
+        }
+    }
+}
+
+fn lock(who: &str, mode: &str) -> (String, String, String, String, u32, u32) {
+    let text = |text: &str| text.to_owned();
+    (text("shutdown"), text(who), text("because"), text(mode), 0, 700)
+}
+
+/// logind and systemd on one connection, which answers until it is dropped.
+struct Services {
+    connection: Connection,
+    answers: Arc<Mutex<Answers>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Services {
+    async fn start(bus: &Path) -> anyhow::Result<Services> {
+        let connection = connect(bus).await?;
+        let answers = Arc::<Mutex<Answers>>::default();
+        let mut stream = MessageStream::from(&connection);
+        let (replies, known) = (connection.clone(), answers.clone());
+        let task = tokio::spawn(async move {
+            while let Some(Ok(message)) = stream.next().await {
+                if message.message_type() == zbus::message::Type::MethodCall {
+                    let _ = answer(&replies, &message, &known).await;
+                }
+            }
+        });
+        let services = Services {
+            connection,
+            answers,
+            task,
+        };
+        for name in [LOGIND, SYSTEMD] {
+            services.own(name).await?;
+        }
+        Ok(services)
+    }
+
+    async fn own(&self, name: &str) -> anyhow::Result<()> {
+        daemon(&self.connection, "RequestName", &(name, 4_u32)).await
+    }
+
+    async fn disown(&self, name: &str) -> anyhow::Result<()> {
+        daemon(&self.connection, "ReleaseName", &(name,)).await
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Answers)) {
+        change(&mut self.answers.lock().expect("nobody panics with it"));
+    }
+
+    /// As logind does from systemd 255 on.
+    async fn prepare(&self, start: bool, kind: &str) -> anyhow::Result<()> {
+        self.change(|answers| answers.preparing = start);
+        let metadata = HashMap::from([("type", Variant::from(kind))]);
+        emit(&self.connection, "PrepareForShutdownWithMetadata", &(start, metadata)).await?;
+        emit(&self.connection, "PrepareForShutdown", &(start,)).await
+    }
+
+    async fn changed(&self, property: &str) -> anyhow::Result<()> {
+        let nothing = HashMap::<&str, Variant<'_>>::new();
+        let body = (MANAGER, nothing, vec![property]);
+        let signal = ("org.freedesktop.DBus.Properties", "PropertiesChanged");
+        Ok(self
+            .connection
+            .emit_signal(None::<&str>, PATH, signal.0, signal.1, &body)
+            .await?)
+    }
+
+    async fn job(&self, member: &str, unit: &str) -> anyhow::Result<()> {
+        let job = ObjectPath::try_from("/org/freedesktop/systemd1/job/7")?;
+        let (path, interface) = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager");
+        let signal = Message::signal(path, interface, member);
+        let signal = match member {
+            "JobNew" => signal.build(&(7_u32, job, unit))?,
+            _ => signal.build(&(7_u32, job, unit, "done"))?,
+        };
+        Ok(self.connection.send(&signal).await?)
+    }
+}
+
+async fn connect(bus: &Path) -> anyhow::Result<Connection> {
+    let address = format!("unix:path={}", bus.display());
+    Ok(zbus::connection::Builder::address(address.as_str()).build().await?)
+}
+
+async fn daemon<B: serde::Serialize + zbus::wire::DynamicType>(on: &Connection, member: &str, body: &B) -> anyhow::Result<()> {
+    let name = "org.freedesktop.DBus";
+    on.call_method(Some(name), "/org/freedesktop/DBus", Some(name), member, body)
+        .await?;
+    Ok(())
+}
+
+async fn emit<B: serde::Serialize + zbus::wire::DynamicType>(on: &Connection, member: &str, body: &B) -> anyhow::Result<()> {
+    Ok(on.emit_signal(None::<&str>, PATH, MANAGER, member, body).await?)
+}
+
+async fn answer(on: &Connection, call: &Message, answers: &Mutex<Answers>) -> anyhow::Result<()> {
+    let header = call.header();
+    let member = header.member().map(|member| member.as_str().to_owned()).unwrap_or_default();
+    let property = || -> anyhow::Result<String> {
+        let (_, name): (String, String) = call.body().deserialize()?;
+        Ok(name)
+    };
+    match member.as_str() {
+        "Get" => {
+            let value = {
+                let answers = answers.lock().expect("nobody panics with it");
+                match property()?.as_str() {
+                    "PreparingForShutdown" => Variant::from(answers.preparing),
+                    "InhibitDelayMaxUSec" => Variant::from(u64::try_from(answers.limit.as_micros())?),
+                    "ScheduledShutdown" => Variant::from(zbus::wire::Structure::from(answers.scheduled.clone())),
+                    "Version" => Variant::from("257.9-1~deb13u1".to_owned()),
+                    "SystemState" => Variant::from(if answers.preparing { "stopping" } else { "running" }.to_owned()),
+                    other => bail!("no property {other}"),
+                }
+            };
+            on.reply(&header, &value).await?;
+        }
+        "ListInhibitors" => {
+            let locks = answers.lock().expect("nobody panics with it").locks.clone();
+            on.reply(&header, &locks).await?;
+        }
+        "Subscribe" => {
+            answers.lock().expect("nobody panics with it").subscribed += 1;
+            on.reply(&header, &()).await?;
+        }
+        "Inhibit" if answers.lock().expect("nobody panics with it").grants => {
+            let (reader, writer) = std::io::pipe()?;
+            on.reply(&header, &Fd::from(std::os::fd::OwnedFd::from(writer))).await?;
+            answers.lock().expect("nobody panics with it").lock = Some(reader);
+        }
+        "Inhibit" => {
+            let name = "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired";
+            on.reply_error(&header, name, &("Interactive authentication required.",))
+                .await?;
+        }
+        "GetUnitByPID" => {
+            let unit = ObjectPath::try_from("/org/freedesktop/systemd1/unit/session_2d3_2escope")?;
+            on.reply(&header, &unit).await?;
+        }
+        _ => {
+            on.reply_error(&header, "org.freedesktop.DBus.Error.UnknownMethod", &(member,))
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// `epitaph logind`, whose lines are events where it prints them.
+struct Role {
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Role {
+    fn start(epitaph: &Epitaph, args: &[&str]) -> anyhow::Result<Role> {
+        let mut child = epitaph.command().arg("logind").args(args).stdout(Stdio::piped()).spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
+        let (to, events) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Ok(mut line) = serde_json::from_str::<Value>(&line) {
+                    let _ = to.send(line["node"].take());
+                }
+            }
+        });
+        Ok(Role { child, events })
+    }
+
+    /// The next event that `is`, and the ones before it.
+    fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> anyhow::Result<(Value, Vec<Value>)> {
+        let (begin, mut before) = (now(), Vec::new());
+        loop {
+            match self.events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())) {
+                Ok(event) if is(&event) => return Ok((event, before)),
+                Ok(event) => before.push(event),
+                Err(RecvTimeoutError::Timeout) => bail!("no {what}; before: {before:?}"),
+                Err(RecvTimeoutError::Disconnected) => bail!("it ended without {what}; before: {before:?}"),
+            }
+        }
+    }
+
+    fn expect(&self, event: &Value) -> anyhow::Result<Vec<Value>> {
+        Ok(self.until(&event.to_string(), |found| found == event)?.1)
+    }
+
+    /// What comes within a short time.
+    fn rest(&self) -> Vec<Value> {
+        std::thread::sleep(Duration::from_millis(700));
+        self.events.try_iter().collect()
+    }
+
+    /// KiB, resident.
+    fn memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .context("no VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
+
+struct Stage {
+    runtime: Runtime,
+    bus: SystemBus,
+    epitaph: Epitaph,
+    directory: TempDir,
+}
+
+impl Stage {
+    /// With a bus that does not run yet; None, and a skip, where there is no dbus-daemon.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        if !SystemBus::is_possible() {
+            skip(test, "no dbus-daemon");
+            return Ok(None);
+        }
+        let directory = tempfile::tempdir()?;
+        Ok(Some(Stage {
+            runtime: tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?,
+            bus: SystemBus::new(directory.path())?,
+            epitaph: Epitaph::copied(&program(&binaries()), directory.path())?,
+            directory,
+        }))
+    }
+
+    fn services(&self) -> anyhow::Result<Services> {
+        self.runtime.block_on(Services::start(&self.bus.socket()))
+    }
+
+    fn stranger(&self) -> anyhow::Result<Connection> {
+        self.runtime.block_on(connect(&self.bus.socket()))
+    }
+
+    fn role(&self) -> anyhow::Result<Role> {
+        let bus = self.bus.socket();
+        Role::start(&self.epitaph, &["--print", "--bus", &bus.to_string_lossy()])
+    }
+}
+
+fn binaries() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+fn connected(preparing: bool) -> Value {
+    json!({"event": "bus", "state": {"bus": "connected", "systemd": 257, "preparing": preparing}})
+}
+
+fn is_unavailable(event: &Value) -> bool {
+    event["state"]["bus"] == "unavailable"
+}
+
+fn prepare(start: bool, kind: &str) -> Value {
+    json!({"event": "prepare", "start": start, "kind": kind, "sender": {"from": "logind"}})
+}
+
+fn prepares(events: &[Value]) -> Vec<&Value> {
+    events.iter().filter(|event| event["event"] == "prepare").collect()
+}
+
+#[test]
+fn a_shutdown_is_reported_with_its_locks_and_its_end() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_shutdown_is_reported_with_its_locks_and_its_end")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    let (locks, _) = role.until("locks", |event| event["event"] == "inhibitors")?;
+    let kubelet = json!({"what": "shutdown", "who": "kubelet", "why": "because", "mode": "delay", "uid": 0, "pid": 700});
+    assert_eq!(locks["locks"], json!([kubelet]));
+    role.expect(&json!({"event": "delay_limit", "limit": {"secs": 30, "nanos": 0}}))?;
+    role.expect(&json!({"event": "scheduled", "shutdown": null}))?;
+    assert_eq!(services.answers.lock().expect("no panic").subscribed, 1);
+
+    // Scheduled, and the limit raised: with a signal of systemd 257.
+    services.change(|answers| {
+        answers.scheduled = ("reboot".to_owned(), 1_795_261_450_000_000);
+        answers.limit = Duration::from_secs(60);
+    });
+    stage.runtime.block_on(services.changed("ScheduledShutdown"))?;
+    role.expect(&json!({"event": "delay_limit", "limit": {"secs": 60, "nanos": 0}}))?;
+    let scheduled = json!({"type": "reboot", "at": 1_795_261_450_000_000_000_u64});
+    role.expect(&json!({"event": "scheduled", "shutdown": scheduled}))?;
+
+    // Announced twice by logind: one event. Then the locks as they go, without a signal.
+    stage.runtime.block_on(services.prepare(true, "reboot"))?;
+    let mut events = role.expect(&prepare(true, "reboot"))?;
+    events.extend(role.expect(&json!({"event": "system_state", "state": "stopping"}))?);
+    services.change(|answers| answers.locks.clear());
+    events.extend(role.expect(&json!({"event": "inhibitors", "locks": []}))?);
+    stage.runtime.block_on(services.job("JobNew", "reboot.target"))?;
+    stage.runtime.block_on(services.job("JobNew", "ssh.service"))?;
+    events.extend(role.expect(&json!({"event": "job", "unit": "reboot.target", "removed": false}))?);
+    stage.runtime.block_on(services.job("JobRemoved", "reboot.target"))?;
+    events.extend(role.expect(&json!({"event": "job", "unit": "reboot.target", "removed": true}))?);
+
+    // Cancelled.
+    stage.runtime.block_on(services.prepare(false, "reboot"))?;
+    events.extend(role.expect(&prepare(false, "reboot"))?);
+    events.extend(role.rest());
+    assert_eq!(prepares(&events), Vec::<&Value>::new());
+    Ok(())
+}
+
+#[test]
+fn a_forged_signal_names_its_sender() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_forged_signal_names_its_sender")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    let stranger = stage.stranger()?;
+    let name = stranger.unique_name().context("no name")?.to_string();
+    stage.runtime.block_on(emit(&stranger, "PrepareForShutdown", &(true,)))?;
+    let (forged, _) = role.until("a forged signal", |event| event["event"] == "prepare")?;
+    let sender = &forged["sender"];
+    assert_eq!(
+        (&forged["start"], &forged["kind"], &sender["from"]),
+        (&json!(true), &Value::Null, &json!("other"))
+    );
+    assert_eq!(
+        (sender["name"].as_str(), &sender["pid"]),
+        (Some(name.as_str()), &json!(std::process::id()))
+    );
+    assert_eq!(sender["uid"], json!(nix::unistd::geteuid().as_raw()));
+    let comm = std::fs::read_to_string("/proc/self/comm")?;
+    assert_eq!(sender["comm"], json!(comm.trim_end()));
+    assert_eq!(sender["unit"], "session-3.scope");
+
+    // A sender that is gone is still one.
+    let gone = stage.stranger()?;
+    stage.runtime.block_on(async {
+        emit(&gone, "PrepareForShutdown", &(false,)).await?;
+        anyhow::Ok(gone.close().await?)
+    })?;
+    let (forged, _) = role.until("a forged end", |event| event["event"] == "prepare")?;
+    assert_eq!(
+        (&forged["start"], &forged["sender"]["from"]),
+        (&json!(false), &json!("other"))
+    );
+
+    // The real one after it.
+    stage.runtime.block_on(services.prepare(true, "power-off"))?;
+    role.expect(&prepare(true, "power-off"))?;
+    Ok(())
+}
+
+#[test]
+fn another_owner_of_the_name_is_logind_from_then_on() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("another_owner_of_the_name_is_logind_from_then_on")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let old = stage.services()?;
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    stage.runtime.block_on(old.disown(LOGIND))?;
+    let (unavailable, _) = role.until("unavailable", is_unavailable)?;
+    let reason = unavailable["state"]["reason"].as_str().unwrap_or_default();
+    ensure!(
+        reason.contains("systemd-logind does not run; start systemd-logind"),
+        "{reason}"
+    );
+    let new = stage.services()?;
+    role.expect(&connected(false))?;
+    stage
+        .runtime
+        .block_on(emit(&old.connection, "PrepareForShutdown", &(true,)))?;
+    let (forged, _) = role.until("a forged signal", |event| event["event"] == "prepare")?;
+    assert_eq!(forged["sender"]["from"], "other");
+    stage.runtime.block_on(new.prepare(true, "halt"))?;
+    role.expect(&prepare(true, "halt"))?;
+    Ok(())
+}
+
+#[test]
+fn a_bus_that_comes_late_and_restarts_is_connected_to() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_bus_that_comes_late_and_restarts_is_connected_to")? else {
+        return Ok(());
+    };
+    let role = stage.role()?;
+    let (unavailable, _) = role.until("unavailable", is_unavailable)?;
+    let reason = unavailable["state"]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("mount the node's directory /run/dbus"), "{reason}");
+    stage.bus.start()?;
+    let services = stage.services()?;
+    services.change(|answers| answers.preparing = true);
+    // Announced before the role was there.
+    role.expect(&connected(true))?;
+    stage.bus.stop()?;
+    drop(services);
+    let (unavailable, _) = role.until("unavailable", is_unavailable)?;
+    let reason = unavailable["state"]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("closed the connection"), "{reason}");
+    stage.bus.start()?;
+    let _services = stage.services()?;
+    role.expect(&connected(false))?;
+    Ok(())
+}
+
+#[test]
+fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_flood_and_garbage_hide_nothing_of_logind")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    let stranger = stage.stranger()?;
+    stage.runtime.block_on(async {
+        let large = "x".repeat(1 << 20);
+        for n in 0..5_000 {
+            emit(&stranger, "PrepareForShutdown", &(n % 2 == 0,)).await?;
+            match n % 500 {
+                0 => emit(&stranger, "PrepareForShutdown", &("no",)).await?,
+                1 => emit(&stranger, "PrepareForShutdownWithMetadata", &(true, 1_u32)).await?,
+                2 => emit(&stranger, "PrepareForShutdown", &(true, large.as_str())).await?,
+                _ => {}
+            }
+        }
+        services.prepare(true, "kexec").await
+    })?;
+    let mut events = role.expect(&prepare(true, "kexec"))?;
+    events.extend(role.until("a loss", |event| event["event"] == "lost")?.1);
+    let forged = prepares(&events).len();
+    ensure!((1..=40).contains(&forged), "{forged} forged signals are looked into");
+    std::thread::sleep(Duration::from_secs(2));
+    let memory = role.memory()?;
+    ensure!(memory < 64 << 10, "{memory} KiB");
+    Ok(())
+}
+
+/// The whole way: bus, role, socket, agent; and both of them restarted.
+#[test]
+fn the_agent_goes_on_whatever_becomes_of_the_role() -> anyhow::Result<()> {
+    const TEST: &str = "the_agent_goes_on_whatever_becomes_of_the_role";
+    if !is_root() {
+        skip(TEST, "observing needs root");
+        return Ok(());
+    }
+    let Some(mut stage) = Stage::set(TEST)? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let at = stage.directory.path().join("logind.sock").to_string_lossy().into_owned();
+    let socket = format!("logind.socket={at}");
+    let agent = Service::start(&stage.epitaph, stage.directory.path(), &["--set", &socket])?;
+    let state = |state: &str| agent.until("epitaph_logind_state", &[&format!("state=\"{state}\"")], 1.0);
+    state("off")?;
+    let bus = stage.bus.socket().to_string_lossy().into_owned();
+    let start = || Role::start(&stage.epitaph, &["--socket", &at, "--bus", &bus]);
+    let mut role = start()?;
+    state("connected")?;
+    // A process of uid 0 changed its user, and has nothing left.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", role.child.id()))?;
+    ensure!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        ensure!(status.contains(&format!("\n{set}:\t0000000000000000\n")), "{status}");
+    }
+
+    // A forged flood is counted by the agent.
+    let stranger = stage.stranger()?;
+    stage.runtime.block_on(async {
+        for _ in 0..100 {
+            emit(&stranger, "PrepareForShutdown", &(true,)).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    agent.until("epitaph_dropped_total", &["reason=\"logind_strangers\""], 50.0)?;
+
+    role.child.kill()?;
+    role.child.wait()?;
+    state("off")?;
+    assert_eq!(get(agent.port, "/readyz")?.0, 200, "readiness does not depend on it");
+    let _role = start()?;
+    state("connected")?;
+    stage.runtime.block_on(services.disown(LOGIND))?;
+    state("unavailable")?;
+    assert_eq!(get(agent.port, "/readyz")?.0, 200);
+    // Another user's connection: this test's is root's.
+    drop(std::os::unix::net::UnixStream::connect(&at)?);
+    agent.until("epitaph_dropped_total", &["reason=\"logind_peer\""], 1.0)
+}
+
+/// Taken for the agent, refused to another user, and released in a shutdown.
+#[test]
+fn the_delay_lock_is_held_for_the_agent_and_released_in_a_shutdown() -> anyhow::Result<()> {
+    const TEST: &str = "the_delay_lock_is_held_for_the_agent_and_released_in_a_shutdown";
+    if !is_root() {
+        skip(TEST, "observing needs root");
+        return Ok(());
+    }
+    let Some(mut stage) = Stage::set(TEST)? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    services.change(|answers| answers.grants = true);
+    let at = stage.directory.path().join("logind.sock").to_string_lossy().into_owned();
+    let settings = ["--set", &format!("logind.socket={at}"), "--set", "logind.uid=0"];
+    let agent = Service::start(&stage.epitaph, stage.directory.path(), &settings)?;
+    let bus = stage.bus.socket().to_string_lossy().into_owned();
+    let args = [
+        "--socket",
+        &at,
+        "--bus",
+        &bus,
+        "--set",
+        "logind.uid=0",
+        "--set",
+        "logind.lock=true",
+    ];
+    let _role = Role::start(&stage.epitaph, &args)?;
+    let begin = now();
+    let taken = || services.answers.lock().expect("no panic").lock.take();
+    let lock = loop {
+        match taken() {
+            Some(lock) => break lock,
+            None if begin.elapsed() > LIMIT => bail!("no lock is taken: {}", agent.log()),
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    let released = std::thread::spawn(move || std::io::copy(&mut { lock }, &mut std::io::sink()));
+    services.change(|answers| {
+        answers.locks = vec![lock("kubelet", "delay"), lock("epitaph", "delay")];
+    });
+    stage.runtime.block_on(services.prepare(true, "power-off"))?;
+    std::thread::sleep(Duration::from_secs(4));
+    ensure!(!released.is_finished(), "released while the kubelet still needs time");
+    services.change(|answers| answers.locks.remove(0));
+    let begin = now();
+    while !released.is_finished() {
+        ensure!(begin.elapsed() < Duration::from_secs(15), "not released: {}", agent.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(agent);
+    Ok(())
+}
+
+#[test]
+fn a_role_without_an_agent_is_told_what_is_missing() -> anyhow::Result<()> {
+    let output = Command::new(program(&binaries())).arg("logind").output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{text}");
+    ensure!(text.contains("remedy: give --socket PATH"), "{text}");
+    Ok(())
+}
