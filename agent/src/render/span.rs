@@ -8,6 +8,7 @@
 
 mod attributes;
 mod evidence;
+mod lost;
 mod observer;
 mod pod;
 mod resource;
@@ -34,6 +35,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use crate::render::attributes::key;
 
 use attributes::Attributes;
+pub use lost::{duplicate_run, node_lost, node_phase, pod_lost, volume_detach};
 pub use observer::{removal, replacement};
 
 /// What a span is about, and the first word of its name. The name of these three ends with the verdict (`container.stop clean`), so

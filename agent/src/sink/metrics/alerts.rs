@@ -4,12 +4,14 @@
 //! A rule about terminations compares the time of the latest one with the present: the first termination of a workload fires, scraped
 //! before or not; a restart of the agent, a gap in the scrapes or a rollout of the DaemonSet does not. Rates need counters.
 
+mod nodes;
 mod pages;
 mod yaml;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 use epitaph_core::verdict::{Exit, Severity, TrafficAxis};
 
+use super::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
 use super::table::{
     BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, PROBE, Row, WORKLOAD_ADVICE,
     WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
@@ -85,6 +87,10 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.agent_down(),
                 rules.kubernetes_away(),
             ],
+        },
+        Group {
+            name: "epitaph-nodes",
+            rules: nodes::rules(&rules),
         },
     ]
 }
@@ -411,8 +417,13 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 12] {
+pub fn used() -> [Row; 17] {
     [
+        LOST_NODE,
+        LOST_NODE_PODS,
+        LOST_NODE_VOLUMES,
+        OUT_OF_SERVICE,
+        STUCK_PODS,
         BUILD,
         CHILD_OOM,
         EXPORT_RETRIES,
