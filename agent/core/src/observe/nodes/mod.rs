@@ -288,19 +288,21 @@ impl Nodes {
                 phases::root(story, (end, LossEnd::PodsGone), self.version, out);
             }
         }
-        for known in self.known.values_mut() {
-            if let Some(since) = known
-                .left_behind
-                .filter(|since| now.since(since.at) >= self.stuck_after && !known.is_alarmed)
-            {
-                known.is_alarmed = true;
-                out.push(Output::LossAlarm(Box::new(LossAlarm {
-                    verdict: sentence::left_behind(&known.identity, now.since(since.at)),
-                    node: known.identity.clone(),
-                    pod: None,
-                    at: Moment::exact(now),
-                })));
-            }
+        let is_due = |known: &&mut Known| {
+            let is_long = known.left_behind.is_some_and(|since| now.since(since.at) >= self.stuck_after);
+            is_long && !known.is_alarmed
+        };
+        let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(is_due).collect();
+        left_behind.sort_by(|a, b| a.identity.name.cmp(&b.identity.name));
+        for known in left_behind {
+            known.is_alarmed = true;
+            let since = known.left_behind.map_or(now, |since| since.at);
+            out.push(Output::LossAlarm(Box::new(LossAlarm {
+                verdict: sentence::left_behind(&known.identity, now.since(since)),
+                node: known.identity.clone(),
+                pod: None,
+                at: Moment::exact(now),
+            })));
         }
         self.forget(now);
     }
