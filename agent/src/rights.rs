@@ -37,6 +37,8 @@ pub enum Role {
     /// Of the agent; not needed with `kubernetes.events = false`.
     AgentEvents,
     Observer,
+    /// Of the observer; not needed with `kubernetes.events = false`.
+    ObserverEvents,
     ObserverLease,
 }
 
@@ -47,7 +49,7 @@ impl Role {
             Role::Installation => "the installing user",
             Role::Everybody => "ClusterRole system:public-info-viewer",
             Role::Agent | Role::AgentEvents => "ClusterRole epitaph-agent",
-            Role::Observer => "ClusterRole epitaph-observer",
+            Role::Observer | Role::ObserverEvents => "ClusterRole epitaph-observer",
             Role::ObserverLease => "Role epitaph-observer of that namespace",
         }
     }
@@ -128,6 +130,36 @@ pub const OBSERVER_JOBS: Right = right(
     "The CronJob of a terminating pod, for service.name.",
     "The observer's spans can be under another service.name than the agent's.",
 );
+pub const OBSERVER_NODES: Right = right(
+    Role::Observer,
+    r#"{apiGroups: [""], resources: [nodes], verbs: [list, watch]}"#,
+    "Nodes that are lost: the condition Ready, taints, boot id. Not needed with observer.lost_nodes = false.",
+    "Nothing about lost nodes; everything else is reported.",
+);
+pub const OBSERVER_ATTACHMENTS: Right = right(
+    Role::Observer,
+    "{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [list, watch]}",
+    "Volumes that stay attached to a lost node. Not needed with observer.lost_nodes = false.",
+    "Lost nodes are reported without their volumes.",
+);
+pub const OBSERVER_VOLUMES: Right = right(
+    Role::Observer,
+    r#"{apiGroups: [""], resources: [persistentvolumes], verbs: [get]}"#,
+    "The claim of a volume that is attached to a lost node: one request per volume. Not needed with observer.lost_nodes = false.",
+    "Lost nodes are reported without their volumes.",
+);
+pub const OBSERVER_NODE_LEASES: Right = right(
+    Role::Observer,
+    "{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get]}",
+    "When a lost node's kubelet was last heard of: one request per lost node, in namespace kube-node-lease. Not needed with observer.lost_nodes = false.",
+    "Lost nodes are reported without this time.",
+);
+pub const OBSERVER_POST_EVENTS: Right = right(
+    Role::ObserverEvents,
+    "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}",
+    "Events on StatefulSets whose pods hang on a lost node. Not needed with kubernetes.events = false.",
+    "No Events; traces and metrics are complete.",
+);
 pub const OBSERVER_LEASE: Right = right(
     Role::ObserverLease,
     "{apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [epitaph-observer], verbs: [get, update]}",
@@ -164,6 +196,11 @@ pub const ALL: &[Right] = &[
     OBSERVER_NAMESPACES,
     OBSERVER_REPLICA_SETS,
     OBSERVER_JOBS,
+    OBSERVER_NODES,
+    OBSERVER_ATTACHMENTS,
+    OBSERVER_VOLUMES,
+    OBSERVER_NODE_LEASES,
+    OBSERVER_POST_EVENTS,
     OBSERVER_LEASE,
 ];
 
@@ -186,6 +223,7 @@ mod tests {
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent.yaml"].assert_eq(&rules(Role::Agent));
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent-events.yaml"].assert_eq(&rules(Role::AgentEvents));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer.yaml"].assert_eq(&rules(Role::Observer));
+        expect_file!["../../deploy/helm/epitaph/files/rbac/observer-events.yaml"].assert_eq(&rules(Role::ObserverEvents));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer-lease.yaml"].assert_eq(&rules(Role::ObserverLease));
     }
 
@@ -212,7 +250,13 @@ mod tests {
 
     #[test]
     fn every_role_has_a_rule_and_no_rule_is_there_twice() {
-        for role in [Role::Agent, Role::AgentEvents, Role::Observer, Role::ObserverLease] {
+        for role in [
+            Role::Agent,
+            Role::AgentEvents,
+            Role::Observer,
+            Role::ObserverEvents,
+            Role::ObserverLease,
+        ] {
             let rules: Vec<_> = ALL
                 .iter()
                 .filter(|right| right.role == role)

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use epitaph_core::observe::loss_verdict::{self, LossRow};
 use epitaph_core::verdict::Severity;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
@@ -43,7 +44,9 @@ impl HasRemedy for UnknownWord {
 /// Everything with this name in full (a verdict, a cause, a traffic value, what `kubectl` shows), or all names with one line each.
 pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let Some(name) = name else { return Ok(list()) };
-    let row = by_headline(name).map(in_full);
+    let row = by_headline(name)
+        .map(in_full)
+        .or_else(|| loss_verdict::by_headline(name).map(loss_in_full));
     let values = axes()
         .filter(|(_, value, _)| value == name)
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
@@ -55,7 +58,11 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     if found.is_empty() {
         let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
         let words = WORDS.iter().flat_map(|word| word.names).copied();
-        let known = headlines().chain(values.iter().map(String::as_str)).chain(words);
+        let losses = loss_verdict::TABLE.iter().map(|row| row.headline);
+        let known = headlines()
+            .chain(losses)
+            .chain(values.iter().map(String::as_str))
+            .chain(words);
         return Err(UnknownWord::new("verdict, cause or traffic", name, known));
     }
     Ok(found.join("\n"))
@@ -109,17 +116,26 @@ fn headlines<'a>() -> impl Iterator<Item = &'a str> {
 }
 
 fn in_full(row: &Row) -> String {
-    let mut out = format!(
+    let title = format!(
         "{} ({}, severity {})\n",
         row.headline,
-        cleanliness(row),
+        cleanliness(row.unclean),
         severity(row.severity)
     );
-    for (title, text) in [
-        ("What it means", row.meaning),
-        ("What proves it", row.proof),
-        ("How to fix it", row.remedy),
-    ] {
+    paragraphs(title, [row.meaning, row.proof, row.remedy])
+}
+
+fn loss_in_full(row: &LossRow) -> String {
+    let (unclean, severity) = (cleanliness(row.unclean), severity(row.severity));
+    let title = format!(
+        "{} (of lost nodes, by the observer; {unclean}, severity {severity})\n",
+        row.headline
+    );
+    paragraphs(title, [row.meaning, row.proof, row.remedy])
+}
+
+fn paragraphs(mut out: String, texts: [&str; 3]) -> String {
+    for (title, text) in ["What it means", "What proves it", "How to fix it"].into_iter().zip(texts) {
         if !text.is_empty() {
             let _ = write!(out, "\n{title}\n{}", wrap(text, 78, "  "));
         }
@@ -145,6 +161,12 @@ fn list() -> String {
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
     out.push_str("\n! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.\n");
+    out.push_str("\nThe observer's verdicts about lost nodes and their pods:\n\n");
+    let width = loss_verdict::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
+    for row in &loss_verdict::TABLE {
+        let mark = if row.unclean { '!' } else { ' ' };
+        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
+    }
     let width = axes().map(|(_, value, _)| value.len()).max().unwrap_or(0);
     out.push_str(
         "\nEach verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):\n\n",
@@ -197,6 +219,21 @@ pub fn markdown() -> String {
         }
     }
     out.push_str(
+        "\n## Lost nodes\n\n\
+         What the observer reports about nodes that do not answer, and about their pods: [lost-nodes.md](lost-nodes.md). These verdicts\n\
+         have no axes.\n\n\
+         | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
+    );
+    for row in &loss_verdict::TABLE {
+        let unclean = if row.unclean { "yes" } else { "no" };
+        let (name, severity) = (row.headline, severity(row.severity));
+        let _ = writeln!(
+            out,
+            "| `{name}` | {unclean} | {severity} | {} | {} | {} |",
+            row.meaning, row.proof, row.remedy
+        );
+    }
+    out.push_str(
         "\n## What other tools show\n\n\
          Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` shows\n\
          which of them it was.\n\n\
@@ -215,8 +252,8 @@ pub fn markdown() -> String {
     out
 }
 
-fn cleanliness(row: &Row) -> &'static str {
-    if row.unclean { "unclean" } else { "not unclean" }
+fn cleanliness(unclean: bool) -> &'static str {
+    if unclean { "unclean" } else { "not unclean" }
 }
 
 fn severity(severity: Severity) -> &'static str {
@@ -273,6 +310,16 @@ mod tests {
                   unknown                The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
 
                 ! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.
+
+                The observer's verdicts about lost nodes and their pods:
+
+                ! stuck-by-finalizer  The pod is terminated, and finalizers keep its object: a StatefulSet does not create the replacement before the object is gone.
+                ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
+                ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run beside their replacements.
+                ! fenced-by-taint     The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.
+                ! unreachable         The node is not ready, but its agent still answers: the machine runs, and so may its containers.
+                ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
+                  taint-left-behind   The node is ready and still has the taint node.kubernetes.io/out-of-service: no pod is scheduled there, and running pods are evicted.
 
                 Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
 

@@ -26,6 +26,11 @@ pub struct ObserverSettings {
     pub pods: usize,
     /// Most endpoints in memory, one per Service and pod.
     pub endpoints: usize,
+    /// Report lost nodes: watch nodes and VolumeAttachments, too.
+    pub lost_nodes: bool,
+    /// After how long a held pod is reported as stuck.
+    #[serde(with = "epitaph_core::duration")]
+    pub stuck_after: Duration,
 }
 
 impl Default for ObserverSettings {
@@ -35,7 +40,12 @@ impl Default for ObserverSettings {
             renew_deadline,
             retry,
         } = Timing::default();
-        let observe::ObserverLimits { pods, endpoints, .. } = observe::ObserverLimits::default();
+        let observe::ObserverLimits {
+            pods,
+            endpoints,
+            stuck_after,
+            ..
+        } = observe::ObserverLimits::default();
         ObserverSettings {
             election: true,
             lease: "epitaph-observer".to_owned(),
@@ -45,6 +55,8 @@ impl Default for ObserverSettings {
             retry_period: retry,
             pods,
             endpoints,
+            lost_nodes: true,
+            stuck_after,
         }
     }
 }
@@ -62,6 +74,7 @@ impl ObserverSettings {
         observe::ObserverLimits {
             pods: self.pods,
             endpoints: self.endpoints,
+            stuck_after: self.stuck_after,
             ..observe::ObserverLimits::default()
         }
     }
@@ -102,6 +115,9 @@ impl ObserverSettings {
         if self.endpoints == 0 {
             return Some(("observer.endpoints", "must be 1 or more"));
         }
+        if self.stuck_after.is_zero() {
+            return Some(("observer.stuck_after", "must be more than zero"));
+        }
         None
     }
 }
@@ -136,5 +152,6 @@ mod tests {
         );
         assert_eq!(problem(|c| c.lease = "../pods".to_owned()), Some("observer.lease"));
         assert_eq!(problem(|c| c.namespace = Some(String::new())), Some("observer.namespace"));
+        assert_eq!(problem(|c| c.stuck_after = Duration::ZERO), Some("observer.stuck_after"));
     }
 }

@@ -209,7 +209,7 @@ fn every_setting_can_be_set_and_is_printed() {
             "kubernetes.events" => "false",
             "kubernetes.mode" => "on",
             "otlp.insecure" => "true",
-            "observer.election" => "false",
+            "observer.election" | "observer.lost_nodes" => "false",
             "logind.lock" => "true",
             "otlp.compression" => "gzip",
             _ => "131072",

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod evidence;
+mod lost;
 mod node;
 mod observer;
 mod pod;
@@ -35,6 +36,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use crate::render::attributes::key;
 
 use attributes::Attributes;
+pub use lost::{duplicate_run, node_lost, node_phase, pod_lost, volume_detach};
 pub use node::{node_down, node_trace};
 pub use observer::{removal, replacement};
 

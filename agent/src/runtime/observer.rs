@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::observe::election::{Answer, Ask, Election};
-use epitaph_core::observe::{Input, Observer, Output, Watch};
-use epitaph_core::time::Boot;
+use epitaph_core::observe::{Input, LossAlarm, Observer, Output, Watch};
+use epitaph_core::pod::ApiClock;
+use epitaph_core::time::{Boot, WallOffset};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -15,10 +16,11 @@ use crate::clock;
 use crate::config::{Config, Env};
 use crate::render::span::{self, Options};
 use crate::sink::http::{Health, ObserverState};
+use crate::sink::kubernetes_events;
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
-use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
-use crate::source::pods::{Allowed, TOKEN};
+use crate::source::cluster::{self, Cluster, ClusterCounters, Lease, Scope};
+use crate::source::pods::TOKEN;
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
@@ -29,6 +31,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// After so long without a tick the machine slept, or this process had no CPU: inputs waited for an unknown time.
 const STALL: Duration = Duration::from_secs(2);
+
+/// How often the state of lost nodes is computed for `/metrics`.
+const STATE: Duration = Duration::from_secs(1);
 
 /// Without an election: how often the Lease is read, to warn of another observer.
 const LOOK: Duration = Duration::from_secs(30);
@@ -83,6 +88,13 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     let counters = Arc::new(ClusterCounters::default());
     let failures = counters.clone();
     export.metrics.follow_failures(move || failures.failures().collect());
+    let events = config.kubernetes.events && config.observer.lost_nodes;
+    let events = events.then(|| {
+        let (sink, worker) = kubernetes_events::start(client.clone(), kubernetes_events::Settings::of_observer(), clock::now);
+        export.metrics.follow_events(sink.stats().clone());
+        (sink, worker)
+    });
+    let (events, posting) = events.unzip();
     let observer = ObserverLoop {
         metrics: ObserverMetrics::new(&export.metrics),
         traces: export.traces(),
@@ -99,11 +111,22 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         leadership: Leadership::new(&config, identity, lease),
         session: None,
         limits: config.observer.limits(),
-        allowed: config.kubernetes.allowed(),
+        scope: Scope {
+            allowed: config.kubernetes.allowed(),
+            lost_nodes: config.observer.lost_nodes,
+            namespace: config.observer.namespace.clone(),
+        },
+        events,
+        stated: None,
     };
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
-    tokio::join!(released, export.finish(FLUSH), logging.finish(FLUSH));
+    let posted = async {
+        if let Some(posting) = posting {
+            posting.shutdown(FLUSH).await;
+        }
+    };
+    tokio::join!(released, posted, export.finish(FLUSH), logging.finish(FLUSH));
     serving.abort();
     Ok(())
 }
@@ -125,8 +148,11 @@ struct ObserverLoop {
     leadership: Leadership,
     session: Option<Session>,
     limits: epitaph_core::observe::ObserverLimits,
-    /// Where opt-outs count.
-    allowed: Allowed,
+    scope: Scope,
+    /// None without Events.
+    events: Option<kubernetes_events::Sink>,
+    /// When the state of lost nodes was last computed.
+    stated: Option<Boot>,
 }
 
 /// The observation from winning the Lease to losing it.
@@ -149,6 +175,7 @@ struct Session {
 struct Counted {
     breaks: [u64; Watch::ALL.len()],
     unreadable: u64,
+    questions: u64,
 }
 
 impl ObserverLoop {
@@ -187,10 +214,10 @@ impl ObserverLoop {
         self.leadership.renew(now);
         match (self.leadership.is_ours(now), &mut self.session) {
             (true, None) => {
-                tracing::info!("active: watching EndpointSlices, pods and namespaces");
+                tracing::info!(lost_nodes = self.scope.lost_nodes, "active: watching the cluster");
                 self.session = Some(Session {
                     observer: Observer::new(self.limits),
-                    cluster: Cluster::start(&self.client, &self.counters, &self.allowed),
+                    cluster: Cluster::start(&self.client, &self.counters, &self.scope),
                     handled: now,
                     fed: now,
                     synced: false,
@@ -228,8 +255,13 @@ impl ObserverLoop {
         session.take(at, input);
         if !session.synced && session.observer.is_synced() {
             session.synced = true;
-            let (pods, endpoints) = session.observer.known();
-            tracing::info!(pods, endpoints, "all watches are synced: changes from here on are reported");
+            let [pods, endpoints, nodes] = session.observer.known();
+            tracing::info!(
+                pods,
+                endpoints,
+                nodes,
+                "all watches are synced: changes from here on are reported"
+            );
         }
         // The Lease may have expired since the last check.
         if !self.leadership.is_ours(clock::now()) {
@@ -242,12 +274,24 @@ impl ObserverLoop {
                 *pod = named;
             }
             self.metrics.output(&output);
-            let Some(traces) = &self.traces else { continue };
             let offset = clock::wall_offset();
-            let (trace, what) = match &output {
-                Output::Removal(removal) => (span::removal(removal, offset, &self.spans), "endpoint-removal"),
-                Output::Replacement(replacement) => (span::replacement(replacement, offset, &self.spans), "replacement"),
-                Output::Dropped { .. } => continue,
+            match output {
+                Output::Ask(ask) => {
+                    session.cluster.ask(ask);
+                    continue;
+                }
+                Output::LossAlarm(alarm) => {
+                    log(&alarm);
+                    if let Some(events) = &self.events {
+                        events.offer_loss(&alarm, offset.wall(alarm.at.at), now);
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let clocks = (offset, session.observer.api_clock());
+            let (Some(traces), Some((trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {
+                continue;
             };
             // A full queue drops and counts its oldest trace; the count is on /metrics.
             traces.offer(&trace, what);
@@ -273,6 +317,7 @@ impl ObserverLoop {
             .active(self.session.as_ref().is_some_and(|session| !session.paused));
         let known = self.session.as_ref().map(|session| session.observer.known());
         self.metrics.known(known.unwrap_or_default());
+        self.state();
         for watch in Watch::ALL {
             let total = self.counters.breaks(watch);
             let counted = std::mem::replace(&mut self.counted.breaks[watch as usize], total);
@@ -281,7 +326,47 @@ impl ObserverLoop {
         let total = self.counters.unreadable();
         self.metrics
             .dropped("unreadable", total - std::mem::replace(&mut self.counted.unreadable, total));
+        let total = self.counters.questions_dropped();
+        self.metrics
+            .dropped("question", total - std::mem::replace(&mut self.counted.questions, total));
     }
+
+    /// The state of lost nodes, to `/metrics`.
+    fn state(&mut self) {
+        let now = clock::now();
+        if self.stated.is_some_and(|stated| now.since(stated) < STATE) {
+            return;
+        }
+        self.stated = Some(now);
+        let session = self.session.as_ref().filter(|session| session.synced && !session.paused);
+        self.metrics.losses(session.map(|session| session.observer.losses(now)));
+    }
+}
+
+/// None for what is no span.
+fn trace(output: &Output, clocks: (WallOffset, Option<ApiClock>), options: &Options) -> Option<(span::Trace, &'static str)> {
+    Some(match output {
+        Output::Removal(removal) => (span::removal(removal, clocks.0, options), "endpoint-removal"),
+        Output::Replacement(replacement) => (span::replacement(replacement, clocks.0, options), "replacement"),
+        Output::NodeLost(lost) => (span::node_lost(lost, clocks, options), lost.verdict.row.headline),
+        Output::NodePhase(phase) => (span::node_phase(phase, clocks, options), phase.kind.name()),
+        Output::PodLost(lost) => (span::pod_lost(lost, clocks, options), lost.verdict.row.headline),
+        Output::VolumeDetach(detach) => (span::volume_detach(detach, clocks, options), "volume-detach"),
+        Output::DuplicateRun(run) => (span::duplicate_run(run, clocks, options), run.verdict.row.headline),
+        Output::LossAlarm(_) | Output::Ask(_) | Output::Dropped { .. } => return None,
+    })
+}
+
+fn log(alarm: &LossAlarm) {
+    let verdict = &alarm.verdict;
+    tracing::warn!(
+        node = %alarm.node.name,
+        pod = alarm.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+        verdict = verdict.row.headline,
+        remedy = %verdict.remedy,
+        "{}",
+        verdict.sentence
+    );
 }
 
 impl Session {

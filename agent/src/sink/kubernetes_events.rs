@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::input::Observation;
+use epitaph_core::observe::LossAlarm;
 use epitaph_core::report::Report;
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall};
 use kube::Client;
 use tokio::task::JoinHandle;
 
@@ -29,12 +30,19 @@ pub use stats::{EventStats, OUTCOMES, Outcome};
 
 use queue::Queue;
 
-/// `reportingController` of all Events.
-pub const CONTROLLER: &str = "epitaph.dev/agent";
+use crate::rights::{self, Right};
+
+/// `reportingController` of an agent's Events.
+pub const AGENT: &str = "epitaph.dev/agent";
+/// The same of an observer's.
+pub const OBSERVER: &str = "epitaph.dev/observer";
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `reportingInstance`: this node's name.
+    pub controller: &'static str,
+    /// The rule that allows the Events.
+    pub right: &'static Right,
+    /// `reportingInstance`: this node's name; the same for all observers, because the next one continues the Events of the last.
     pub node: String,
     /// Most Events that wait to be posted. A new Event replaces one that could not be posted, else the oldest.
     pub queue: usize,
@@ -54,6 +62,8 @@ pub struct Settings {
 impl Settings {
     pub fn of_node(node: &str) -> Settings {
         Settings {
+            controller: AGENT,
+            right: &rights::AGENT_POST_EVENTS,
             node: node.to_owned(),
             queue: 512,
             // All agents together write to one etcd. A bad rollout does not add up, because its agents share the workload's Event;
@@ -70,6 +80,14 @@ impl Settings {
             timeout: Duration::from_secs(10),
         }
     }
+
+    pub fn of_observer() -> Settings {
+        Settings {
+            controller: OBSERVER,
+            right: &rights::OBSERVER_POST_EVENTS,
+            ..Settings::of_node("observer")
+        }
+    }
 }
 
 /// Takes the core's reports from the loop.
@@ -83,6 +101,13 @@ impl Sink {
     /// Queues the Events of a report, if it has any; never waits.
     pub fn offer(&self, report: &Report, observation: &Observation, now: Boot) {
         for notice in notice::of(report, observation) {
+            self.queue.push(notice, now, &self.stats);
+        }
+    }
+
+    /// Queues the Events about a StatefulSet's pod that hangs on a lost node; never waits. `at`: the wall clock.
+    pub fn offer_loss(&self, alarm: &LossAlarm, at: Wall, now: Boot) {
+        for notice in notice::of_loss(alarm, at) {
             self.queue.push(notice, now, &self.stats);
         }
     }

@@ -363,5 +363,6 @@ fn removal(
         all_terminating: endpoint.all_terminating,
         publish_not_ready: endpoint.publish_not_ready,
         api_clock: None,
+        is_of_lost_node: false,
     }
 }

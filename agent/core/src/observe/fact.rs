@@ -1,10 +1,12 @@
 //! The watched objects, reduced to what is needed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::PodUid;
 use crate::pod::{ApiClock, PodIdentity};
-use crate::time::Boot;
+use crate::time::{Boot, Wall};
 
 /// The observer's watches. Each has its own gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,10 +14,21 @@ pub enum Watch {
     EndpointSlices,
     Pods,
     Namespaces,
+    Nodes,
+    VolumeAttachments,
 }
 
 impl Watch {
-    pub const ALL: [Watch; 3] = [Watch::EndpointSlices, Watch::Pods, Watch::Namespaces];
+    pub const ALL: [Watch; 5] = [
+        Watch::EndpointSlices,
+        Watch::Pods,
+        Watch::Namespaces,
+        Watch::Nodes,
+        Watch::VolumeAttachments,
+    ];
+
+    /// Without these nothing is reported; without the others, nothing about lost nodes or about volumes.
+    pub const ESSENTIAL: [Watch; 3] = [Watch::EndpointSlices, Watch::Pods, Watch::Namespaces];
 
     /// The resource, as RBAC and metrics name it.
     pub const fn name(self) -> &'static str {
@@ -23,6 +36,8 @@ impl Watch {
             Watch::EndpointSlices => "endpointslices",
             Watch::Pods => "pods",
             Watch::Namespaces => "namespaces",
+            Watch::Nodes => "nodes",
+            Watch::VolumeAttachments => "volumeattachments",
         }
     }
 }
@@ -39,6 +54,27 @@ pub enum Input {
         ignored: bool,
     },
     NamespaceGone(String),
+    Node(NodeFact),
+    NodeGone(Arc<str>),
+    Attachment(AttachmentFact),
+    /// By the object's name.
+    AttachmentGone(Arc<str>),
+    /// Answer to [`Ask::Renewal`]; None: the node has no Lease, or the Lease could not be read.
+    Renewal {
+        node: Arc<str>,
+        renewed: Option<ApiTime>,
+    },
+    /// Answer to [`Ask::Agent`]: whether the agent answered `/healthz`.
+    Agent {
+        node: Arc<str>,
+        answered: bool,
+    },
+    /// Answer to [`Ask::Claim`]: namespace and name of the volume's claim.
+    Claim {
+        volume: Arc<str>,
+        claim: Option<ClaimKey>,
+    },
+    Version(ClusterVersion),
     /// All objects follow; an object that does not follow is gone.
     ListBegin(Watch),
     ListEnd(Watch),
@@ -61,7 +97,13 @@ impl Input {
             Input::Slice(_) | Input::SliceGone(_) => Some(Watch::EndpointSlices),
             Input::Pod(_) | Input::PodGone(_) => Some(Watch::Pods),
             Input::Namespace { .. } | Input::NamespaceGone(_) => Some(Watch::Namespaces),
-            Input::ListBegin(_)
+            Input::Node(_) | Input::NodeGone(_) => Some(Watch::Nodes),
+            Input::Attachment(_) | Input::AttachmentGone(_) => Some(Watch::VolumeAttachments),
+            Input::Renewal { .. }
+            | Input::Agent { .. }
+            | Input::Claim { .. }
+            | Input::Version(_)
+            | Input::ListBegin(_)
             | Input::ListEnd(_)
             | Input::Broken { .. }
             | Input::ApiClock(_)
@@ -129,7 +171,7 @@ pub struct PodSight {
     /// The condition `Ready`.
     pub ready: bool,
     /// `deletionTimestamp` is set.
-    pub deleting: bool,
+    pub deletion: Option<DeletionSight>,
     /// Phase `Failed`.
     pub failed: bool,
     /// Phase `Succeeded`.
@@ -139,12 +181,19 @@ pub struct PodSight {
     pub started: bool,
     /// Annotation `epitaph.dev/ignore`; None: the namespace's counts.
     pub ignored: Option<bool>,
+    /// No `NoExecute` taint of an unreachable node evicts the pod: it tolerates the taint without a limit, as a DaemonSet's pod does.
+    pub outlasts: bool,
+    pub finalizers: Vec<Box<str>>,
+    /// Names of the pod's PersistentVolumeClaims, in its namespace.
+    pub claims: Vec<Box<str>>,
+    /// The pod is an agent of ours, with this address of `/healthz`.
+    pub agent: Option<SocketAddr>,
 }
 
 impl PodSight {
     /// The pod is being deleted, or has finished.
     pub fn ends(&self) -> bool {
-        self.deleting || self.failed || self.succeeded
+        self.deletion.is_some() || self.failed || self.succeeded
     }
 }
 
@@ -152,4 +201,103 @@ impl PodSight {
 pub struct Owner {
     pub kind: Box<str>,
     pub uid: Arc<str>,
+}
+
+/// A time that the API reports: whole seconds, on the clock of whoever wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiTime {
+    pub wall: Wall,
+    /// The same time on this machine's clock, if both clocks agree.
+    pub at: Boot,
+}
+
+/// `deletionTimestamp` and `deletionGracePeriodSeconds`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeletionSight {
+    /// Their difference.
+    pub requested: ApiTime,
+    pub grace: Duration,
+    /// Because of a taint: the condition `DisruptionTarget` with reason `DeletionByTaintManager`.
+    pub by_taint: bool,
+}
+
+/// The condition `Ready` of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    True,
+    /// As the kubelet itself reports.
+    False,
+    /// The kubelet is silent: as the node controller reports.
+    Unknown,
+}
+
+/// One version of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFact {
+    pub identity: Arc<NodeIdentity>,
+    pub ready: Ready,
+    /// `lastTransitionTime` of that condition.
+    pub transition: Option<ApiTime>,
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    /// The taint `node.kubernetes.io/out-of-service`, which a person sets.
+    pub out_of_service: bool,
+    /// A taint with effect `NoExecute` for a node that is not ready: the controller evicts its pods.
+    pub evicting: bool,
+    /// The taint `node.cloudprovider.kubernetes.io/shutdown`: the provider confirms that the machine is off.
+    pub powered_off: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIdentity {
+    pub name: Arc<str>,
+    pub uid: Box<str>,
+    /// `status.nodeInfo.bootID`.
+    pub boot_id: Box<str>,
+    pub kubelet_version: Box<str>,
+    /// `spec.providerID`; empty if the node has none.
+    pub provider: Box<str>,
+    /// `spec.unschedulable`: cordoned.
+    pub unschedulable: bool,
+}
+
+/// One version of a VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachmentFact {
+    pub name: Arc<str>,
+    /// The PersistentVolume.
+    pub volume: Arc<str>,
+    pub node: Arc<str>,
+    /// The CSI driver.
+    pub attacher: Box<str>,
+    pub attached: bool,
+    /// `deletionTimestamp` is set: the detach is requested.
+    pub detaching: bool,
+    /// `status.detachError.message`.
+    pub error: Option<Box<str>>,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimKey {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+}
+
+/// Version of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// A question about a lost node: the runtime asks, and the answer is an [`Input`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// When did the kubelet last renew its Lease?
+    Renewal { node: Arc<str> },
+    /// Does the node's agent answer `/healthz`?
+    Agent { node: Arc<str>, address: SocketAddr },
+    /// Which claim is bound to this PersistentVolume?
+    Claim { volume: Arc<str> },
 }

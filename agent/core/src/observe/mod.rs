@@ -1,4 +1,5 @@
-//! The part of a pod's termination that one node cannot observe: when the endpoints left their Services, and which pod replaced it.
+//! The part of a pod's termination that one node cannot observe: when the endpoints left their Services, which pod replaced it, and
+//! what a lost node cannot report any more.
 //!
 //! A pure state machine, separate from `correlate`: watched objects in, finished facts out.
 //!
@@ -9,6 +10,7 @@ mod contact;
 pub mod election;
 mod endpoints;
 mod fact;
+mod nodes;
 mod pods;
 mod replacements;
 #[cfg(test)]
@@ -22,14 +24,23 @@ use crate::pod::{ApiClock, PodIdentity};
 use crate::time::Boot;
 
 pub use contact::BACK_WITHIN;
-pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
+pub use fact::{
+    ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact,
+    NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
+};
+pub use nodes::verdict as loss_verdict;
+pub use nodes::{
+    AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
+    PhaseKind, PodLost, Return, Returned, Step, Stuck, VolumeDetach,
+};
 
 use contact::{Contact, Seen};
 use endpoints::Endpoints;
+use nodes::Nodes;
 use pods::Pods;
 use replacements::Replacements;
 
-/// Bounds of memory; dropped objects are counted.
+/// Bounds of memory, where dropped objects are counted; and of patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserverLimits {
     /// Known pods, including those that are gone but still needed.
@@ -38,6 +49,12 @@ pub struct ObserverLimits {
     pub endpoints: usize,
     /// Terminated pods that wait for a replacement.
     pub vacancies: usize,
+    /// Known nodes.
+    pub nodes: usize,
+    /// Pods of lost nodes, and pods that are being deleted.
+    pub lost_pods: usize,
+    /// After how long a held pod is reported as stuck.
+    pub stuck_after: Duration,
 }
 
 impl Default for ObserverLimits {
@@ -47,6 +64,10 @@ impl Default for ObserverLimits {
             pods: 150_000,
             endpoints: 300_000,
             vacancies: 10_000,
+            nodes: 15_000,
+            // A zone of a third of the largest cluster.
+            lost_pods: 50_000,
+            stuck_after: Duration::from_secs(120),
         }
     }
 }
@@ -94,6 +115,8 @@ pub struct EndpointRemoval {
     pub publish_not_ready: bool,
     /// As known at the time of the report.
     pub api_clock: Option<ApiClock>,
+    /// The pod's node was lost: the root is the observer's own.
+    pub is_of_lost_node: bool,
 }
 
 /// The pod that replaced a terminated pod.
@@ -111,6 +134,8 @@ pub struct Replacement {
     pub end: Moment,
     /// As in [`EndpointRemoval::api_clock`].
     pub api_clock: Option<ApiClock>,
+    /// The pod's node was lost: the root is the observer's own.
+    pub is_of_lost_node: bool,
 }
 
 /// The rule that identified a replacement.
@@ -145,6 +170,13 @@ impl Rule {
 pub enum Output {
     Removal(Box<EndpointRemoval>),
     Replacement(Box<Replacement>),
+    NodeLost(Box<NodeLost>),
+    NodePhase(Box<NodePhase>),
+    PodLost(Box<PodLost>),
+    VolumeDetach(Box<VolumeDetach>),
+    DuplicateRun(Box<DuplicateRun>),
+    LossAlarm(Box<LossAlarm>),
+    Ask(Ask),
     Dropped { reason: DropReason, count: u64 },
 }
 
@@ -154,7 +186,11 @@ impl Output {
         match self {
             Output::Removal(removal) => Some(&mut removal.pod),
             Output::Replacement(replacement) => Some(&mut replacement.pod),
-            Output::Dropped { .. } => None,
+            Output::PodLost(lost) => Some(&mut lost.pod),
+            Output::VolumeDetach(detach) => Some(&mut detach.pod),
+            Output::DuplicateRun(duplicate) => Some(&mut duplicate.pod),
+            Output::LossAlarm(alarm) => alarm.pod.as_mut(),
+            Output::NodeLost(_) | Output::NodePhase(_) | Output::Ask(_) | Output::Dropped { .. } => None,
         }
     }
 }
@@ -168,6 +204,12 @@ pub enum DropReason {
     EndpointCap,
     /// More open vacancies than [`ObserverLimits::vacancies`].
     VacancyCap,
+    /// More nodes than [`ObserverLimits::nodes`].
+    NodeCap,
+    /// More pods of lost nodes than [`ObserverLimits::lost_pods`].
+    LostPodCap,
+    /// Too many VolumeAttachments.
+    AttachmentCap,
     /// The change had begun before the observation.
     BeginUnseen,
     /// An endpoint was removed, and the pods' watch never showed its pod.
@@ -177,10 +219,13 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 9] = [
         DropReason::PodCap,
         DropReason::EndpointCap,
         DropReason::VacancyCap,
+        DropReason::NodeCap,
+        DropReason::LostPodCap,
+        DropReason::AttachmentCap,
         DropReason::BeginUnseen,
         DropReason::PodUnknown,
         DropReason::PodGoesOn,
@@ -192,6 +237,9 @@ impl DropReason {
             DropReason::PodCap => "pod_cap",
             DropReason::EndpointCap => "endpoint_cap",
             DropReason::VacancyCap => "vacancy_cap",
+            DropReason::NodeCap => "node_cap",
+            DropReason::LostPodCap => "lost_pod_cap",
+            DropReason::AttachmentCap => "attachment_cap",
             DropReason::BeginUnseen => "begin_unseen",
             DropReason::PodUnknown => "pod_unknown",
             DropReason::PodGoesOn => "pod_goes_on",
@@ -210,6 +258,7 @@ pub struct Observer {
     pods: Pods,
     endpoints: Endpoints,
     replacements: Replacements,
+    nodes: Nodes,
     api_clock: Option<ApiClock>,
 }
 
@@ -222,6 +271,7 @@ impl Observer {
             pods: Pods::new(limits.pods),
             endpoints: Endpoints::new(limits.endpoints),
             replacements: Replacements::new(limits.vacancies),
+            nodes: Nodes::new(limits.nodes, limits.lost_pods, limits.stuck_after),
             api_clock: None,
         }
     }
@@ -240,15 +290,23 @@ impl Observer {
             (Input::Pod(sight), Some(seen)) => {
                 let seen = self.unless_unsynced(seen);
                 if let Some(step) = self.pods.apply(sight, seen, &mut out) {
-                    self.replacements.step(&step, &self.pods, &mut out);
+                    self.step(&step, &mut out);
                 }
             }
             (Input::PodGone(uid), Some(seen)) => {
                 let seen = self.unless_unsynced(seen);
                 if let Some(step) = self.pods.gone(&uid, seen) {
-                    self.replacements.step(&step, &self.pods, &mut out);
+                    self.step(&step, &mut out);
                 }
             }
+            (Input::Node(fact), Some(seen)) => self.nodes.node(&fact, seen, &mut out),
+            (Input::NodeGone(name), Some(seen)) => self.nodes.node_gone(&name, seen, &mut out),
+            (Input::Attachment(fact), Some(seen)) => self.nodes.attachment(fact, seen, &mut out),
+            (Input::AttachmentGone(name), Some(seen)) => self.nodes.attachment_gone(&name, seen, &mut out),
+            (Input::Renewal { node, renewed }, _) => self.nodes.renewal(&node, renewed),
+            (Input::Agent { node, answered }, _) => self.nodes.agent(&node, answered),
+            (Input::Claim { volume, claim }, _) => self.nodes.claim(&volume, claim),
+            (Input::Version(version), _) => self.nodes.version(version),
             (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),
             (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
@@ -261,26 +319,52 @@ impl Observer {
             let pods_in_gap = self.contact[Watch::Pods as usize].is_in_gap();
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
             self.replacements.finish(now, &self.pods, &mut out);
+            if self.contact[Watch::Nodes as usize].is_synced() {
+                self.nodes.finish(now, &self.pods, &mut out);
+            }
         }
         self.pods.forget(now);
         for output in &mut out {
             match output {
-                Output::Removal(removal) => removal.api_clock = self.api_clock,
-                Output::Replacement(replacement) => replacement.api_clock = self.api_clock,
-                Output::Dropped { .. } => {}
+                Output::Removal(removal) => {
+                    removal.api_clock = self.api_clock;
+                    removal.is_of_lost_node = self.nodes.is_lost(&removal.pod.node, &removal.pod.uid);
+                }
+                Output::Replacement(replacement) => {
+                    replacement.api_clock = self.api_clock;
+                    replacement.is_of_lost_node = self.nodes.is_lost(&replacement.pod.node, &replacement.pod.uid);
+                    self.nodes.replaced(replacement);
+                }
+                _ => {}
             }
         }
         out
     }
 
-    /// Every watch has completed its first list.
+    /// Every essential watch has completed its first list.
     pub fn is_synced(&self) -> bool {
-        self.contact.iter().all(Contact::is_synced)
+        Watch::ESSENTIAL.iter().all(|watch| self.contact[*watch as usize].is_synced())
     }
 
-    /// Numbers of known pods and endpoints.
-    pub fn known(&self) -> (usize, usize) {
-        (self.pods.len(), self.endpoints.len())
+    /// Numbers of known pods, endpoints and nodes.
+    pub fn known(&self) -> [usize; 3] {
+        [self.pods.len(), self.endpoints.len(), self.nodes.len()]
+    }
+
+    /// Lost nodes and held pods at this time.
+    pub fn losses(&self, now: Boot) -> LossState {
+        self.nodes.state(now, &self.pods)
+    }
+
+    /// As last measured.
+    pub fn api_clock(&self) -> Option<ApiClock> {
+        self.api_clock
+    }
+
+    /// What a change of a pod means.
+    fn step(&mut self, step: &pods::Step, out: &mut Vec<Output>) {
+        self.replacements.step(step, &self.pods, out);
+        self.nodes.pod(step, &self.pods, out);
     }
 
     /// A pod that terminates before the namespaces are known may be ignored by annotation: it counts as terminated before our start.
@@ -298,6 +382,8 @@ impl Observer {
             Watch::EndpointSlices => self.endpoints.list_begin(),
             Watch::Pods => self.pods.list_begin(),
             Watch::Namespaces => self.ignored_so_far = Some(HashSet::new()),
+            Watch::Nodes => self.nodes.list_begin(),
+            Watch::VolumeAttachments => self.nodes.attachments_begin(),
         }
     }
 
@@ -307,10 +393,12 @@ impl Observer {
             Watch::EndpointSlices => self.endpoints.list_end(seen),
             Watch::Pods => {
                 for step in self.pods.list_end(seen) {
-                    self.replacements.step(&step, &self.pods, out);
+                    self.step(&step, out);
                 }
             }
             Watch::Namespaces => self.pods.ignored = self.ignored_so_far.take().unwrap_or_default(),
+            Watch::Nodes => self.nodes.list_end(seen, out),
+            Watch::VolumeAttachments => self.nodes.attachments_end(seen, out),
         }
         self.contact[watch as usize].list_end();
     }

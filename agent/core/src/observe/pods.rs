@@ -1,11 +1,12 @@
 //! The pods of the cluster, a small record each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::contact::{BACK_WITHIN, Seen};
-use super::{DropReason, Moment, Output, Owner, PodSight};
+use super::{DeletionSight, DropReason, Moment, Output, Owner, PodSight};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -41,6 +42,37 @@ pub(super) struct Record {
     /// A container had run by the begin of the termination: later statuses can be about earlier exits.
     started: bool,
     ignored: Option<bool>,
+    pub(super) outlasts: bool,
+    /// Phase Succeeded or Failed.
+    pub(super) finished: bool,
+    /// None for the many pods without any of this.
+    details: Option<Box<Details>>,
+}
+
+/// What only few pods have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Details {
+    pub(super) deletion: Option<DeletionSight>,
+    pub(super) finalizers: Vec<Box<str>>,
+    pub(super) claims: Vec<Box<str>>,
+    pub(super) agent: Option<SocketAddr>,
+}
+
+const NO_DETAILS: &Details = &Details {
+    deletion: None,
+    finalizers: Vec::new(),
+    claims: Vec::new(),
+    agent: None,
+};
+
+impl Record {
+    pub(super) fn details(&self) -> &Details {
+        self.details.as_deref().unwrap_or(NO_DETAILS)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
 }
 
 /// What one version of a pod changed.
@@ -78,13 +110,20 @@ impl Pods {
         self.known.get(uid)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PodUid, &Record)> {
+        self.known.iter()
+    }
+
+    /// Opted out: by the pod's own annotation, otherwise by the namespace's.
+    pub(super) fn is_ignored(&self, record: &Record) -> bool {
+        record
+            .ignored
+            .unwrap_or_else(|| self.ignored.contains(&record.identity.namespace))
+    }
+
     /// An agent reports the pod's termination, so there is a trace to add to.
     pub(super) fn has_trace(&self, record: &Record) -> bool {
-        // The pod's own annotation, otherwise the namespace's.
-        let ignored = record
-            .ignored
-            .unwrap_or_else(|| self.ignored.contains(&record.identity.namespace));
-        record.started && !ignored && !record.identity.is_static
+        record.started && !self.is_ignored(record) && !record.identity.is_static
     }
 
     pub(super) fn apply(&mut self, sight: PodSight, seen: Seen, out: &mut Vec<Output>) -> Option<Step> {
@@ -112,6 +151,9 @@ impl Pods {
             gone: false,
             started: false,
             ignored: None,
+            outlasts: sight.outlasts,
+            finished: false,
+            details: None,
         });
         let is_scheduled = sight.scheduled && record.scheduled.is_none();
         if is_scheduled {
@@ -129,6 +171,15 @@ impl Pods {
         }
         record.succeeded |= sight.succeeded;
         record.ignored = sight.ignored;
+        record.outlasts = sight.outlasts;
+        record.finished = sight.failed || sight.succeeded;
+        let details = Details {
+            deletion: sight.deletion,
+            finalizers: sight.finalizers,
+            claims: sight.claims,
+            agent: sight.agent,
+        };
+        record.details = (details != *NO_DETAILS).then(|| Box::new(details));
         record.identity = sight.identity;
         let owner = record.owner.as_ref().map(|owner| owner.uid.clone());
         let is_live = record.ended.is_none();

@@ -207,5 +207,6 @@ fn replacement(coming: Coming, record: &Record, end: Moment) -> Output {
         ready: record.ready,
         end,
         api_clock: None,
+        is_of_lost_node: false,
     }))
 }

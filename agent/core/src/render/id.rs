@@ -15,7 +15,7 @@ use crate::pod::PodIdentity;
 use crate::report::{StopSignalIgnored, Termination};
 use crate::shutdown::ShutdownKey;
 use crate::termination::TerminationKey;
-use crate::time::TICK_NS;
+use crate::time::{TICK_NS, Wall};
 use crate::verdict::Cause;
 
 /// The trace of one termination without Kubernetes.
@@ -119,6 +119,23 @@ pub fn node_trace_id(key: &ShutdownKey) -> TraceId {
 /// The root of [`node_trace_id`]: what the pods' traces link to.
 pub fn node_root(trace: TraceId) -> SpanId {
     span_id(trace, "node.shutdown", 0)
+}
+
+/// The observer's root of a pod whose node was lost: in the pod's trace, beside the root of an agent that comes back.
+pub fn pod_lost(trace: TraceId) -> SpanId {
+    span_id(trace, "pod.lost", 0)
+}
+
+/// The trace of a node's loss, by the Node's UID and the time at which the API reports that it became not ready: the same for every
+/// observer.
+pub fn node_loss_trace_id(uid: &str, transition: Wall) -> TraceId {
+    let hash = Domain::new("epitaph/1/node-loss").text(uid).number(transition.0).finish();
+    TraceId::from_bytes(non_zero(hash))
+}
+
+/// The root of [`node_loss_trace_id`].
+pub fn node_lost(trace: TraceId) -> SpanId {
+    span_id(trace, "node.lost", 0)
 }
 
 /// A span of a trace. `discriminator` separates spans of one name in one trace; 0 if there is only one.
@@ -237,6 +254,16 @@ mod tests {
             container_span_id(pod, "container.stop", &container("a")).to_string(),
             "bbd0db0c37c0e9bb"
         );
+    }
+
+    #[test]
+    fn ids_of_lost_nodes_never_change() {
+        let loss = node_loss_trace_id("5d1f0a86-1f0d-4a0b-8d6e-000000000007", Wall(1_795_261_450_000_000_000));
+        expect_test::expect!["e47a62de4d8df1175efacddbfda5702b"].assert_eq(&loss.to_string());
+        expect_test::expect!["54c1d5a6cd65c577"].assert_eq(&node_lost(loss).to_string());
+        let pod = pod_trace_id(&uid(), None);
+        expect_test::expect!["91a1c53dbd0ae492"].assert_eq(&pod_lost(pod).to_string());
+        assert_ne!(pod_lost(pod), pod_root(pod));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! The observer's spans, children of the root that the agent of the pod's node exports. Their times are the arrivals of the API
+//! The observer's spans, children of the root that the agent of the pod's node exports; where the node was lost, of the observer's own
+//! root (`lost`). Their times are the arrivals of the API
 //! server's updates, on the observer's clock; an attribute has the distance to the API server's clock.
 
 use epitaph_core::observe::{EndpointRemoval, Moment, Replacement};
 use epitaph_core::pod::{ApiClock, PodIdentity};
 use epitaph_core::render::id;
 use epitaph_core::time::WallOffset;
-use opentelemetry::trace::Event;
+use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::Attributes;
@@ -22,7 +23,8 @@ pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Tr
     a.flag(key::ENDPOINT_PUBLISH_NOT_READY, r.publish_not_ready);
     a.flag(key::ENDPOINT_ALL_TERMINATING, r.all_terminating.is_some());
     clock(r.api_clock, &mut a);
-    let mut span = below_the_root(&at, "endpoint.removal", r.begin, r.end, a);
+    let root = root(&at, r.is_of_lost_node);
+    let mut span = below(&at, "endpoint.removal", root, (r.begin, r.end), a);
     span.span_context = at.context(id::service_span_id(at.trace, "endpoint.removal", &r.service));
     span.events.events = events(
         &at,
@@ -53,7 +55,8 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
     a.text(key::REPLACEMENT_RULE, r.rule.name());
     a.flag(key::REPLACEMENT_READY, r.ready.is_some());
     clock(r.api_clock, &mut a);
-    let mut span = below_the_root(&at, "replacement", r.created, r.end, a);
+    let root = root(&at, r.is_of_lost_node);
+    let mut span = below(&at, "replacement", root, (r.created, r.end), a);
     span.events.events = events(
         &at,
         [
@@ -69,13 +72,20 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
     }
 }
 
-fn clock(clock: Option<ApiClock>, a: &mut Attributes) {
+fn root(at: &Frame, is_of_lost_node: bool) -> SpanId {
+    match is_of_lost_node {
+        true => id::pod_lost(at.trace),
+        false => id::pod_root(at.trace),
+    }
+}
+
+pub(super) fn clock(clock: Option<ApiClock>, a: &mut Attributes) {
     if let Some(ApiClock { earliest, latest }) = clock {
         a.api_clock(earliest, latest);
     }
 }
 
-fn frame(pod: &PodIdentity, offset: WallOffset) -> Frame<'static> {
+pub(super) fn frame(pod: &PodIdentity, offset: WallOffset) -> Frame<'static> {
     Frame {
         trace: id::pod_trace_id(&pod.uid, None),
         offset,
@@ -84,15 +94,25 @@ fn frame(pod: &PodIdentity, offset: WallOffset) -> Frame<'static> {
     }
 }
 
-fn below_the_root(at: &Frame, name: &'static str, begin: Moment, end: Moment, mut a: Attributes) -> SpanData {
+pub(super) fn below(
+    at: &Frame,
+    name: &'static str,
+    parent: SpanId,
+    (begin, end): (Moment, Moment),
+    mut a: Attributes,
+) -> SpanData {
     if let Some(gap) = begin.gap.max(end.gap) {
         a.seconds(key::WATCH_GAP, gap);
     }
-    at.span(name, id::pod_root(at.trace), begin.at, end.at, a)
+    at.span(name, parent, begin.at, end.at, a)
 }
 
 /// The events within the span, in order of time; events of the same time in causal order.
-fn events<const N: usize>(at: &Frame, all: [(&'static str, Option<Moment>); N], (begin, end): (Moment, Moment)) -> Vec<Event> {
+pub(super) fn events(
+    at: &Frame,
+    all: impl IntoIterator<Item = (&'static str, Option<Moment>)>,
+    (begin, end): (Moment, Moment),
+) -> Vec<Event> {
     let mut events: Vec<(&'static str, Moment)> = all
         .into_iter()
         .filter_map(|(name, moment)| Some((name, moment?)))

@@ -2,6 +2,7 @@
 
 use epitaph_core::attribute::Subject;
 use epitaph_core::input::Observation;
+use epitaph_core::observe::NodeIdentity;
 use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::PodTermination;
 use epitaph_core::report::Termination;
@@ -63,6 +64,20 @@ pub(super) fn of_node(host: &str, boot_id: &str, options: &Options) -> Resource 
 pub(super) fn of_far_pod(identity: &PodIdentity, options: &Options) -> Resource {
     let mut a = Attributes::default();
     pod(identity, None, options, &mut a);
+    build(a, None, options)
+}
+
+/// Resource of a lost node's trace.
+pub(super) fn of_far_node(node: &NodeIdentity, options: &Options) -> Resource {
+    let mut a = Attributes::default();
+    a.text(
+        key::SERVICE_NAME,
+        options.service_name.clone().unwrap_or_else(|| "epitaph".into()),
+    );
+    a.text(key::SERVICE_INSTANCE_ID, node.name.to_string());
+    a.maybe(key::K8S_CLUSTER_NAME, options.cluster_name.clone());
+    a.text(key::K8S_NODE_NAME, node.name.to_string());
+    a.text(key::K8S_NODE_UID, node.uid.to_string());
     build(a, None, options)
 }
 

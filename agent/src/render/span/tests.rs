@@ -1,5 +1,6 @@
 mod evidence;
 mod listeners;
+mod lost;
 mod observer;
 mod pods;
 mod timelines;
@@ -246,6 +247,7 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
         whole.push(pod);
     }
     traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
+    traces.extend(lost::traces(&cluster));
     traces.extend(observer::traces(&cluster));
     for trace in traces {
         let on_spans = trace

@@ -8,12 +8,13 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+use super::Settings;
 use super::notice::Key;
 use super::queue::Pending;
 use super::series::{self, Posted, REMEMBERED};
 use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};
-use crate::rights::AGENT_POST_EVENTS;
+use crate::rights::Right;
 
 /// Longest text of an error that leaves this module, bytes.
 const MAX_TEXT: usize = 512;
@@ -30,7 +31,7 @@ const CONFLICTS: u32 = 5;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("cannot post an Event: RBAC forbids it ({0})")]
-    Forbidden(String),
+    Forbidden(String, &'static Right),
     #[error("cannot post an Event: the namespace is deleted or being deleted ({0})")]
     NamespaceGone(String),
     #[error("cannot post an Event: the API server refused it ({0})")]
@@ -49,7 +50,7 @@ pub(super) enum Failure {
 impl HasRemedy for Failure {
     fn remedy(&self) -> Option<Remedy> {
         match self {
-            Failure::Forbidden(_) => Some(AGENT_POST_EVENTS.remedy().into()),
+            Failure::Forbidden(_, right) => Some(right.remedy().into()),
             _ => None,
         }
     }
@@ -78,6 +79,8 @@ pub(super) enum Done {
 
 pub(super) struct Events {
     client: Client,
+    controller: &'static str,
+    right: &'static Right,
     node: String,
     timeout: Duration,
     /// Events that we posted, by subject, as we last wrote them.
@@ -87,11 +90,13 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub fn new(client: Client, node: String, timeout: Duration) -> Events {
+    pub fn new(client: Client, settings: &Settings) -> Events {
         Events {
             client,
-            node,
-            timeout,
+            controller: settings.controller,
+            right: settings.right,
+            node: settings.node.clone(),
+            timeout: settings.timeout,
             posted: Cache::new(REMEMBERED),
             crowded: Cache::new(REMEMBERED),
         }
@@ -113,18 +118,21 @@ impl Events {
             match self.raise(&api, &name, key, known, pending).await {
                 // The API server deletes an Event after an hour or so: the next Event starts from zero.
                 Err(error) if is(&error, 404) => self.posted.remove(key),
-                result => return result.map_err(|error| failure(&error)),
+                result => return result.map_err(|error| failure(&error, self.right)),
             }
         }
-        let event = series::event(key, pending, &self.node);
+        let event = series::event(key, pending, (self.controller, &self.node));
         pending.remember_sent(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
             Ok(created) => {
                 self.posted.insert(key.clone(), Ours::new(Posted::read(&event), created));
                 Ok(Done::Posted)
             }
-            Err(error) if is(&error, 409) => self.join(&api, &name, key, pending).await.map_err(|error| failure(&error)),
-            Err(error) => Err(failure(&error)),
+            Err(error) if is(&error, 409) => self
+                .join(&api, &name, key, pending)
+                .await
+                .map_err(|error| failure(&error, self.right)),
+            Err(error) => Err(failure(&error, self.right)),
         }
     }
 
@@ -203,7 +211,7 @@ fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-pub(super) fn failure(error: &kube::Error) -> Failure {
+pub(super) fn failure(error: &kube::Error, right: &'static Right) -> Failure {
     let kube::Error::Api(status) = error else {
         return Failure::Away(shown(&crate::error::chain(error)));
     };
@@ -212,7 +220,7 @@ pub(super) fn failure(error: &kube::Error) -> Failure {
         // A namespace that is being deleted accepts no new objects and answers 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
         // An exceeded quota and a denying webhook are 403s, too.
-        403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message),
+        403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message, right),
         404 => Failure::NamespaceGone(message),
         // Our token may be renewed before the next attempt.
         401 | 429 => Failure::Away(format!("{} {message}", status.code)),

@@ -2,6 +2,7 @@
 
 use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodContext;
+use epitaph_core::observe::LossAlarm;
 use epitaph_core::pod::{PodIdentity, Workload};
 use epitaph_core::report::{PodTermination, Report, StopSignalIgnored};
 use epitaph_core::termination::{TerminationFacts, TerminationKey};
@@ -39,6 +40,7 @@ pub(super) enum Reason {
     UncleanTermination,
     StopSignalIgnored,
     TerminationStuck,
+    PodStuckOnLostNode,
 }
 
 impl Reason {
@@ -47,13 +49,14 @@ impl Reason {
             Reason::UncleanTermination => "UncleanTermination",
             Reason::StopSignalIgnored => "StopSignalIgnored",
             Reason::TerminationStuck => "TerminationStuck",
+            Reason::PodStuckOnLostNode => "PodStuckOnLostNode",
         }
     }
 
     /// The Event's `action`: what was done to the object.
     pub const fn action(self) -> &'static str {
         match self {
-            Reason::UncleanTermination | Reason::TerminationStuck => "Terminate",
+            Reason::UncleanTermination | Reason::TerminationStuck | Reason::PodStuckOnLostNode => "Terminate",
             Reason::StopSignalIgnored => "Stop",
         }
     }
@@ -95,6 +98,20 @@ pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
         | Report::OptedOut { .. }
         | Report::Dropped { .. } => Vec::new(),
     }
+}
+
+/// A pod that opted out has no alarm.
+pub(super) fn of_loss(alarm: &LossAlarm, at: Wall) -> Vec<Notice> {
+    let Some(pod) = &alarm.pod else { return Vec::new() };
+    let about = About {
+        pod,
+        reason: Reason::PodStuckOnLostNode,
+        headline: alarm.verdict.row.headline,
+        container: None,
+        sentence: &format!("{}. Next: {}", alarm.verdict.sentence, alarm.verdict.remedy),
+        termination: format!("lost pod {}", pod.uid.0),
+    };
+    about.notices_at(at)
 }
 
 fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice> {
@@ -176,6 +193,10 @@ struct About<'a> {
 
 impl About<'_> {
     fn notices(&self, at: Boot, observation: &Observation) -> Vec<Notice> {
+        self.notices_at(observation.wall_offset.wall(at))
+    }
+
+    fn notices_at(&self, at: Wall) -> Vec<Notice> {
         let pod = Object {
             kind: "Pod".to_owned(),
             api_version: Some("v1".to_owned()),
@@ -187,7 +208,7 @@ impl About<'_> {
         let note = format!("pod `{}`: {}", self.pod.name, self.sentence);
         let notice = |object, note: &str, workload| Notice {
             key: self.key(object),
-            at: observation.wall_offset.wall(at),
+            at,
             note: fitting(note),
             termination: digest(&self.termination),
             workload,

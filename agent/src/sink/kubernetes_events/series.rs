@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::CONTROLLER;
 use super::notice::{Key, Object};
 use super::queue::{NAMED, Pending};
 
@@ -121,7 +120,7 @@ pub(super) fn namespace(object: &Object) -> &str {
     object.namespace.as_deref().unwrap_or("default")
 }
 
-pub(super) fn event(key: &Key, pending: &Pending, node: &str) -> Event {
+pub(super) fn event(key: &Key, pending: &Pending, (controller, node): (&str, &str)) -> Event {
     let Object {
         kind,
         api_version,
@@ -149,7 +148,7 @@ pub(super) fn event(key: &Key, pending: &Pending, node: &str) -> Event {
             uid: uid.clone(),
             ..ObjectReference::default()
         }),
-        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_controller: Some(controller.to_owned()),
         reporting_instance: Some(instance.to_owned()),
         series: (pending.count > 1).then(|| series(pending.count, pending.last)),
         type_: Some("Warning".to_owned()),

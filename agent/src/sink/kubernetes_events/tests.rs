@@ -17,6 +17,7 @@ use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict;
 use expect_test::expect;
 
+use super::AGENT;
 use super::notice::{self, Notice};
 use super::queue::{Pending, Queue};
 use super::series::{self, Posted};
@@ -306,13 +307,13 @@ fn terminations_in_an_unanswered_request_are_not_counted_again() {
         count: 60,
         ..pending(&["y", "z"])
     };
-    let created = Posted::read(&series::event(&key, &waiting, NODE));
+    let created = Posted::read(&series::event(&key, &waiting, (AGENT, NODE)));
     waiting.remember_sent(created.clone());
     assert_eq!(created.with(&waiting), None);
     // Two more before the next attempt, which is not answered either.
     waiting.count += 2;
     waiting.terminations = vec!["z".into(), "za".into(), "zb".into()];
-    waiting.remember_sent(Posted::read(&series::event(&key, &waiting, NODE)));
+    waiting.remember_sent(Posted::read(&series::event(&key, &waiting, (AGENT, NODE))));
     let raised = created.with(&waiting).expect("two are new");
     assert_eq!(raised.count, 62);
     waiting.remember_sent(raised.clone());
@@ -328,7 +329,7 @@ fn terminations_in_an_unanswered_request_are_not_counted_again() {
 #[test]
 fn a_termination_that_the_event_counts_already_is_not_counted_again() {
     let key = notice::of(&unclean("cart-1"), &observation()).remove(0).key;
-    let event = series::event(&key, &pending(&["a", "b"]), NODE);
+    let event = series::event(&key, &pending(&["a", "b"]), (AGENT, NODE));
     let posted = Posted::read(&event);
     assert_eq!(posted.count, 2);
     assert_eq!(posted.with(&pending(&["b", "a"])), None);
@@ -342,13 +343,13 @@ fn a_termination_that_the_event_counts_already_is_not_counted_again() {
         r#"{"metadata":{"annotations":{"epitaph.dev/deaths":"a,b,c"}},"series":{"count":3,"lastObservedTime":"1970-01-01T00:00:01.500000Z"}}"#
     );
     // A single termination is not a series: Kubernetes would refuse the series.
-    assert_eq!(series::event(&key, &pending(&["a"]), NODE).series, None);
+    assert_eq!(series::event(&key, &pending(&["a"]), (AGENT, NODE)).series, None);
 }
 
 #[test]
 fn a_403_names_the_rule() {
     let refused = kube::core::Status::failure("events is forbidden: User \"x\" cannot create", "Forbidden").with_code(403);
-    let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
+    let failure = super::api::failure(&kube::Error::Api(refused.boxed()), &AGENT_POST_EVENTS);
     assert!(line(&failure).contains(AGENT_POST_EVENTS.rule), "{failure}");
     // Other causes of a 403.
     for message in [
@@ -356,7 +357,7 @@ fn a_403_names_the_rule() {
         "admission webhook \"no.example\" denied the request: not here",
     ] {
         let refused = kube::core::Status::failure(message, "Forbidden").with_code(403);
-        let text = super::api::failure(&kube::Error::Api(refused.boxed())).to_string();
+        let text = super::api::failure(&kube::Error::Api(refused.boxed()), &AGENT_POST_EVENTS).to_string();
         assert!(
             !text.contains("RBAC") && text.contains("403") && text.contains(&message[30..40]),
             "{text}"
@@ -365,6 +366,6 @@ fn a_403_names_the_rule() {
     }
     let going = "unable to create new content in namespace shop because it is being terminated";
     let going = kube::core::Status::failure(going, "Forbidden").with_code(403);
-    let failure = super::api::failure(&kube::Error::Api(going.boxed()));
+    let failure = super::api::failure(&kube::Error::Api(going.boxed()), &AGENT_POST_EVENTS);
     assert!(!failure.to_string().contains("RBAC"), "{failure}");
 }

@@ -43,7 +43,7 @@ impl EventPoster {
         clock: fn() -> Boot,
     ) -> EventPoster {
         EventPoster {
-            events: Events::new(client, settings.node.clone(), settings.timeout),
+            events: Events::new(client, &settings),
             bucket: Bucket::new(settings.rate),
             pause: settings.pause,
             settings,
@@ -98,7 +98,7 @@ impl EventPoster {
     /// None: try again later.
     fn failed(&mut self, failure: &Failure, key: &Key, since: Boot) -> Option<Outcome> {
         let outcome = match failure {
-            Failure::Forbidden(_) => Outcome::Forbidden,
+            Failure::Forbidden(..) => Outcome::Forbidden,
             Failure::NamespaceGone(_) => Outcome::NamespaceGone,
             Failure::Rejected(_) => Outcome::Rejected,
             Failure::Later(_) | Failure::Away(_) | Failure::Silent(_) => Outcome::Unavailable,

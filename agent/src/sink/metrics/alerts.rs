@@ -4,12 +4,14 @@
 //! A rule about terminations compares the time of the latest one with the present: the first termination of a workload fires, scraped
 //! before or not; a restart of the agent, a gap in the scrapes or a rollout of the DaemonSet does not. Rates need counters.
 
+mod nodes;
 mod pages;
 mod yaml;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 use epitaph_core::verdict::{Exit, Severity, TrafficAxis};
 
+use super::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
 use super::table::{
     BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, Row,
     WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
@@ -86,6 +88,10 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.kubernetes_away(),
                 rules.node_not_ready(),
             ],
+        },
+        Group {
+            name: "epitaph-nodes",
+            rules: nodes::rules(&rules),
         },
     ]
 }
@@ -433,8 +439,13 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 13] {
+pub fn used() -> [Row; 18] {
     [
+        LOST_NODE,
+        LOST_NODE_PODS,
+        LOST_NODE_VOLUMES,
+        OUT_OF_SERVICE,
+        STUCK_PODS,
         BUILD,
         CHILD_OOM,
         EXPORT_RETRIES,

@@ -4,6 +4,7 @@
 //! latest event or the plain count, and not a rate.
 
 mod json;
+mod nodes;
 
 use std::collections::BTreeSet;
 
@@ -86,6 +87,10 @@ pub fn sections() -> Vec<Section> {
         Section {
             title: "Agents",
             panels: vec![agents(), probes(), lost(), spans(), not_ready()],
+        },
+        Section {
+            title: "Lost nodes",
+            panels: nodes::panels(),
         },
     ]
 }

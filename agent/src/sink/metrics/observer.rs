@@ -1,6 +1,8 @@
 //! Metrics of an observer, in addition to those of every epitaph process.
 
-use epitaph_core::observe::{DropReason, Output, Watch};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use epitaph_core::observe::{DropReason, Holder, LossState, LostNodeState, Output, Watch};
 use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};
@@ -19,21 +21,24 @@ pub const SPANS: Row = Row {
     name: "epitaph.observer.spans",
     shape: Shape::Counter,
     unit: "{span}",
-    labels: &[("span", "endpoint.removal, replacement")],
-    about: "Spans that the observer added to the traces of the agents",
+    labels: &[(
+        "span",
+        "endpoint.removal, replacement, node.lost, node.not_ready, node.out_of_service, node.down, pod.lost, volume.detach, duplicate.run",
+    )],
+    about: "Spans that the observer added to the traces of the agents, and spans about lost nodes; `pod.lost` counts without its `stuck`",
 };
 pub const KNOWN: Row = Row {
     name: "epitaph.observer.known",
     shape: Shape::Gauge,
     unit: "{object}",
-    labels: &[("object", "pods, endpoints")],
+    labels: &[("object", "pods, endpoints, nodes")],
     about: "Objects that the observer keeps in memory",
 };
 pub const WATCH_BREAKS: Row = Row {
     name: "epitaph.observer.watch.breaks",
     shape: Shape::Counter,
     unit: "{break}",
-    labels: &[("watch", "endpointslices, pods, namespaces")],
+    labels: &[("watch", "endpointslices, pods, namespaces, nodes, volumeattachments")],
     about: "Lists and watches that failed; spans affected by the interruption carry the length of the gap",
 };
 pub const DROPPED: Row = Row {
@@ -42,12 +47,80 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "pod_cap, endpoint_cap, vacancy_cap, begin_unseen, pod_unknown, pod_goes_on, unreadable",
+        "pod_cap, endpoint_cap, vacancy_cap, node_cap, lost_pod_cap, attachment_cap, begin_unseen, pod_unknown, pod_goes_on, unreadable, \
+         question",
     )],
-    about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod",
+    about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited",
 };
 
-pub const TABLE: &[Row] = &[ACTIVE, SPANS, KNOWN, WATCH_BREAKS, DROPPED];
+const NODE: (&str, &str) = (
+    "k8s.node.name",
+    "nodes that are lost, or have the taint `out-of-service`: the first 200 by name",
+);
+/// Most nodes with series of their own: in a lost zone, the first of them show enough.
+const NODES: usize = 200;
+
+pub const LOST_NODE: Row = Row {
+    name: "epitaph.node.lost",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[NODE, ("verdict", "lost, unreachable, fenced-by-taint, taint-left-behind")],
+    about: "1 for each node that is not ready, with its verdict so far; also for a node that is ready and still has the taint `out-of-service`",
+};
+pub const LOST_NODE_PODS: Row = Row {
+    name: "epitaph.node.pods_stuck",
+    shape: Shape::Gauge,
+    unit: "{pod}",
+    labels: &[NODE],
+    about: "Pods of a node that is not ready, still there `observer.stuck_after` after the end of their grace period",
+};
+pub const LOST_NODE_VOLUMES: Row = Row {
+    name: "epitaph.node.volumes_left",
+    shape: Shape::Gauge,
+    unit: "{volume}",
+    labels: &[NODE],
+    about: "Volumes attached to a node that is not ready, whose pods are gone",
+};
+pub const OUT_OF_SERVICE: Row = Row {
+    name: "epitaph.node.out_of_service",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[NODE, ("ready", "true, false")],
+    about: "1 for each node with the taint `node.kubernetes.io/out-of-service`",
+};
+pub const STUCK_PODS: Row = Row {
+    name: "epitaph.pods.stuck",
+    shape: Shape::Gauge,
+    unit: "{pod}",
+    labels: &[("holder", "node, finalizer, volume, runtime")],
+    about: "Pods of the cluster that are being deleted, `observer.stuck_after` after the end of their grace period, by what holds them; `volume`: replacements that wait so long for a volume attached to a lost node",
+};
+
+pub const TABLE: &[Row] = &[
+    ACTIVE,
+    SPANS,
+    KNOWN,
+    WATCH_BREAKS,
+    DROPPED,
+    LOST_NODE,
+    LOST_NODE_PODS,
+    LOST_NODE_VOLUMES,
+    OUT_OF_SERVICE,
+    STUCK_PODS,
+];
+
+/// Of a trace with one root or span.
+const SPAN_NAMES: [&str; 9] = [
+    "endpoint.removal",
+    "replacement",
+    "node.lost",
+    "node.not_ready",
+    "node.out_of_service",
+    "node.down",
+    "pod.lost",
+    "volume.detach",
+    "duplicate.run",
+];
 
 /// Registered with a [`Metrics`], and read with it.
 pub struct ObserverMetrics {
@@ -57,6 +130,8 @@ pub struct ObserverMetrics {
     watch_breaks: Counter<u64>,
     dropped: Counter<u64>,
     clock: Gauge<f64>,
+    /// None: not the active observer, and no series.
+    losses: Arc<Mutex<Option<LossState>>>,
 }
 
 impl ObserverMetrics {
@@ -69,10 +144,12 @@ impl ObserverMetrics {
             watch_breaks: WATCH_BREAKS.counter(meter),
             dropped: DROPPED.counter(meter),
             clock: KUBERNETES_CLOCK.gauge_f64(meter),
+            losses: Arc::default(),
         };
+        ours.follow_losses(metrics);
         ours.active(false);
-        ours.known((0, 0));
-        for span in ["endpoint.removal", "replacement"] {
+        ours.known([0; 3]);
+        for span in SPAN_NAMES {
             ours.spans.add(0, &[KeyValue::new("span", span)]);
         }
         for watch in Watch::ALL {
@@ -82,16 +159,64 @@ impl ObserverMetrics {
             ours.dropped(reason.name(), 0);
         }
         ours.dropped("unreadable", 0);
+        ours.dropped("question", 0);
         ours
+    }
+
+    /// The state of lost nodes, read at every collection: a series ends with its state.
+    pub fn losses(&self, state: Option<LossState>) {
+        *self.losses.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn follow_losses(&self, metrics: &Metrics) {
+        type Points = Vec<(u64, Vec<KeyValue>)>;
+        let follow = |row: Row, points: fn(&LossState) -> Points| {
+            let losses = self.losses.clone();
+            metrics
+                .meter
+                .u64_observable_gauge(row.name)
+                .with_unit(row.unit)
+                .with_description(row.about)
+                .with_callback(move |observer| {
+                    let losses = losses.lock().unwrap_or_else(PoisonError::into_inner);
+                    for (value, labels) in losses.iter().flat_map(points) {
+                        observer.observe(value, &labels);
+                    }
+                })
+                .build();
+        };
+        follow(LOST_NODE, |state| {
+            let node = |node: &LostNodeState| (1, vec![name(node), KeyValue::new("verdict", node.verdict)]);
+            state.nodes.iter().take(NODES).map(node).collect()
+        });
+        follow(LOST_NODE_PODS, |state| {
+            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
+            lost.map(|node| (node.stuck as u64, vec![name(node)])).collect()
+        });
+        follow(LOST_NODE_VOLUMES, |state| {
+            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
+            lost.map(|node| (node.volumes as u64, vec![name(node)])).collect()
+        });
+        follow(OUT_OF_SERVICE, |state| {
+            let tainted = state.nodes.iter().take(NODES).filter(|node| node.out_of_service);
+            tainted
+                .map(|node| (1, vec![name(node), KeyValue::new("ready", node.is_ready.to_string())]))
+                .collect()
+        });
+        follow(STUCK_PODS, |state| {
+            let each = Holder::ALL.into_iter().zip(state.stuck);
+            each.map(|(by, count)| (count as u64, vec![KeyValue::new("holder", by.name())]))
+                .collect()
+        });
     }
 
     pub fn active(&self, active: bool) {
         self.active.record(active.into(), &[]);
     }
 
-    /// Numbers of pods and endpoints in memory.
-    pub fn known(&self, (pods, endpoints): (usize, usize)) {
-        for (object, count) in [("pods", pods), ("endpoints", endpoints)] {
+    /// Numbers of pods, endpoints and nodes in memory.
+    pub fn known(&self, known: [usize; 3]) {
+        for (object, count) in ["pods", "endpoints", "nodes"].into_iter().zip(known) {
             self.known.record(count as u64, &[KeyValue::new("object", object)]);
         }
     }
@@ -109,12 +234,23 @@ impl ObserverMetrics {
     }
 
     pub fn output(&self, output: &Output) {
-        match output {
-            Output::Removal(_) => self.spans.add(1, &[KeyValue::new("span", "endpoint.removal")]),
-            Output::Replacement(_) => self.spans.add(1, &[KeyValue::new("span", "replacement")]),
-            Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
-        }
+        let span = match output {
+            Output::Removal(_) => "endpoint.removal",
+            Output::Replacement(_) => "replacement",
+            Output::NodeLost(_) => "node.lost",
+            Output::NodePhase(phase) => phase.kind.name(),
+            Output::PodLost(_) => "pod.lost",
+            Output::VolumeDetach(_) => "volume.detach",
+            Output::DuplicateRun(_) => "duplicate.run",
+            Output::LossAlarm(_) | Output::Ask(_) => return,
+            Output::Dropped { reason, count } => return self.dropped(reason.name(), *count),
+        };
+        self.spans.add(1, &[KeyValue::new("span", span)]);
     }
+}
+
+fn name(node: &LostNodeState) -> KeyValue {
+    KeyValue::new("k8s.node.name", node.name.to_string())
 }
 
 #[cfg(test)]
@@ -135,13 +271,36 @@ mod tests {
             let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
             types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
         };
+        // A standby has no series of lost nodes.
+        assert!(!metrics.text().unwrap().contains("epitaph_pods_stuck{"));
+        ours.losses(Some(LossState {
+            nodes: vec![
+                state("n1", false, "fenced-by-taint", 3),
+                state("n2", true, "taint-left-behind", 0),
+            ],
+            stuck: [3, 0, 1, 0],
+        }));
         let text = metrics.text().unwrap();
+        for line in [
+            "epitaph_node_lost{k8s_node_name=\"n1\",verdict=\"fenced-by-taint\"} 1",
+            "epitaph_node_pods_stuck{k8s_node_name=\"n1\"} 3",
+            "epitaph_node_volumes_left{k8s_node_name=\"n1\"} 2",
+            "epitaph_node_out_of_service{k8s_node_name=\"n2\",ready=\"true\"} 1",
+            "epitaph_pods_stuck{holder=\"node\"} 3",
+            "epitaph_pods_stuck{holder=\"finalizer\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("epitaph_node_pods_stuck{k8s_node_name=\"n2\"}"), "{text}");
         let mut expected: BTreeSet<String> = TABLE.iter().chain([&super::super::BUILD]).map(Row::prometheus).collect();
         // The exporter's series for the resource.
         expected.insert("target_info".to_owned());
         let mut families = families(&text);
         families.insert("target_info".to_owned());
         assert_eq!(families, expected);
+        // The state is over: so are its series.
+        ours.losses(Some(LossState::default()));
+        assert!(!metrics.text().unwrap().contains("k8s_node_name"));
         ours.active(true);
         ours.output(&Output::Dropped {
             reason: DropReason::BeginUnseen,
@@ -161,5 +320,16 @@ mod tests {
             text.contains("epitaph_observer_dropped_total{reason=\"begin_unseen\"} 3"),
             "{text}"
         );
+    }
+
+    fn state(name: &str, is_ready: bool, verdict: &'static str, stuck: usize) -> LostNodeState {
+        LostNodeState {
+            name: name.into(),
+            is_ready,
+            verdict,
+            stuck,
+            out_of_service: true,
+            volumes: 2,
+        }
     }
 }

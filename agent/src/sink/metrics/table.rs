@@ -527,6 +527,7 @@ pub fn markdown() -> String {
         EXPORT_RETRIES,
         EXPORT_GIVEN_UP,
         KUBERNETES_CLOCK,
+        KUBERNETES_EVENTS,
         HTTP_CLOSED,
         BUILD,
     ];

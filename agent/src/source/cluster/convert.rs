@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use epitaph_core::ids::PodUid;
-use epitaph_core::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use epitaph_core::observe::{Conditions, DeletionSight, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
+use epitaph_core::time::{Wall, WallOffset};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::nodes::{Agents, UNREACHABLE, api_time};
 use crate::source::bounded;
 use crate::source::pods::Allowed;
-use crate::source::pods::convert::identity;
+use crate::source::pods::convert::{deletion, disruption, identity};
 use crate::source::pods::options::Annotated;
 use crate::source::pods::owners::{by_labels, controller};
 
@@ -20,7 +23,12 @@ const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// Longest name in Kubernetes.
 const MAX_NAME: usize = 253;
+pub(super) const MAX_NAME_BYTES: usize = MAX_NAME;
 const MAX_PORTS: usize = 32;
+/// Most kept finalizers, and most kept claims, of one pod.
+const MAX_KEPT: usize = 32;
+/// `reason` of the condition `DisruptionTarget`.
+const BY_TAINT: &str = "DeletionByTaintManager";
 
 pub(super) fn slice_key(slice: &EndpointSlice) -> Option<SliceKey> {
     Some(SliceKey {
@@ -73,8 +81,8 @@ fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
     })
 }
 
-/// The workload is the one that the pod's labels and references prove.
-pub(super) fn pod(pod: &Pod, allowed: &Allowed) -> Option<PodSight> {
+/// The workload is the one that the pod's labels and references prove. `offset`: of this machine's clock, for the API's times.
+pub(super) fn pod(pod: &Pod, allowed: &Allowed, agents: &Agents, offset: WallOffset) -> Option<PodSight> {
     let meta = &pod.metadata;
     let status = pod.status.as_ref();
     let phase = status.and_then(|s| s.phase.as_deref()).unwrap_or_default();
@@ -92,12 +100,62 @@ pub(super) fn pod(pod: &Pod, allowed: &Allowed) -> Option<PodSight> {
         completion_index: index.map(|index| bounded(index, MAX_NAME).into()),
         scheduled: !node.is_empty(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
-        deleting: meta.deletion_timestamp.is_some(),
+        deletion: deletion(pod).map(|deletion| DeletionSight {
+            requested: api_time(Wall(deletion.timestamp.0.saturating_sub(nanos(deletion.grace))), offset),
+            grace: deletion.grace,
+            by_taint: status
+                .and_then(disruption)
+                .is_some_and(|disruption| disruption.reason == BY_TAINT),
+        }),
         failed: phase == "Failed",
         succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
         ignored: ignored(annotations, meta.namespace.as_deref()?, allowed),
+        outlasts: pod.spec.as_ref().is_some_and(outlasts),
+        finalizers: kept(meta.finalizers.iter().flatten().map(String::as_str)),
+        claims: pod
+            .spec
+            .as_ref()
+            .map_or(Vec::new(), |spec| claims(spec, meta.name.as_deref().unwrap_or_default())),
+        agent: agents.address(pod),
     })
+}
+
+fn nanos(of: Duration) -> u64 {
+    u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn kept<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Box<str>> {
+    names.take(MAX_KEPT).map(|name| bounded(name, MAX_NAME).into()).collect()
+}
+
+/// The taint of an unreachable node is tolerated without a limit.
+fn outlasts(spec: &PodSpec) -> bool {
+    let mut tolerations = spec.tolerations.iter().flatten();
+    tolerations.any(|toleration| {
+        let is_of_effect = toleration
+            .effect
+            .as_deref()
+            .is_none_or(|effect| effect.is_empty() || effect == "NoExecute");
+        let exists = toleration.operator.as_deref() == Some("Exists");
+        let is_of_key = match toleration.key.as_deref().unwrap_or_default() {
+            "" => exists,
+            // The taint has no value.
+            key => key == UNREACHABLE && (exists || toleration.value.as_deref().unwrap_or_default().is_empty()),
+        };
+        is_of_effect && is_of_key && toleration.toleration_seconds.is_none()
+    })
+}
+
+/// The claim of a generic ephemeral volume has the names of pod and volume.
+fn claims(spec: &PodSpec, pod: &str) -> Vec<Box<str>> {
+    let volumes = spec.volumes.iter().flatten();
+    let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
+        (None, None) => None,
+    });
+    claims.take(MAX_KEPT).map(|name| bounded(&name, MAX_NAME).into()).collect()
 }
 
 /// Empty before the pod is scheduled.
@@ -183,7 +241,15 @@ mod tests {
 
     #[test]
     fn a_pod_is_reduced_to_the_needed_fields() {
-        let sight = |value: Value| pod(&serde_json::from_value(value).unwrap(), &Allowed::default());
+        let agents = Agents::of("epitaph");
+        let sight = |value: Value| {
+            pod(
+                &serde_json::from_value(value).unwrap(),
+                &Allowed::default(),
+                &agents,
+                WallOffset(0),
+            )
+        };
         let mut object = json!({
             "metadata": {
                 "name": "web-7d9-x", "namespace": "shop", "uid": "u-a", "labels": {"pod-template-hash": "7d9"},
@@ -203,7 +269,7 @@ mod tests {
             ("Deployment", "n1")
         );
         assert_eq!((seen.completion_index.as_deref(), seen.ignored), (Some("3"), Some(false)));
-        assert!(seen.ready && seen.scheduled && !seen.deleting && !seen.failed && !seen.started);
+        assert!(seen.ready && seen.scheduled && seen.deletion.is_none() && !seen.failed && !seen.started);
 
         object["metadata"]["deletionTimestamp"] = json!("2026-11-21T11:44:10Z");
         let status = |state: Value| {
@@ -213,7 +279,7 @@ mod tests {
         let ended = |code: i32| status(json!({"terminated": {"exitCode": code}}));
         object["status"] = json!({"phase": "Failed", "containerStatuses": ended(0)});
         let seen = sight(object.clone()).unwrap();
-        assert!(seen.deleting && seen.failed && seen.started && !seen.ready);
+        assert!(seen.deletion.is_some() && seen.failed && seen.started && !seen.ready);
         for (init, main, started) in [
             (ended(0), status(json!({"waiting": {"reason": "CrashLoopBackOff"}})), false),
             (ended(0), status(json!({"running": {}})), true),
@@ -224,5 +290,79 @@ mod tests {
             assert_eq!(sight(object.clone()).unwrap().started, started, "{object}");
         }
         assert_eq!(sight(json!({"metadata": {"name": "x"}})), None);
+    }
+
+    #[test]
+    fn a_pod_shows_what_holds_it_and_what_evicts_it() {
+        let agents = Agents::of("epitaph");
+        let sight = |value: Value| {
+            pod(
+                &serde_json::from_value(value).unwrap(),
+                &Allowed::default(),
+                &agents,
+                WallOffset(0),
+            )
+            .unwrap()
+        };
+        let mut object = json!({
+            "metadata": {
+                "name": "db-0", "namespace": "shop", "uid": "u", "finalizers": ["example.com/hold"],
+                "deletionTimestamp": "1970-01-01T00:01:40Z", "deletionGracePeriodSeconds": 40,
+            },
+            "spec": {"nodeName": "n1", "containers": [], "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}},
+                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+                {"name": "config", "configMap": {"name": "c"}},
+            ]},
+            "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]},
+        });
+        let seen = sight(object.clone());
+        let deletion = seen.deletion.unwrap();
+        assert_eq!(
+            (deletion.requested.wall, deletion.grace),
+            (Wall(60_000_000_000), Duration::from_secs(40))
+        );
+        assert!(deletion.by_taint && !seen.outlasts);
+        assert_eq!(seen.finalizers, ["example.com/hold".into()]);
+        assert_eq!(seen.claims, ["data-db-0".into(), "db-0-scratch".into()]);
+        for (toleration, outlasts) in [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}), true),
+            (
+                json!({"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}),
+                false,
+            ),
+            (
+                json!({"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+                false,
+            ),
+            (
+                json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
+        ] {
+            object["spec"]["tolerations"] = json!([toleration]);
+            assert_eq!(sight(object.clone()).outlasts, outlasts, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn an_agent_is_known_in_its_namespace_only() {
+        let agents = Agents::of("epitaph");
+        let mut object = json!({
+            "metadata": {
+                "name": "agent-x", "namespace": "epitaph", "uid": "u",
+                "labels": {"app.kubernetes.io/name": "epitaph", "app.kubernetes.io/component": "agent"},
+            },
+            "spec": {"containers": [{"name": "agent", "ports": [{"name": "metrics", "containerPort": 9464}]}]},
+            "status": {"podIP": "fd00::7"},
+        });
+        let address = |object: &Value| agents.address(&serde_json::from_value(object.clone()).unwrap());
+        assert_eq!(address(&object), Some("[fd00::7]:9464".parse().unwrap()));
+        object["metadata"]["namespace"] = json!("other");
+        assert_eq!(address(&object), None);
+        object["metadata"]["namespace"] = json!("epitaph");
+        object["metadata"]["labels"]["app.kubernetes.io/component"] = json!("observer");
+        assert_eq!(address(&object), None);
     }
 }

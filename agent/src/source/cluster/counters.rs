@@ -13,6 +13,7 @@ use crate::source::watch::WatchCounters;
 pub struct ClusterCounters {
     watches: [Arc<WatchCounters>; Watch::ALL.len()],
     incomplete: AtomicU64,
+    unasked: AtomicU64,
 }
 
 impl ClusterCounters {
@@ -34,6 +35,15 @@ impl ClusterCounters {
     pub fn unreadable(&self) -> u64 {
         let undecodable = |watch: &Arc<WatchCounters>| watch.failed(FailureReason::Undecodable);
         self.incomplete.load(Ordering::Relaxed) + self.watches.iter().map(undecodable).sum::<u64>()
+    }
+
+    /// Questions about lost nodes that were dropped, because too many waited.
+    pub fn questions_dropped(&self) -> u64 {
+        self.unasked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn unasked(&self) {
+        self.unasked.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn watch(&self, watch: Watch) -> Arc<WatchCounters> {

@@ -10,6 +10,8 @@ const fn right(watch: Watch) -> &'static Right {
         Watch::EndpointSlices => &rights::OBSERVER_ENDPOINT_SLICES,
         Watch::Pods => &rights::OBSERVER_PODS,
         Watch::Namespaces => &rights::OBSERVER_NAMESPACES,
+        Watch::Nodes => &rights::OBSERVER_NODES,
+        Watch::VolumeAttachments => &rights::OBSERVER_ATTACHMENTS,
     }
 }
 

@@ -1,13 +1,15 @@
-//! The observer's watches of the whole cluster: EndpointSlices, pods, and namespaces that opted out; the offset of the API server's
-//! clock; and the Lease by which one observer is active.
+//! The observer's watches of the whole cluster: EndpointSlices, pods, namespaces that opted out, nodes and VolumeAttachments; answers
+//! to the core's questions about lost nodes; the offset of the API server's clock; and the Lease by which one observer is active.
 //!
 //! *Architecture invariant*: nothing here decides. Objects become small facts at once; a full queue makes a watch wait.
 
+mod answers;
 mod convert;
 mod counters;
 mod error;
 mod lease;
 mod names;
+mod nodes;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::ids::PodUid;
-use epitaph_core::observe::{self, BACK_WITHIN, Input, PodSight};
+use epitaph_core::observe::{self, Ask, BACK_WITHIN, Input, PodSight};
 use epitaph_core::pod::PodIdentity;
 use epitaph_core::time::Boot;
 use kube::Client;
@@ -28,12 +30,16 @@ use crate::source::api_error::ApiError;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, Allowed, PodsError};
 use crate::source::watch::machine::LONGEST_PAUSE;
-use crate::source::watch::{ANSWER, Change, LeanNamespace, LeanPod, LeanSlice, Watch, WatchEvent, WatchOptions, Watched};
+use crate::source::watch::{
+    ANSWER, Change, LeanAttachment, LeanNamespace, LeanNode, LeanPod, LeanSlice, Watch, WatchEvent, WatchOptions, Watched,
+};
 
 pub use counters::ClusterCounters;
 pub use lease::Lease;
 
+use answers::Answers;
 use names::Names;
+use nodes::Agents;
 
 /// The API server ends a watch after this time, and the next watch resumes. Short: a dead connection is noticed by silence after
 /// this time, and later changes are reported with a gap of this length.
@@ -59,16 +65,31 @@ pub async fn client(access: &Access) -> Result<Client, PodsError> {
 }
 
 /// The watches, and the clock's measurement. A drop ends them.
-#[derive(Debug)]
 pub struct Cluster {
     inputs: mpsc::Receiver<(Boot, Input)>,
     names: Names,
+    /// None without the lost nodes.
+    answers: Option<Answers>,
+    counters: Arc<ClusterCounters>,
     _tasks: JoinSet<()>,
+}
+
+/// What is watched.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Where opt-outs count.
+    pub allowed: Allowed,
+    /// Nodes and VolumeAttachments, too.
+    pub lost_nodes: bool,
+    /// Namespace of the agents; None: the namespace of the ServiceAccount, or of the kubeconfig's context.
+    pub namespace: Option<String>,
 }
 
 impl Cluster {
     /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error.
-    pub fn start(client: &Client, counters: &Arc<ClusterCounters>, allowed: &Allowed) -> Cluster {
+    pub fn start(client: &Client, counters: &Arc<ClusterCounters>, scope: &Scope) -> Cluster {
+        let allowed = &scope.allowed;
+        let agents = Agents::of(scope.namespace.as_deref().unwrap_or(client.default_namespace()));
         let (inputs, receiver) = mpsc::channel(QUEUE);
         let feed = |watch| Feed {
             watch,
@@ -80,15 +101,33 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         tasks.spawn(feed(observe::Watch::EndpointSlices).run(client, slice_inputs));
         let (of_pods, allowed_pods, allowed) = (names.clone(), allowed.clone(), allowed.clone());
-        tasks.spawn(feed(observe::Watch::Pods).run(client, move |change| pod_inputs(&of_pods, &allowed_pods, change)));
+        tasks.spawn(
+            feed(observe::Watch::Pods).run(client, move |change| pod_inputs(&of_pods, (&allowed_pods, &agents), change)),
+        );
         tasks.spawn(lookups);
         tasks.spawn(feed(observe::Watch::Namespaces).run(client, move |change| namespace_inputs(&allowed, change)));
+        let mut answers = None;
+        if scope.lost_nodes {
+            tasks.spawn(feed(observe::Watch::Nodes).run(client, node_inputs));
+            tasks.spawn(feed(observe::Watch::VolumeAttachments).run(client, attachment_inputs));
+            tasks.spawn(answers::version(client.clone(), inputs.clone()));
+            answers = Some(Answers::new(client.clone(), inputs.clone()));
+        }
         let measured = |clock| (clock::now(), Input::ApiClock(clock));
         tasks.spawn(pods::clock::run(client.clone(), Arc::default(), inputs, measured));
         Cluster {
             inputs: receiver,
             names,
+            answers,
+            counters: counters.clone(),
             _tasks: tasks,
+        }
+    }
+
+    /// Asks a question of the core; the answer is an input.
+    pub fn ask(&mut self, ask: Ask) {
+        if self.answers.as_mut().is_some_and(|answers| !answers.ask(ask)) {
+            self.counters.unasked();
         }
     }
 
@@ -121,10 +160,11 @@ fn slice_inputs(change: Change<LeanSlice>) -> Result<Inputs, Incomplete> {
     Ok([Some(input), None])
 }
 
-fn pod_inputs(names: &Names, allowed: &Allowed, change: Change<LeanPod>) -> Result<Inputs, Incomplete> {
+fn pod_inputs(names: &Names, (allowed, agents): (&Allowed, &Agents), change: Change<LeanPod>) -> Result<Inputs, Incomplete> {
+    let offset = clock::wall_offset();
     match change {
         Change::Applied { object, listed } => {
-            let sight = convert::pod(&object.0, allowed).ok_or(Incomplete)?;
+            let sight = convert::pod(&object.0, allowed, agents, offset).ok_or(Incomplete)?;
             // A list includes every pod that terminated in the last days: the owners of these pods are not looked up.
             if !listed && PodSight::ends(&sight) {
                 names.want(object.0);
@@ -133,7 +173,7 @@ fn pod_inputs(names: &Names, allowed: &Allowed, change: Change<LeanPod>) -> Resu
         }
         Change::Deleted(pod) => {
             // The last state first: no other input reports a forced deletion.
-            let sight = convert::pod(&pod.0, allowed).ok_or(Incomplete)?;
+            let sight = convert::pod(&pod.0, allowed, agents, offset).ok_or(Incomplete)?;
             names.want(pod.0);
             let uid = sight.identity.uid.clone();
             Ok([Some(Input::Pod(sight)), Some(Input::PodGone(uid))])
@@ -147,6 +187,26 @@ fn namespace_inputs(allowed: &Allowed, change: Change<LeanNamespace>) -> Result<
         Change::Deleted(namespace) => namespace.0.name.map(Input::NamespaceGone),
     };
     Ok([Some(input.ok_or(Incomplete)?), None])
+}
+
+fn node_inputs(change: Change<LeanNode>) -> Result<Inputs, Incomplete> {
+    let input = match change {
+        Change::Applied { object, .. } => nodes::node(&object, clock::wall_offset()).map(Input::Node),
+        Change::Deleted(node) => nodes::node_name(&node).map(Input::NodeGone),
+    };
+    Ok([Some(input.ok_or(Incomplete)?), None])
+}
+
+/// Nothing for an inline volume.
+fn attachment_inputs(change: Change<LeanAttachment>) -> Result<Inputs, Incomplete> {
+    let input = match change {
+        Change::Applied { object, .. } => {
+            nodes::attachment_name(&object).ok_or(Incomplete)?;
+            nodes::attachment(&object).map(Input::Attachment)
+        }
+        Change::Deleted(attachment) => Some(Input::AttachmentGone(nodes::attachment_name(&attachment).ok_or(Incomplete)?)),
+    };
+    Ok([input, None])
 }
 
 /// The receiver of the inputs is gone.

@@ -54,7 +54,9 @@ async fn a_change_of_a_pod_does_not_wait_for_its_owner() {
     let mut tasks = JoinSet::new();
     tasks.spawn(lookups);
     let of_pods = names.clone();
-    tasks.spawn(feed.run(&client, move |change| pod_inputs(&of_pods, &Allowed::default(), change)));
+    tasks.spawn(feed.run(&client, move |change| {
+        pod_inputs(&of_pods, (&Allowed::default(), &Agents::of("epitaph")), change)
+    }));
     for expected in [Input::ListBegin(observe::Watch::Pods), Input::ListEnd(observe::Watch::Pods)] {
         let (_, input) = sent.recv().await.expect("an input");
         assert_eq!(input, expected);

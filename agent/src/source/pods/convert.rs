@@ -249,7 +249,7 @@ fn ips(status: &api::PodStatus) -> Vec<IpAddr> {
     ips
 }
 
-fn deletion(pod: &api::Pod) -> Option<Deletion> {
+pub(in crate::source) fn deletion(pod: &api::Pod) -> Option<Deletion> {
     let timestamp = wall(pod.metadata.deletion_timestamp.as_ref()?)?;
     let grace = pod.metadata.deletion_grace_period_seconds.and_then(seconds);
     Some(Deletion {
@@ -258,7 +258,7 @@ fn deletion(pod: &api::Pod) -> Option<Deletion> {
     })
 }
 
-fn disruption(status: &api::PodStatus) -> Option<Disruption> {
+pub(in crate::source) fn disruption(status: &api::PodStatus) -> Option<Disruption> {
     let mut conditions = status.conditions.iter().flatten();
     let target = conditions.find(|c| c.type_ == "DisruptionTarget" && c.status == "True")?;
     Some(Disruption {
@@ -325,7 +325,7 @@ fn seconds(seconds: i64) -> Option<Duration> {
     u64::try_from(seconds).ok().map(Duration::from_secs)
 }
 
-fn wall(time: &Time) -> Option<Wall> {
+pub(in crate::source) fn wall(time: &Time) -> Option<Wall> {
     u64::try_from(time.0.as_nanosecond()).ok().map(Wall)
 }
 

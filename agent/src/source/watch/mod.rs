@@ -34,7 +34,7 @@ use super::api_error::{ApiError, FailureReason, Purpose};
 use crate::clock;
 
 pub use counters::WatchCounters;
-pub(in crate::source) use objects::{LeanNamespace, LeanPod, LeanSlice};
+pub(in crate::source) use objects::{LeanAttachment, LeanNamespace, LeanNode, LeanPod, LeanSlice};
 
 use decode::{DecodeError, Lines, ListSplitter};
 use machine::{Ask, Machine, Patience, Reply};

@@ -1,11 +1,12 @@
 //! The watched kinds. Large unneeded fields are discarded during decoding: `managedFields`, kubectl's copy of the whole object in
-//! the annotations, and all fields of a slice except endpoints and ports.
+//! the annotations, all fields of a slice except endpoints and ports, and of a node its images, addresses, labels and annotations.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Namespace, Node, NodeCondition, Pod, PodSpec, PodStatus, Taint};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -27,6 +28,100 @@ pub(in crate::source) struct LeanSlice(pub EndpointSlice);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "RawNamespace")]
 pub(in crate::source) struct LeanNamespace(pub ObjectMeta);
+
+/// The few fields of a node that are needed: a whole one has dozens of images.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanNode {
+    pub metadata: LeanMeta,
+    pub spec: LeanNodeSpec,
+    pub status: LeanNodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanMeta {
+    pub name: Option<String>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub deletion_timestamp: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanNodeSpec {
+    pub taints: Option<Vec<Taint>>,
+    pub unschedulable: Option<bool>,
+    #[serde(rename = "providerID")]
+    pub provider_id: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanNodeStatus {
+    pub conditions: Option<Vec<NodeCondition>>,
+    pub node_info: LeanNodeInfo,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanNodeInfo {
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    pub kubelet_version: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanAttachment {
+    pub metadata: LeanMeta,
+    pub spec: LeanAttachmentSpec,
+    pub status: LeanAttachmentStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanAttachmentSpec {
+    pub attacher: String,
+    pub node_name: String,
+    pub source: LeanAttachmentSource,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanAttachmentSource {
+    pub persistent_volume_name: Option<String>,
+}
+
+/// Without the driver's metadata.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanAttachmentStatus {
+    pub attached: bool,
+    pub detach_error: Option<LeanVolumeError>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanVolumeError {
+    pub message: Option<String>,
+}
+
+impl Watched for LeanNode {
+    type Kind = Node;
+
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
+impl Watched for LeanAttachment {
+    type Kind = VolumeAttachment;
+
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
 
 impl Watched for LeanPod {
     type Kind = Pod;
@@ -216,5 +311,55 @@ mod tests {
         let namespace: LeanNamespace =
             serde_json::from_value(json!({"metadata": {"name": "shop", "resourceVersion": "9"}})).unwrap();
         assert_eq!((namespace.version(), namespace.0.name.as_deref()), (Some("9"), Some("shop")));
+    }
+
+    #[test]
+    fn a_node_is_reduced_while_it_is_decoded() {
+        let images: Vec<_> = (0..50)
+            .map(|n| json!({"names": [format!("registry/image-{n}")], "sizeBytes": 1}))
+            .collect();
+        let node: LeanNode = serde_json::from_value(json!({
+            "metadata": {
+                "name": "n1", "uid": "u1", "resourceVersion": "9", "labels": {"a": "b"}, "annotations": {"c": "d"},
+                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}],
+            },
+            "spec": {
+                "providerID": "aws:///i-1", "unschedulable": true,
+                "taints": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}],
+            },
+            "status": {
+                "images": images, "addresses": [{"type": "Hostname", "address": "n1"}],
+                "conditions": [{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-11-21T11:44:10Z"}],
+                "nodeInfo": {"bootID": "b1", "kubeletVersion": "v1.36.3", "kernelVersion": "6.12"},
+            },
+        }))
+        .unwrap();
+        assert_eq!((node.version(), node.metadata.uid.as_deref()), (Some("9"), Some("u1")));
+        assert_eq!(node.spec.taints.as_ref().map(Vec::len), Some(1));
+        assert_eq!(
+            (node.spec.provider_id.as_deref(), node.spec.unschedulable),
+            (Some("aws:///i-1"), Some(true))
+        );
+        assert_eq!(node.status.node_info.boot_id, "b1");
+        // A node that has just registered.
+        let young: LeanNode = serde_json::from_value(json!({"metadata": {"name": "n2"}, "spec": {}, "status": {}})).unwrap();
+        assert!(young.status.conditions.is_none() && young.status.node_info.boot_id.is_empty());
+    }
+
+    #[test]
+    fn an_attachment_has_volume_node_and_error() {
+        let attachment: LeanAttachment = serde_json::from_value(json!({
+            "metadata": {"name": "csi-1", "resourceVersion": "3", "deletionTimestamp": "2026-11-21T11:44:10Z"},
+            "spec": {"attacher": "csi.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}},
+            "status": {"attached": true, "attachmentMetadata": {"devicePath": "/dev/sdb"}, "detachError": {"message": "timeout"}},
+        }))
+        .unwrap();
+        assert_eq!((attachment.version(), &*attachment.spec.node_name), (Some("3"), "n1"));
+        assert_eq!(attachment.spec.source.persistent_volume_name.as_deref(), Some("pv-1"));
+        assert!(attachment.status.attached && attachment.metadata.deletion_timestamp.is_some());
+        assert_eq!(
+            attachment.status.detach_error.and_then(|error| error.message).as_deref(),
+            Some("timeout")
+        );
     }
 }

@@ -1,5 +1,6 @@
 mod election;
 mod endpoints;
+mod nodes;
 mod replacements;
 mod script;
 
@@ -7,24 +8,33 @@ use std::fmt::Write as _;
 
 use script::{ZERO, parse};
 
-use super::{EndpointRemoval, Moment, Observer, ObserverLimits, Output, Replacement};
+use super::{Ask, EndpointRemoval, Moment, Observer, ObserverLimits, Output, Replacement};
 use crate::pod::ApiClock;
 use crate::time::Boot;
 
+const LIMITS: ObserverLimits = ObserverLimits {
+    pods: 12,
+    endpoints: 12,
+    vacancies: 4,
+    nodes: 4,
+    lost_pods: 6,
+    stuck_after: std::time::Duration::from_secs(60),
+};
+
 /// Plays a script and shows each output with its time.
 fn play(script: &str) -> String {
-    let mut observer = Observer::new(ObserverLimits {
-        pods: 12,
-        endpoints: 12,
-        vacancies: 4,
-    });
+    let mut observer = Observer::new(LIMITS);
     let mut text = String::new();
+    play_on(&mut observer, script, &mut text);
+    text
+}
+
+fn play_on(observer: &mut Observer, script: &str, text: &mut String) {
     for (at, input) in parse(script) {
         for output in observer.handle(at, input) {
             let _ = writeln!(text, "{} {}", time(at), show(&output));
         }
     }
-    text
 }
 
 fn check(script: &str, expected: expect_test::Expect) {
@@ -48,6 +58,10 @@ fn show(output: &Output) -> String {
         Output::Dropped { reason, count } => format!("dropped {count} {}", reason.name()),
         Output::Removal(r) => removal(r),
         Output::Replacement(r) => replacement(r),
+        Output::Ask(Ask::Renewal { node }) => format!("ask renewal {node}"),
+        Output::Ask(Ask::Agent { node, .. }) => format!("ask agent {node}"),
+        Output::Ask(Ask::Claim { volume }) => format!("ask claim {volume}"),
+        lost => nodes::show(lost),
     }
 }
 
@@ -74,6 +88,9 @@ fn removal(r: &EndpointRemoval) -> String {
     if r.publish_not_ready {
         text += ", publishNotReadyAddresses";
     }
+    if r.is_of_lost_node {
+        text += ", of a lost node";
+    }
     text + &clock(r.api_clock)
 }
 
@@ -94,6 +111,9 @@ fn replacement(r: &Replacement) -> String {
     }
     if r.ready != Some(r.end) {
         let _ = write!(text, ", end {}", moment(r.end));
+    }
+    if r.is_of_lost_node {
+        text += ", of a lost node";
     }
     text + &clock(r.api_clock)
 }

@@ -1,11 +1,15 @@
 //! Text timelines: `+SECONDS verb …`, one input per line.
 //!
-//! - `pod NAME OWNER words…`: a version of a pod. OWNER is `KIND/NAME` or `-`; words: `node=N`, `ready`, `deleting`, `failed`,
-//!   `succeeded`, `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it runs, yet or any more), `again=N` (another pod of that name).
+//! - `pod NAME OWNER words…`: a version of a pod. OWNER is `KIND/NAME` or `-`; words: `node=N`, `ready`, `deleting`, `deleted=+S`
+//!   (requested then), `grace=S`, `by-taint`, `outlasts`, `finalizer=X`, `claim=X`, `agent`, `failed`, `succeeded`, `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it runs, yet or any more), `again=N` (another pod of that name).
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
 //! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `stalled`, `tick`
+//! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
+//!   `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
+//! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
+//! - `renewal NODE +S`, `agent NODE answers|silent`, `version 1.N`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
@@ -14,9 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::PodUid;
-use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
+use crate::observe::{
+    ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact, NodeIdentity,
+    Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
+};
 use crate::pod::{ApiClock, PodIdentity, Service, Workload};
-use crate::time::Boot;
+use crate::time::{Boot, Wall};
 
 /// Scripts begin an hour after boot.
 pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
@@ -40,14 +47,13 @@ pub(super) fn parse(script: &str) -> Vec<(Boot, Input)> {
 
 fn line(line: &str) -> (Boot, Input) {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let seconds = words[0].strip_prefix('+').and_then(|s| s.parse().ok());
-    let at = ZERO.plus(Duration::from_secs_f64(seconds.unwrap_or_else(|| panic!("no time: {line}"))));
+    let at = time(words[0]);
     let watch = || {
         let found = Watch::ALL.into_iter().find(|watch| watch.name() == words[2]);
         found.unwrap_or_else(|| panic!("no watch: {line}"))
     };
     let input = match words[1] {
-        "pod" => Input::Pod(pod(words[2], words[3], &words[4..])),
+        "pod" => Input::Pod(pod(at, words[2], words[3], &words[4..])),
         "gone" => Input::PodGone(uid(words[2], &words[3..])),
         "slice" => Input::Slice(slice(words[2], words[3], &words[4..])),
         "no-slice" => Input::SliceGone(key(words[2])),
@@ -59,11 +65,36 @@ fn line(line: &str) -> (Boot, Input) {
         "listed" => Input::ListEnd(watch()),
         "broken" => Input::Broken {
             watch: watch(),
-            since: words.get(3).map_or(at, |word| {
-                let since = word.strip_prefix("since=+").and_then(|s| s.parse().ok());
-                ZERO.plus(Duration::from_secs_f64(since.unwrap_or_else(|| panic!("no time: {line}"))))
+            since: words
+                .get(3)
+                .map_or(at, |word| time(word.strip_prefix("since=").unwrap_or(word))),
+        },
+        "node" => Input::Node(node(at, words[2], words[3], &words[4..])),
+        "no-node" => Input::NodeGone(words[2].into()),
+        "attachment" => Input::Attachment(attachment([words[2], words[3], words[4]], &words[5..])),
+        "no-attachment" => Input::AttachmentGone(words[2].into()),
+        "claim" => Input::Claim {
+            volume: words[2].into(),
+            claim: Some(ClaimKey {
+                namespace: "shop".into(),
+                name: words[3].into(),
             }),
         },
+        "renewal" => Input::Renewal {
+            node: words[2].into(),
+            renewed: Some(api_time(time(words[3]))),
+        },
+        "agent" => Input::Agent {
+            node: words[2].into(),
+            answered: words[3] == "answers",
+        },
+        "version" => {
+            let (major, minor) = words[2].split_once('.').unwrap_or_else(|| panic!("no version: {line}"));
+            Input::Version(ClusterVersion {
+                major: major.parse().expect("a number"),
+                minor: minor.parse().expect("a number"),
+            })
+        }
         "stalled" => Input::Stalled,
         "tick" => Input::Tick,
         "skew" => {
@@ -78,14 +109,33 @@ fn line(line: &str) -> (Boot, Input) {
     (at, input)
 }
 
+/// `+SECONDS`.
+fn time(word: &str) -> Boot {
+    let seconds: Option<f64> = word.strip_prefix('+').and_then(|s| s.parse().ok());
+    match seconds.unwrap_or_else(|| panic!("no time: {word}")) {
+        before @ ..0.0 => ZERO.minus(Duration::from_secs_f64(-before)),
+        after => ZERO.plus(Duration::from_secs_f64(after)),
+    }
+}
+
+/// Both clocks agree, and begin together.
+fn api_time(at: Boot) -> ApiTime {
+    ApiTime { wall: Wall(at.0), at }
+}
+
 fn uid(name: &str, words: &[&str]) -> PodUid {
     let again = words.iter().find_map(|word| word.strip_prefix("again="));
     PodUid(format!("uid-{name}-{}", again.unwrap_or("0")).into())
 }
 
-fn pod(name: &str, owner: &str, words: &[&str]) -> PodSight {
+fn pod(at: Boot, name: &str, owner: &str, words: &[&str]) -> PodSight {
     let is = |word: &str| words.contains(&word);
-    let of = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let of = |key: &str| value(words, key);
+    let all = |key: &str| -> Vec<Box<str>> {
+        let values = words.iter().filter_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        values.map(Into::into).collect()
+    };
+    let requested = of("deleted").map(time).or(is("deleting").then_some(at));
     let node = of("node").unwrap_or_default();
     let owner = owner.split_once('/').map(|(kind, name)| Owner {
         kind: kind.into(),
@@ -114,11 +164,62 @@ fn pod(name: &str, owner: &str, words: &[&str]) -> PodSight {
         completion_index: of("index").map(Into::into),
         scheduled: !node.is_empty(),
         ready: is("ready"),
-        deleting: is("deleting"),
+        deletion: requested.map(|requested| DeletionSight {
+            requested: api_time(requested),
+            grace: Duration::from_secs(of("grace").map_or(30, |grace| grace.parse().expect("seconds"))),
+            by_taint: is("by-taint"),
+        }),
         failed: is("failed"),
         succeeded: is("succeeded"),
         started: !is("pending"),
         ignored: is("ignored").then_some(true).or(is("not-ignored").then_some(false)),
+        outlasts: is("outlasts"),
+        finalizers: all("finalizer"),
+        claims: all("claim"),
+        agent: is("agent").then(|| "10.0.0.9:9464".parse().expect("an address")),
+    }
+}
+
+fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
+    words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+fn node(at: Boot, name: &str, ready: &str, words: &[&str]) -> NodeFact {
+    let is = |word: &str| words.contains(&word);
+    let ready = match ready {
+        "true" => Ready::True,
+        "false" => Ready::False,
+        "unknown" => Ready::Unknown,
+        other => panic!("no state of a node: {other}"),
+    };
+    NodeFact {
+        identity: Arc::new(NodeIdentity {
+            name: name.into(),
+            uid: value(words, "uid").unwrap_or(name).into(),
+            boot_id: value(words, "boot").unwrap_or("boot-1").into(),
+            kubelet_version: "v1.36.3".into(),
+            provider: "".into(),
+            unschedulable: is("cordoned"),
+        }),
+        ready,
+        transition: Some(api_time(value(words, "since").map_or(at, time))),
+        reason: value(words, "reason").unwrap_or_default().into(),
+        message: if is("shutting-down") { "node is shutting down" } else { "" }.into(),
+        out_of_service: is("out-of-service"),
+        evicting: is("evicting"),
+        powered_off: is("off"),
+    }
+}
+
+fn attachment([name, volume, node]: [&str; 3], words: &[&str]) -> AttachmentFact {
+    AttachmentFact {
+        name: name.into(),
+        volume: volume.into(),
+        node: node.into(),
+        attacher: "csi.example.com".into(),
+        attached: words.contains(&"attached"),
+        detaching: words.contains(&"detaching"),
+        error: value(words, "error").map(Into::into),
     }
 }
 

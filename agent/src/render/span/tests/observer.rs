@@ -38,6 +38,7 @@ fn left(service: &str) -> EndpointRemoval {
         all_terminating: None,
         publish_not_ready: false,
         api_clock: None,
+        is_of_lost_node: false,
     }
 }
 
@@ -74,6 +75,7 @@ fn replaced() -> Replacement {
         ready: Some(at(4000)),
         end: at(4000),
         api_clock: MEASURED,
+        is_of_lost_node: false,
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 
-use super::{Group, alert_of, groups, severity};
+use super::{Group, alert_of, groups, nodes, severity};
 
 /// The text of one page that no table has.
 pub struct Page {
@@ -22,7 +22,7 @@ const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termina
      sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `error=true`, *Find Traces*. Without Jaeger: \
      `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
 
-pub const PAGES: [Page; 16] = [
+pub const PAGES: [Page; 20] = [
     Page {
         alert: "EpitaphUncleanTermination",
         means: "A pod or container of the workload terminated in a way that loses work, and no other alert has the verdict.",
@@ -219,10 +219,15 @@ pub const PAGES: [Page; 16] = [
     },
 ];
 
+/// Of every alert.
+pub(super) fn all() -> impl Iterator<Item = &'static Page> {
+    PAGES.iter().chain(&nodes::PAGES)
+}
+
 /// Each alert's page as Markdown, by its name, and the list of all as `README`.
 pub fn pages() -> Vec<(&'static str, String)> {
     let groups = groups(60);
-    let mut out: Vec<_> = PAGES.iter().map(|page| (page.alert, markdown(page, &groups))).collect();
+    let mut out: Vec<_> = all().map(|page| (page.alert, markdown(page, &groups))).collect();
     out.push(("README", list(&groups)));
     out
 }
@@ -273,7 +278,7 @@ fn list(groups: &[Group]) -> String {
         "# Runbooks\n\nGenerated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit.\n\nOne page for each \
          alert of `deploy/alerts`.\n\n| Alert | Group | Severity | Means |\n|---|---|---|---|\n",
     );
-    for page in &PAGES {
+    for page in all() {
         let (mut of, mut severities) = (BTreeSet::new(), BTreeSet::new());
         for group in groups {
             for rule in group.rules.iter().filter(|rule| rule.alert == page.alert) {

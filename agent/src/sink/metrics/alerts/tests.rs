@@ -3,9 +3,13 @@ use std::path::Path;
 
 use expect_test::expect_file;
 
-use super::super::table::TABLE;
-use super::pages::PAGES;
+use super::super::{observer, table};
 use super::*;
+
+/// Of agents and observers.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    table::TABLE.iter().chain(observer::TABLE)
+}
 
 fn rules() -> Vec<Rule> {
     groups(60).into_iter().flat_map(|group| group.rules).collect()
@@ -30,7 +34,7 @@ fn each_alert_has_a_runbook_and_no_runbook_is_left_over() {
     let found: BTreeSet<String> = found.map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(found, written);
     let alerts: BTreeSet<&str> = rules().iter().map(|rule| rule.alert).collect();
-    assert_eq!(PAGES.iter().map(|page| page.alert).collect::<BTreeSet<_>>(), alerts);
+    assert_eq!(pages::all().map(|page| page.alert).collect::<BTreeSet<_>>(), alerts);
 }
 
 /// Each of the rules' numbers comes from one parameter: the test rules are the same rules.
@@ -75,9 +79,8 @@ fn every_unclean_verdict_has_an_alert_of_its_severity_and_no_other_verdict_has()
 /// A name of a metric or a label's value that the code does not have would never fire.
 #[test]
 fn the_rules_name_only_what_the_tables_have() {
-    let metrics: BTreeSet<String> = TABLE.iter().map(Row::prometheus).collect();
-    let labels: BTreeSet<String> = TABLE
-        .iter()
+    let metrics: BTreeSet<String> = rows().map(Row::prometheus).collect();
+    let labels: BTreeSet<String> = rows()
         .flat_map(|row| row.labels)
         .map(|(name, _)| name.replace('.', "_"))
         .chain(["cluster", "instance", "job"].map(str::to_owned))

@@ -4,6 +4,7 @@ use expect_test::expect_file;
 use serde_json::Value;
 
 use super::super::alerts::groups;
+use super::super::observer;
 use super::super::table::{Shape, TABLE};
 use super::*;
 
@@ -64,6 +65,7 @@ fn the_queries_name_only_what_the_tables_have() {
         for query in &panel.queries {
             let used: Vec<&Row> = TABLE
                 .iter()
+                .chain(observer::TABLE)
                 .filter(|row| words(&query.expr).any(|word| word == series(row)))
                 .collect();
             let labels: BTreeSet<String> = used

@@ -1,0 +1,560 @@
+//! What a dead node cannot report: from the condition `Ready` to the node's return, with its pods and their volumes.
+//!
+//! A loss is a trace of its own; each pod of it has its pod's trace. What is reported has an end that this observer watched: what
+//! ended before, an earlier observer has reported, or nobody; the root says since when the loss was watched. So nothing is there twice.
+//!
+//! *Architecture invariant*: a healthy node costs one small record. The pods of a node are looked up when the node is lost, for all
+//! nodes that were lost together in one pass.
+
+mod phases;
+mod report;
+mod sentence;
+mod story;
+pub mod verdict;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use report::{
+    AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
+    PhaseKind, PodLost, Return, Returned, Step, Stuck, VolumeDetach,
+};
+
+use super::contact::Seen;
+use super::pods::{self, Pods};
+use super::{
+    ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Moment, NodeFact, NodeIdentity, Output, Ready,
+    Replacement,
+};
+use crate::ids::PodUid;
+use crate::time::Boot;
+use story::{Member, Story};
+use volumes::Volumes;
+
+/// A shorter loss has no root, unless it harmed a pod.
+const LASTING: Duration = Duration::from_secs(60);
+
+/// How long after a node's return its pods may take to be gone, and their replacements to be ready.
+const RECOVERY: Duration = Duration::from_secs(600);
+
+/// How often waits are checked.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// Questions at once: the answers of a lost zone arrive over time.
+const ASKS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Nodes {
+    most: usize,
+    most_pods: usize,
+    stuck_after: Duration,
+    version: Option<ClusterVersion>,
+    known: HashMap<Arc<str>, Known>,
+    listed: Option<HashSet<Arc<str>>>,
+    /// By the node's name.
+    stories: BTreeMap<Arc<str>, Story>,
+    /// Pods of all stories.
+    members: usize,
+    /// Pods of the cluster that are being deleted.
+    ending: BTreeSet<PodUid>,
+    volumes: Volumes,
+    checked: Option<Boot>,
+    /// Where the last round of questions ended.
+    asked_until: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    identity: Arc<NodeIdentity>,
+    is_ready: bool,
+    /// Since when the node has the taint `out-of-service`.
+    out_of_service: Option<Moment>,
+    /// Ready with that taint, since then.
+    left_behind: Option<Moment>,
+    is_alarmed: bool,
+    /// The last loss, for the span of the taint.
+    loss: Option<LossKey>,
+}
+
+impl Nodes {
+    pub fn new(most: usize, most_pods: usize, stuck_after: Duration) -> Nodes {
+        Nodes {
+            most,
+            most_pods,
+            stuck_after,
+            version: None,
+            known: HashMap::new(),
+            listed: None,
+            stories: BTreeMap::new(),
+            members: 0,
+            ending: BTreeSet::new(),
+            volumes: Volumes::default(),
+            checked: None,
+            asked_until: None,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub fn list_begin(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// Nodes that are not in the list are gone.
+    pub fn list_end(&mut self, seen: Seen, out: &mut Vec<Output>) {
+        let listed = self.listed.take().unwrap_or_default();
+        let mut lacking: Vec<Arc<str>> = self.known.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        lacking.sort();
+        for name in lacking {
+            self.node_gone(&name, seen, out);
+        }
+    }
+
+    pub fn node(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
+        let name = fact.identity.name.clone();
+        if let Some(listed) = &mut self.listed {
+            listed.insert(name.clone());
+        }
+        if self
+            .known
+            .get(&name)
+            .is_some_and(|known| known.identity.uid != fact.identity.uid)
+        {
+            self.node_gone(&name, seen, out);
+        }
+        if !self.known.contains_key(&name) {
+            if self.known.len() >= self.most {
+                out.push(dropped(DropReason::NodeCap));
+                return;
+            }
+            let known = Known {
+                identity: fact.identity.clone(),
+                is_ready: true,
+                out_of_service: None,
+                left_behind: None,
+                is_alarmed: false,
+                loss: None,
+            };
+            self.known.insert(name.clone(), known);
+        }
+        if fact.ready == Ready::True {
+            self.ready(fact, seen, out);
+        } else {
+            self.not_ready(fact, seen, out);
+        }
+        self.taint(fact, seen, out);
+        if let Some(known) = self.known.get_mut(&name) {
+            known.identity = fact.identity.clone();
+            known.is_ready = fact.ready == Ready::True;
+        }
+    }
+
+    pub fn node_gone(&mut self, name: &Arc<str>, seen: Seen, out: &mut Vec<Output>) {
+        self.known.remove(name);
+        let Some(story) = self.stories.get_mut(name).filter(|story| !story.is_over()) else {
+            return;
+        };
+        let at = seen.moment();
+        story.removed = Some(at);
+        story.step(Step::NodeDeleted, at);
+        phases::root(story, (at, LossEnd::NodeDeleted), self.version, out);
+    }
+
+    /// A change of a pod.
+    pub fn pod(&mut self, step: &pods::Step, pods: &Pods, out: &mut Vec<Output>) {
+        let Some(record) = pods.get(&step.uid) else { return };
+        let is_ending = !record.is_gone() && record.details().deletion.is_some();
+        if !is_ending {
+            self.ending.remove(&step.uid);
+        } else if self.ending.len() < self.most_pods {
+            self.ending.insert(step.uid.clone());
+        }
+        let node = record.identity.node.as_str();
+        let at = moment(step.seen, record.details().deletion.map(|deletion| deletion.requested));
+        if let Some(story) = self.stories.get_mut(node) {
+            let is_new = !story.members.contains_key(&step.uid);
+            if is_new {
+                // Pods from before the loss come with the scan, or did.
+                if step.is_gone || !step.is_new || !belongs(pods, record) || story.is_over() {
+                    return;
+                }
+                if self.members >= self.most_pods {
+                    out.push(dropped(DropReason::LostPodCap));
+                    return;
+                }
+                self.members += 1;
+            }
+            let member = story.members.entry(step.uid.clone()).or_insert_with(|| Member::new(record));
+            member.follow(record, story.back.is_none(), at);
+            if step.is_gone && member.gone.is_none() {
+                let gone = step.seen.moment();
+                member.release(gone);
+                member.gone = Some(gone);
+                let member = &story.members[&step.uid];
+                if story.is_away() {
+                    self.volumes.pod_gone(&member.pod, &member.claims, gone);
+                }
+                if pods.has_trace(record) {
+                    phases::pod(story, member, gone, self.version, out);
+                }
+            }
+        } else if !record.details().claims.is_empty() {
+            let is_settled = record.ready.is_some() || record.ended.is_some();
+            let at = step.seen.moment();
+            self.volumes
+                .pod(&step.uid, &record.identity, &record.details().claims, (is_settled, at));
+        }
+    }
+
+    /// A pod was replaced.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        let story = self.stories.get_mut(replacement.pod.node.as_str());
+        let member = story.and_then(|story| story.members.get_mut(&replacement.pod.uid));
+        if let (Some(member), Some(ready)) = (member, replacement.ready) {
+            member.replaced = Some((replacement.by.clone(), ready));
+        }
+    }
+
+    /// The pod's root is [`PodLost`], not an agent's: its node was lost before it was gone.
+    pub fn is_lost(&self, node: &str, pod: &PodUid) -> bool {
+        let member = self
+            .stories
+            .get(node)
+            .and_then(|story| Some((story, story.members.get(pod)?)));
+        member.is_some_and(|(story, member)| phases::is_lost(story, member))
+    }
+
+    pub fn attachment(&mut self, fact: AttachmentFact, seen: Seen, out: &mut Vec<Output>) {
+        if !self.volumes.attached(fact, seen) {
+            out.push(dropped(DropReason::AttachmentCap));
+        }
+    }
+
+    pub fn attachment_gone(&mut self, name: &str, seen: Seen, out: &mut Vec<Output>) {
+        if let Some(detach) = self.volumes.gone(name, seen, self.stuck_after) {
+            out.push(Output::VolumeDetach(Box::new(detach)));
+        }
+    }
+
+    pub fn attachments_begin(&mut self) {
+        self.volumes.list_begin();
+    }
+
+    pub fn attachments_end(&mut self, seen: Seen, out: &mut Vec<Output>) {
+        for name in self.volumes.list_end() {
+            self.attachment_gone(&name, seen, out);
+        }
+    }
+
+    pub fn renewal(&mut self, node: &str, renewed: Option<ApiTime>) {
+        if let Some(story) = self.stories.get_mut(node) {
+            // A renewal after the transition is of the node's return, and says nothing about its loss.
+            story.renewed = renewed.filter(|renewed| renewed.at <= story.begin.at).or(story.renewed);
+        }
+    }
+
+    pub fn agent(&mut self, node: &str, answered: bool) {
+        if let Some(story) = self.stories.get_mut(node).filter(|story| !story.is_over()) {
+            story.agent.heard(answered);
+        }
+    }
+
+    pub fn claim(&mut self, volume: &Arc<str>, claim: Option<ClaimKey>) {
+        self.volumes.claim(volume, claim);
+    }
+
+    pub fn version(&mut self, version: ClusterVersion) {
+        self.version = Some(version);
+    }
+
+    /// Time has passed.
+    pub fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+        if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
+            return;
+        }
+        self.checked = Some(now);
+        self.scan(now, pods, out);
+        self.ask(now, out);
+        for story in self.stories.values_mut() {
+            phases::alarms(story, now, self.version, out);
+            let is_lasting = now.since(story.begin.at) >= LASTING;
+            if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {
+                let end = story.last_gone().unwrap_or(Moment::exact(now));
+                story.step(Step::LastPodGone, end);
+                phases::root(story, (end, LossEnd::PodsGone), self.version, out);
+            }
+        }
+        let is_due = |known: &&mut Known| {
+            let is_long = known.left_behind.is_some_and(|since| now.since(since.at) >= self.stuck_after);
+            is_long && !known.is_alarmed
+        };
+        let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(is_due).collect();
+        left_behind.sort_by(|a, b| a.identity.name.cmp(&b.identity.name));
+        for known in left_behind {
+            known.is_alarmed = true;
+            let since = known.left_behind.map_or(now, |since| since.at);
+            out.push(Output::LossAlarm(Box::new(LossAlarm {
+                verdict: sentence::left_behind(&known.identity, now.since(since)),
+                node: known.identity.clone(),
+                pod: None,
+                at: Moment::exact(now),
+            })));
+        }
+        self.forget(now);
+    }
+
+    /// For `/metrics`.
+    pub fn state(&self, now: Boot, pods: &Pods) -> LossState {
+        let is_long = |since: Boot| now.since(since) >= self.stuck_after;
+        let mut state = LossState::default();
+        let mut by_node: HashMap<&str, usize> = HashMap::new();
+        for record in self.ending.iter().filter_map(|uid| pods.get(uid)) {
+            let node = record.identity.node.as_str();
+            let is_away = self.stories.get(node).is_some_and(Story::is_away);
+            let (Some(by), Some(deletion)) = (story::holder(record, is_away), record.details().deletion) else {
+                continue;
+            };
+            if is_long(deletion.requested.at.plus(deletion.grace)) && !pods.is_ignored(record) {
+                state.stuck[by as usize] += 1;
+                if by == Holder::Node {
+                    *by_node.entry(node).or_default() += 1;
+                }
+            }
+        }
+        state.stuck[Holder::Volume as usize] = self.volumes.waiting().filter(|since| is_long(since.at)).count();
+        let lost = self.stories.values().filter(|story| !story.is_over());
+        state.nodes.extend(lost.map(|story| {
+            LostNodeState {
+                name: story.key.node.name.clone(),
+                is_ready: false,
+                verdict: story.known(now, self.version).verdict().row().headline,
+                stuck: by_node.get(&*story.key.node.name).copied().unwrap_or_default(),
+                out_of_service: self
+                    .known
+                    .get(&story.key.node.name)
+                    .is_some_and(|known| known.out_of_service.is_some()),
+                volumes: self.volumes.left(&story.key.node.name),
+            }
+        }));
+        let left_behind = self.known.iter().filter(|(_, known)| known.left_behind.is_some());
+        state.nodes.extend(left_behind.map(|(name, _)| LostNodeState {
+            name: name.clone(),
+            is_ready: true,
+            verdict: verdict::Loss::TaintLeftBehind.row().headline,
+            stuck: 0,
+            out_of_service: true,
+            volumes: 0,
+        }));
+        state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        state
+    }
+
+    fn not_ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
+        let name = &fact.identity.name;
+        // Without a time there is no id; every API server and controller sets it.
+        let Some(transition) = fact.transition else { return };
+        let at = moment(seen, Some(transition));
+        if let Some(story) = self.stories.get_mut(name)
+            && !story.is_over()
+        {
+            let began_evicting = fact.evicting && !story.evicting;
+            // False becomes Unknown: a later observer sees this transition only. Once something is exported, the id stays.
+            let is_exported = story.is_reported || story.evicting || story.members.values().any(|member| member.gone.is_some());
+            if !is_exported && story.key.transition != transition.wall {
+                story.key.transition = transition.wall;
+            }
+            story.follow(fact, at);
+            if began_evicting {
+                story.step(Step::Evicting, seen.moment());
+                phases::evicting(story, seen.moment(), out);
+            }
+            return;
+        }
+        let key = LossKey::of(&fact.identity, transition);
+        let unwatched = seen.is_at_start().then(|| seen.moment().at.since(at.at));
+        let mut story = Story::new(fact, key.clone(), at, unwatched);
+        // Lost again before all pods of the last loss were gone: they are still its pods.
+        if let Some(last) = self.stories.remove(name) {
+            let (left, done): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                last.members.into_iter().partition(|(_, member)| member.gone.is_none());
+            self.members -= done.len();
+            story.members = left;
+        }
+        if story.evicting && !seen.is_at_start() {
+            story.step(Step::Evicting, at);
+        }
+        if let Some(known) = self.known.get_mut(name) {
+            known.loss = Some(key);
+            known.left_behind = None;
+            known.is_alarmed = false;
+        }
+        self.stories.insert(name.clone(), story);
+    }
+
+    fn ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
+        let Some(story) = self.stories.get_mut(&fact.identity.name).filter(|story| !story.is_over()) else {
+            return;
+        };
+        let at = moment(seen, fact.transition);
+        story.back = Some(at);
+        story.step(Step::Back, at);
+        phases::back(story, &fact.identity, at, self.version, out);
+        // The kubelet ends what was to end; what was not to end goes on.
+        let before = story.members.len();
+        story
+            .members
+            .retain(|_, member| member.gone.is_some() || member.requested.is_some());
+        story.members.values_mut().for_each(|member| member.returned(at));
+        self.members -= before - story.members.len();
+    }
+
+    fn taint(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
+        let Some(known) = self.known.get_mut(&fact.identity.name) else {
+            return;
+        };
+        let at = seen.moment();
+        let story = self.stories.get_mut(&fact.identity.name);
+        match (known.out_of_service, fact.out_of_service) {
+            (None, true) => {
+                // At the start: set at any time since the loss.
+                let unseen = story.as_ref().filter(|_| seen.is_at_start());
+                let set = Moment {
+                    gap: unseen.map(|story| at.at.since(story.begin.at)).or(at.gap),
+                    ..at
+                };
+                known.out_of_service = Some(set);
+                if let Some(story) = story {
+                    story.step(Step::OutOfService, set);
+                }
+            }
+            (Some(begin), false) => {
+                known.out_of_service = None;
+                match &known.loss {
+                    Some(loss) => out.push(phases::taint(loss, begin, at)),
+                    None => out.push(dropped(DropReason::BeginUnseen)),
+                }
+            }
+            _ => {}
+        }
+        let is_left = fact.out_of_service && fact.ready == Ready::True;
+        if !is_left {
+            known.left_behind = None;
+            known.is_alarmed = false;
+        } else if known.left_behind.is_none() {
+            known.left_behind = Some(at);
+        }
+    }
+
+    /// The pods of newly lost nodes.
+    fn scan(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+        if self.stories.values().all(|story| story.is_scanned) {
+            return;
+        }
+        let mut found: Vec<(&PodUid, &pods::Record)> = pods
+            .iter()
+            .filter(|(_, record)| {
+                self.stories
+                    .get(record.identity.node.as_str())
+                    .is_some_and(|story| !story.is_scanned)
+            })
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(b.0));
+        for (uid, record) in found {
+            let Some(story) = self.stories.get_mut(record.identity.node.as_str()) else {
+                continue;
+            };
+            if story.agent.address.is_none() && !record.is_gone() {
+                story.agent.address = record.details().agent;
+            }
+            if record.is_gone() || story.members.contains_key(uid) || !belongs(pods, record) {
+                continue;
+            }
+            if self.members >= self.most_pods {
+                out.push(dropped(DropReason::LostPodCap));
+                continue;
+            }
+            self.members += 1;
+            let mut member = Member::new(record);
+            let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
+            member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
+            story.members.insert(uid.clone(), member);
+        }
+        for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
+            story.is_scanned = true;
+            // An earlier observer has reported such a loss.
+            story.is_reported |= story.unwatched.is_some() && story.is_settled();
+        }
+    }
+
+    fn ask(&mut self, now: Boot, out: &mut Vec<Output>) {
+        let mut left = ASKS;
+        let from = self.asked_until.take();
+        let names: Vec<Arc<str>> = self.stories.keys().cloned().collect();
+        let first = from.map_or(0, |from| names.partition_point(|name| *name <= from));
+        for name in names[first..].iter().chain(&names[..first]) {
+            if left == 0 {
+                return;
+            }
+            let Some(story) = self
+                .stories
+                .get_mut(name)
+                .filter(|story| story.is_scanned && !story.is_over())
+            else {
+                continue;
+            };
+            let mut asks: Vec<Ask> = Vec::new();
+            if !std::mem::replace(&mut story.is_renewal_asked, true) {
+                asks.push(Ask::Renewal { node: name.clone() });
+            }
+            if let Some(address) = story.agent.ask(now) {
+                asks.push(Ask::Agent {
+                    node: name.clone(),
+                    address,
+                });
+            }
+            asks.extend(self.volumes.unasked(name).into_iter().map(|volume| Ask::Claim { volume }));
+            left = left.saturating_sub(asks.len());
+            out.extend(asks.into_iter().map(Output::Ask));
+            self.asked_until = Some(name.clone());
+        }
+    }
+
+    fn forget(&mut self, now: Boot) {
+        let (volumes, members) = (&mut self.volumes, &mut self.members);
+        self.stories.retain(|name, story| {
+            let Some(over) = story.back.or(story.removed) else {
+                return true;
+            };
+            let keep = now.since(over.at) < RECOVERY;
+            if !keep {
+                *members -= story.members.len();
+                volumes.forget(name);
+            }
+            keep
+        });
+    }
+}
+
+/// A pod that a loss can end, and that has not opted out.
+fn belongs(pods: &Pods, record: &pods::Record) -> bool {
+    let is_ending = record.details().deletion.is_some();
+    (is_ending || !record.finished) && !record.identity.is_static && !pods.is_ignored(record)
+}
+
+/// As watched; else as the API has it, if that is possible.
+fn moment(seen: Seen, api: Option<ApiTime>) -> Moment {
+    let at = seen.moment();
+    match (seen, api) {
+        (Seen::AtStart(now), Some(api)) => Moment::exact(api.at.min(now)),
+        (_, Some(api)) if at.gap.is_some() && (at.earliest()..=at.at).contains(&api.at) => Moment::exact(api.at),
+        _ => at,
+    }
+}
+
+const fn dropped(reason: DropReason) -> Output {
+    Output::Dropped { reason, count: 1 }
+}

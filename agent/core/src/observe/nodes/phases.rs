@@ -1,0 +1,201 @@
+//! A story's facts → reports.
+
+use std::sync::Arc;
+
+use super::report::{
+    DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned, Step,
+};
+use super::sentence;
+use super::story::{Member, Story};
+use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};
+use crate::time::Boot;
+
+/// The root, once; none for a moment without harm.
+pub(super) fn root(
+    story: &mut Story,
+    (end, ended_by): (Moment, LossEnd),
+    version: Option<ClusterVersion>,
+    out: &mut Vec<Output>,
+) {
+    if story.is_reported || !story.is_serious() {
+        return;
+    }
+    story.is_reported = true;
+    let is_its = |member: &&Member| {
+        let is_ended = member.requested.is_some() || (story.removed.is_some() && member.is_to_end());
+        is_ended && is_lost(story, member)
+    };
+    let pods = story.members.values().filter(is_its).take(LINKS);
+    let pods = pods.map(|member| member.pod.clone()).collect();
+    out.push(Output::NodeLost(Box::new(NodeLost {
+        key: story.key.clone(),
+        begin: story.begin,
+        end,
+        ended_by,
+        verdict: story.known(end.at, version).node(),
+        steps: story.steps.clone(),
+        reason: story.reason.clone(),
+        message: story.message.clone(),
+        renewed: story.renewed.map(|renewed| renewed.wall),
+        agent: story.agent.answer(),
+        powered_off: story.powered_off,
+        stuck: story.stuck(),
+        gone: story.gone(),
+        pods,
+        unwatched: story.unwatched,
+    })));
+}
+
+/// The controller evicts from now on.
+pub(super) fn evicting(story: &Story, at: Moment, out: &mut Vec<Output>) {
+    // A kubelet that reports its own trouble still terminates pods: whether it is a loss is not known yet.
+    if story.ready != Ready::Unknown {
+        return;
+    }
+    out.push(Output::NodePhase(Box::new(NodePhase {
+        key: story.key.clone(),
+        kind: PhaseKind::NotReady,
+        begin: story.begin,
+        end: at,
+        boot: None,
+        unwatched: story.unwatched,
+    })));
+}
+
+/// The node is back.
+pub(super) fn back(
+    story: &mut Story,
+    node: &Arc<NodeIdentity>,
+    at: Moment,
+    version: Option<ClusterVersion>,
+    out: &mut Vec<Output>,
+) {
+    root(story, (at, LossEnd::Back), version, out);
+    if !story.is_reported {
+        return;
+    }
+    let how = sentence::returned(&story.key.node.boot_id, &node.boot_id);
+    out.push(Output::NodePhase(Box::new(NodePhase {
+        key: story.key.clone(),
+        kind: PhaseKind::Down,
+        begin: story.begin,
+        end: at,
+        boot: Some(Return {
+            boot_id: node.boot_id.clone(),
+            how,
+        }),
+        unwatched: story.unwatched,
+    })));
+    if how != Returned::SameBoot {
+        return;
+    }
+    for member in story.members.values().filter(|member| member.gone.is_some()) {
+        let Some((by, ready)) = member.replaced.clone().filter(|(_, ready)| ready.at < at.at) else {
+            continue;
+        };
+        out.push(Output::DuplicateRun(Box::new(DuplicateRun {
+            verdict: sentence::duplicate(node, &member.pod, &by, at.at.since(ready.at)),
+            pod: member.pod.clone(),
+            by,
+            loss: story.key.clone(),
+            begin: ready,
+            end: at,
+        })));
+    }
+}
+
+/// The taint was removed.
+pub(super) fn taint(loss: &LossKey, begin: Moment, end: Moment) -> Output {
+    Output::NodePhase(Box::new(NodePhase {
+        key: loss.clone(),
+        kind: PhaseKind::OutOfService,
+        begin,
+        end,
+        boot: None,
+        unwatched: None,
+    }))
+}
+
+/// The node, not a kubelet, decided over the pod: the kubelet was silent, or did not finish in time.
+pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
+    if !story.is_reported && !story.is_serious() {
+        return false;
+    }
+    let was_silent = story.steps.iter().any(|(step, _)| *step == Step::Unknown);
+    (was_silent && story.ready == Ready::Unknown) || story.removed.is_some() || member.was_held()
+}
+
+/// A pod of the node is gone.
+pub(super) fn pod(story: &Story, member: &Member, gone: Moment, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if !is_lost(story, member) {
+        return;
+    }
+    // It went on after the node's return.
+    if story.back.is_some() && member.requested.is_none() {
+        return;
+    }
+    let requested = member.requested.map(|(requested, _)| requested);
+    let after = requested.map(|requested| gone.at.since(requested.at));
+    let (by, names) = member.holder();
+    let known = story.known(gone.at, version);
+    let verdict = match story.back {
+        Some(_) if by != Holder::Finalizer => known.pod_after_return(after),
+        _ => known.pod(by, names, after),
+    };
+    let begin = requested
+        .filter(|requested| requested.at < story.begin.at)
+        .unwrap_or(story.begin);
+    out.push(Output::PodLost(Box::new(PodLost {
+        pod: member.pod.clone(),
+        loss: story.key.clone(),
+        begin,
+        end: gone,
+        verdict,
+        requested,
+        by_taint: member.requested.is_some_and(|(_, deletion)| deletion.by_taint),
+        stuck: member.held.clone(),
+    })));
+}
+
+/// Alarms that are due: each pod of a StatefulSet, and the node once.
+pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    // The remedy depends on whether the machine runs.
+    if story.is_over() || !story.agent.is_known() {
+        return;
+    }
+    let mut hanging = Vec::new();
+    for member in story
+        .members
+        .values_mut()
+        .filter(|member| !member.is_alarmed && member.gone.is_none())
+    {
+        if member.hangs(now) {
+            member.is_alarmed = true;
+            hanging.push((member.pod.clone(), member.is_stateful));
+        }
+    }
+    if hanging.is_empty() {
+        return;
+    }
+    let at = Moment::exact(now);
+    story.step(Step::FirstPodStuck, at);
+    let is_first = !std::mem::replace(&mut story.is_alarmed, true);
+    let node = story.key.node.clone();
+    let known = story.known(now, version);
+    let alarm = |pod, verdict| {
+        Output::LossAlarm(Box::new(LossAlarm {
+            node: node.clone(),
+            pod,
+            at,
+            verdict,
+        }))
+    };
+    if is_first {
+        out.push(alarm(None, known.node()));
+    }
+    let stateful = hanging.into_iter().filter(|(_, is_stateful)| *is_stateful);
+    out.extend(stateful.map(|(pod, _)| {
+        let verdict = known.hangs(&pod);
+        alarm(Some(pod), verdict)
+    }));
+}

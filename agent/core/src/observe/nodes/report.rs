@@ -1,0 +1,292 @@
+//! What is reported about lost nodes, and about the pods and volumes on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::verdict::LossVerdict;
+use crate::observe::{ClaimKey, Moment, NodeIdentity};
+use crate::pod::PodIdentity;
+use crate::time::Wall;
+
+/// Which loss of which node: the trace's id is made of the node's UID and the time of the transition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossKey {
+    pub node: Arc<NodeIdentity>,
+    /// `lastTransitionTime` of the condition `Ready`.
+    pub transition: Wall,
+}
+
+/// The root of a lost node's trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeLost {
+    pub key: LossKey,
+    pub begin: Moment,
+    /// Every pod that the loss evicts is gone, or the node is back, or its Node object is deleted: the first of these.
+    pub end: Moment,
+    pub ended_by: LossEnd,
+    pub verdict: LossVerdict,
+    /// Steps of the story within the span.
+    pub steps: Vec<(Step, Moment)>,
+    /// Reason and message of the condition `Ready`.
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    /// When the kubelet last renewed its Lease, on its own clock.
+    pub renewed: Option<Wall>,
+    pub agent: AgentAnswer,
+    /// The provider confirmed that the machine was off.
+    pub powered_off: bool,
+    /// Pods that were being deleted and whose termination the node could not complete.
+    pub stuck: usize,
+    /// Of these, pods that are gone.
+    pub gone: usize,
+    /// Traces of pods, at most [`LINKS`].
+    pub pods: Vec<Arc<PodIdentity>>,
+    /// Of a loss that had begun before the observation: how long before. Its earlier steps are missing, or have times of the API.
+    pub unwatched: Option<Duration>,
+}
+
+/// Most pods that a node's root links to.
+pub const LINKS: usize = 128;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossEnd {
+    PodsGone,
+    Back,
+    NodeDeleted,
+}
+
+impl LossEnd {
+    pub const fn name(self) -> &'static str {
+        match self {
+            LossEnd::PodsGone => "pods-gone",
+            LossEnd::Back => "back",
+            LossEnd::NodeDeleted => "node-deleted",
+        }
+    }
+}
+
+/// A step of a lost node's story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    NotReady,
+    Unknown,
+    /// The controller evicts.
+    Evicting,
+    FirstPodStuck,
+    OutOfService,
+    LastPodGone,
+    NodeDeleted,
+    Back,
+}
+
+impl Step {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Step::NotReady => "node.not_ready",
+            Step::Unknown => "node.unknown",
+            Step::Evicting => "node.evicting",
+            Step::FirstPodStuck => "pods.first_stuck",
+            Step::OutOfService => "taint.out_of_service",
+            Step::LastPodGone => "pods.last_gone",
+            Step::NodeDeleted => "node.deleted",
+            Step::Back => "node.ready",
+        }
+    }
+}
+
+/// Whether the agent on the node answered `/healthz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentAnswer {
+    /// No agent is known there, or it was not asked often enough yet.
+    Unknown,
+    Silent,
+    Answered,
+}
+
+impl AgentAnswer {
+    pub const fn name(self) -> &'static str {
+        match self {
+            AgentAnswer::Unknown => "unknown",
+            AgentAnswer::Silent => "silent",
+            AgentAnswer::Answered => "answered",
+        }
+    }
+}
+
+/// A child of a lost node's root, exported when it is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePhase {
+    pub key: LossKey,
+    pub kind: PhaseKind,
+    pub begin: Moment,
+    pub end: Moment,
+    /// Of [`PhaseKind::Down`]: how the node came back.
+    pub boot: Option<Return>,
+    /// As in [`NodeLost::unwatched`]: pods that were gone before that are not in the story, and neither are their duplicate runs.
+    pub unwatched: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseKind {
+    /// Not ready, until the controller evicts.
+    NotReady,
+    /// The taint `out-of-service`, until it is removed.
+    OutOfService,
+    /// Not ready, until ready again.
+    Down,
+}
+
+impl PhaseKind {
+    /// Name of the span.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PhaseKind::NotReady => "node.not_ready",
+            PhaseKind::OutOfService => "node.out_of_service",
+            PhaseKind::Down => "node.down",
+        }
+    }
+}
+
+/// How a node came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Return {
+    pub boot_id: Box<str>,
+    pub how: Returned,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// The same boot: the machine was paused, or cut off.
+    SameBoot,
+    Rebooted,
+    /// A boot id is missing.
+    Unknown,
+}
+
+impl Returned {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Returned::SameBoot => "same-boot",
+            Returned::Rebooted => "rebooted",
+            Returned::Unknown => "unknown",
+        }
+    }
+}
+
+/// The observer's root of a pod whose node was lost, and the times in which something held the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLost {
+    pub pod: Arc<PodIdentity>,
+    pub loss: LossKey,
+    /// The node was lost, or the deletion was requested: the first of these.
+    pub begin: Moment,
+    /// The pod's object is gone.
+    pub end: Moment,
+    pub verdict: LossVerdict,
+    pub requested: Option<Moment>,
+    pub by_taint: bool,
+    pub stuck: Vec<Stuck>,
+}
+
+/// Something held a pod that was being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    pub by: Holder,
+    /// Finalizers, at most [`NAMED`].
+    pub names: Vec<Box<str>>,
+    pub begin: Moment,
+    pub end: Moment,
+}
+
+/// Most finalizers that are named.
+pub const NAMED: usize = 8;
+
+/// What holds a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// No kubelet confirms the termination.
+    Node,
+    /// The pod is terminated, and finalizers keep its object.
+    Finalizer,
+    /// A volume is still attached to a lost node: the replacement cannot start.
+    Volume,
+    /// The node is there: the kubelet or the container runtime does not finish.
+    Runtime,
+}
+
+impl Holder {
+    pub const ALL: [Holder; 4] = [Holder::Node, Holder::Finalizer, Holder::Volume, Holder::Runtime];
+
+    /// Name on spans and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Holder::Node => "node",
+            Holder::Finalizer => "finalizer",
+            Holder::Volume => "volume",
+            Holder::Runtime => "runtime",
+        }
+    }
+}
+
+/// The time from a lost pod's end to the end of its volume's attachment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeDetach {
+    pub pod: Arc<PodIdentity>,
+    pub claim: ClaimKey,
+    pub volume: Arc<str>,
+    pub attachment: Arc<str>,
+    pub attacher: Box<str>,
+    pub begin: Moment,
+    pub end: Moment,
+    /// The detach was requested.
+    pub requested: Option<Moment>,
+    /// The driver's last error.
+    pub error: Option<Box<str>>,
+    /// If a replacement waited for it for long.
+    pub verdict: Option<LossVerdict>,
+}
+
+/// A pod and its replacement ran at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuplicateRun {
+    pub pod: Arc<PodIdentity>,
+    pub by: Arc<PodIdentity>,
+    pub loss: LossKey,
+    /// The replacement was ready.
+    pub begin: Moment,
+    /// The node was ready again: from then on its kubelet stops the old pod.
+    pub end: Moment,
+    pub verdict: LossVerdict,
+}
+
+/// What people should know at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossAlarm {
+    pub node: Arc<NodeIdentity>,
+    /// Of a StatefulSet; None: the alarm is about the node.
+    pub pod: Option<Arc<PodIdentity>>,
+    pub at: Moment,
+    pub verdict: LossVerdict,
+}
+
+/// The state for `/metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LossState {
+    /// Nodes that are lost, or have the taint `out-of-service`.
+    pub nodes: Vec<LostNodeState>,
+    /// Pods held for longer than the limit, by [`Holder`] in the order of [`Holder::ALL`].
+    pub stuck: [usize; Holder::ALL.len()],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostNodeState {
+    pub name: Arc<str>,
+    pub is_ready: bool,
+    /// Headline of the present verdict.
+    pub verdict: &'static str,
+    /// Pods held by the node for longer than the limit.
+    pub stuck: usize,
+    pub out_of_service: bool,
+    /// Volumes attached to a lost node, of which the pod is gone or held.
+    pub volumes: usize,
+}

@@ -1,0 +1,275 @@
+//! Sentences and remedies about lost nodes. A remedy is the next command, for this cluster's version and for what is known of the
+//! machine's power.
+
+use std::time::Duration;
+
+use super::report::{AgentAnswer, Holder, Returned};
+use super::verdict::{Loss, LossVerdict};
+use crate::observe::{AttachmentFact, ClusterVersion, NodeIdentity, Ready};
+use crate::pod::PodIdentity;
+use crate::verdict::seconds;
+
+const TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// The taint exists since.
+const ALPHA: ClusterVersion = version(24);
+/// Without a feature gate since.
+const BETA: ClusterVersion = version(26);
+
+/// A controller that evicts has begun by then.
+const HELD_BACK: Duration = Duration::from_secs(60);
+
+const fn version(minor: u32) -> ClusterVersion {
+    ClusterVersion { major: 1, minor }
+}
+
+/// What is known of a loss.
+pub(super) struct Known<'a> {
+    pub node: &'a NodeIdentity,
+    pub ready: Ready,
+    pub reason: &'a str,
+    /// How long the node is, or was, not ready.
+    pub lasted: Duration,
+    /// How long before that the kubelet renewed its Lease last.
+    pub renewed: Option<Duration>,
+    pub agent: AgentAnswer,
+    pub fenced: bool,
+    pub powered_off: bool,
+    /// The controller evicts the node's pods.
+    pub evicting: bool,
+    /// The node is back, or its object is deleted.
+    pub is_over: bool,
+    /// Pods that the node could not terminate.
+    pub stuck: usize,
+    pub version: Option<ClusterVersion>,
+}
+
+impl Known<'_> {
+    /// The verdict while the loss goes on.
+    pub fn verdict(&self) -> Loss {
+        match self.agent {
+            _ if self.fenced => Loss::FencedByTaint,
+            AgentAnswer::Answered => Loss::Unreachable,
+            AgentAnswer::Silent | AgentAnswer::Unknown => Loss::Lost,
+        }
+    }
+
+    pub fn node(&self) -> LossVerdict {
+        let verb = if self.is_over { "was not" } else { "has not been" };
+        let mut text = format!("node `{}` {verb} ready for {}", self.node.name, seconds(self.lasted));
+        if !self.reason.is_empty() {
+            text += &format!(" ({})", self.reason);
+        }
+        text += "; ";
+        text += &self.contact();
+        match self.stuck {
+            0 => {}
+            1 => text += "; 1 pod on it could not be terminated",
+            many => text += &format!("; {many} pods on it could not be terminated"),
+        }
+        if self.fenced {
+            text += "; the taint out-of-service released its pods and volumes";
+        } else if self.ready == Ready::Unknown && !self.evicting && !self.is_over && self.lasted >= HELD_BACK {
+            text +=
+                "; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready";
+        }
+        self.verdict().judged(text, self.remedy())
+    }
+
+    /// A pod of the node is gone, this long after the request. `by`: what held it last.
+    pub fn pod(&self, by: Holder, names: &[Box<str>], requested: Option<Duration>) -> LossVerdict {
+        let node = &self.node.name;
+        let after = requested.map_or(String::new(), |after| {
+            format!(" {} after the deletion request", seconds(after))
+        });
+        if by == Holder::Finalizer {
+            let text = format!(
+                "the pod's node `{node}` was lost, and then {} kept the object, which was deleted{after}",
+                finalizers(names)
+            );
+            return Loss::StuckByFinalizer.judged(text, Loss::StuckByFinalizer.row().remedy.to_owned());
+        }
+        let verdict = self.verdict();
+        let power = if self.powered_off {
+            "the machine is off, as its provider reports"
+        } else {
+            "whether its containers still ran is not known"
+        };
+        let text = match verdict {
+            Loss::FencedByTaint => format!(
+                "the pod's node `{node}` was lost, and the taint out-of-service let the controller delete the object{after}, without \
+                 the kubelet; {power}"
+            ),
+            Loss::Unreachable => format!(
+                "the pod's node `{node}` was not ready while its agent still answered; the object was deleted{after}, without the \
+                 kubelet: its containers may still have run"
+            ),
+            _ => format!(
+                "the pod's node `{node}` was lost, and the object was deleted{after}, without the kubelet and without the taint \
+                 out-of-service; {power}"
+            ),
+        };
+        verdict.judged(text, self.remedy())
+    }
+
+    /// The pod of a node that came back: the kubelet completed the termination.
+    pub fn pod_after_return(&self, requested: Option<Duration>) -> LossVerdict {
+        let after = requested.map_or(String::new(), |after| {
+            format!(", {} after the deletion request", seconds(after))
+        });
+        let text = format!(
+            "the pod's node `{}` was not ready for {}, and the pod was terminated only after the node's return{after}",
+            self.node.name,
+            seconds(self.lasted)
+        );
+        let verdict = if self.agent == AgentAnswer::Answered {
+            Loss::Unreachable
+        } else {
+            Loss::Lost
+        };
+        verdict.judged(text, self.remedy())
+    }
+
+    /// A StatefulSet's pod hangs.
+    pub fn hangs(&self, pod: &PodIdentity) -> LossVerdict {
+        let mut text = format!(
+            "pod `{}` cannot be terminated, and is not replaced: its node `{}` has not been ready for {}; ",
+            pod.name,
+            self.node.name,
+            seconds(self.lasted)
+        );
+        text += &self.contact();
+        self.verdict().judged(text, self.remedy())
+    }
+
+    fn contact(&self) -> String {
+        let lease = self
+            .renewed
+            .map(|before| format!("its kubelet renewed its Lease last {} before that", seconds(before)));
+        let agent = match self.agent {
+            AgentAnswer::Answered => "its agent still answers: the machine runs",
+            AgentAnswer::Silent => "its agent does not answer",
+            AgentAnswer::Unknown => "no agent on it could be asked",
+        };
+        match (self.ready, lease) {
+            (Ready::Unknown, Some(lease)) => format!("{lease}, and {agent}"),
+            (Ready::Unknown, None) => format!("its kubelet is silent, and {agent}"),
+            _ => format!("its kubelet itself reports this, and {agent}"),
+        }
+    }
+
+    /// The next command for the whole node.
+    fn remedy(&self) -> String {
+        let name = &self.node.name;
+        if self.fenced {
+            return format!(
+                "when `{name}` is repaired, or before it is used again: {}",
+                unfence(self.node)
+            );
+        }
+        if self.is_over {
+            return format!(
+                "find out why `{name}` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing \
+                 is left to release"
+            );
+        }
+        let release = self.release();
+        match self.agent {
+            _ if self.powered_off => {
+                format!("the provider reports that `{name}` is off; release its pods and volumes: {release}")
+            }
+            AgentAnswer::Answered if self.ready == Ready::Unknown => format!(
+                "`{name}` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if \
+                 that is not possible, power it off, make sure that it is off, and then: {release}"
+            ),
+            AgentAnswer::Answered => format!(
+                "`{name}` runs: repair what its condition Ready names (kubectl describe node {name}). Only if that is not possible, \
+                 power it off, make sure that it is off, and then: {release}"
+            ),
+            AgentAnswer::Silent | AgentAnswer::Unknown => format!(
+                "first make sure that `{name}` is powered off: on a machine that still runs, two pods would write the same volume. \
+                 Then: {release}"
+            ),
+        }
+    }
+
+    fn release(&self) -> String {
+        let name = &self.node.name;
+        let taint = format!("kubectl taint nodes {name} {TAINT}=nodeshutdown:NoExecute");
+        let by_hand =
+            format!("kubectl delete pods --all-namespaces --field-selector spec.nodeName={name} --force --grace-period=0");
+        match self.version {
+            Some(version) if version < ALPHA => by_hand,
+            Some(version) if version < BETA => format!(
+                "{taint} (alpha in Kubernetes {}.{}: without the feature gate NodeOutOfServiceVolumeDetach it does nothing; then: \
+                 {by_hand})",
+                version.major, version.minor
+            ),
+            Some(_) | None => taint,
+        }
+    }
+}
+
+pub(super) fn left_behind(node: &NodeIdentity, since: Duration) -> LossVerdict {
+    let text = format!(
+        "node `{}` has been ready again for {} and still has the taint out-of-service: no pod is scheduled there, and its pods are \
+         evicted",
+        node.name,
+        seconds(since)
+    );
+    Loss::TaintLeftBehind.judged(text, unfence(node))
+}
+
+/// The old pod existed until `end`, its replacement was ready for `both` before that.
+pub(super) fn duplicate(node: &NodeIdentity, pod: &PodIdentity, by: &PodIdentity, both: Duration) -> LossVerdict {
+    let text = format!(
+        "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` existed there until the node's return, its \
+         replacement `{}` on `{}` was ready {} before: both may have run",
+        node.name,
+        pod.name,
+        by.name,
+        by.node,
+        seconds(both)
+    );
+    let remedy = format!(
+        "check what both wrote in these {}; power a lost node off before its pods are replaced",
+        seconds(both)
+    );
+    Loss::DuplicateRun.judged(text, remedy)
+}
+
+pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
+    let text = format!(
+        "the replacement waited {} for volume `{}`, which was attached to the lost node `{}`{}",
+        seconds(waited),
+        at.volume,
+        at.node,
+        at.error
+            .as_ref()
+            .map_or(String::new(), |error| format!("; the driver reported: {error}"))
+    );
+    let remedy = format!(
+        "kubectl describe volumeattachment {}; then the log of the external-attacher of {}",
+        at.name, at.attacher
+    );
+    Loss::StuckByVolume.judged(text, remedy)
+}
+
+pub(super) fn returned(before: &str, now: &str) -> Returned {
+    match (before.is_empty() || now.is_empty(), before == now) {
+        (true, _) => Returned::Unknown,
+        (false, true) => Returned::SameBoot,
+        (false, false) => Returned::Rebooted,
+    }
+}
+
+fn unfence(node: &NodeIdentity) -> String {
+    format!("kubectl taint nodes {} {TAINT}-", node.name)
+}
+
+fn finalizers(names: &[Box<str>]) -> String {
+    match names {
+        [one] => format!("the finalizer `{one}`"),
+        many => format!("the finalizers `{}`", many.join("`, `")),
+    }
+}

@@ -1,0 +1,363 @@
+//! One loss of one node, and the pods that were on it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report::{AgentAnswer, Holder, LossKey, NAMED, Step, Stuck};
+use super::sentence::Known;
+use crate::ids::PodUid;
+use crate::observe::pods::Record;
+use crate::observe::{ApiTime, ClusterVersion, DeletionSight, Moment, NodeFact, NodeIdentity, Ready};
+use crate::pod::PodIdentity;
+use crate::time::Boot;
+
+/// Unanswered requests until an agent counts as silent.
+const ASKS: u8 = 3;
+/// Pause between these.
+const BETWEEN: Duration = Duration::from_secs(5);
+/// Pause between later ones: an agent may answer again, or no longer.
+const LATER: Duration = Duration::from_secs(60);
+
+/// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
+pub(super) const SLACK: Duration = Duration::from_secs(2);
+
+/// Most changes of what holds a pod.
+const MOST_HELD: usize = 8;
+
+/// How the kubelet announces a graceful node shutdown in the condition's message.
+const SHUTTING_DOWN: &str = "shutting down";
+
+#[derive(Debug)]
+pub(super) struct Story {
+    pub key: LossKey,
+    pub begin: Moment,
+    pub ready: Ready,
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    /// Each step once.
+    pub steps: Vec<(Step, Moment)>,
+    pub renewed: Option<ApiTime>,
+    pub is_renewal_asked: bool,
+    pub agent: AgentCheck,
+    /// The taint `out-of-service` was there.
+    pub fenced: bool,
+    pub powered_off: bool,
+    pub evicting: bool,
+    /// The kubelet had announced a shutdown.
+    is_shutdown: bool,
+    pub back: Option<Moment>,
+    /// The Node object was deleted.
+    pub removed: Option<Moment>,
+    pub members: BTreeMap<PodUid, Member>,
+    /// The members of before the loss are known.
+    pub is_scanned: bool,
+    /// The root is exported, or was by an earlier observer.
+    pub is_reported: bool,
+    pub is_alarmed: bool,
+    pub unwatched: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct AgentCheck {
+    pub address: Option<SocketAddr>,
+    has_answered: bool,
+    /// In a row.
+    silent: u8,
+    next: Option<Boot>,
+}
+
+/// A pod of a lost node.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub pod: Arc<PodIdentity>,
+    pub is_stateful: bool,
+    /// No eviction ends it.
+    pub stays: bool,
+    /// Succeeded or failed before it was deleted: nothing of it can be lost.
+    pub is_finished: bool,
+    pub claims: Vec<Box<str>>,
+    pub requested: Option<(Moment, DeletionSight)>,
+    pub held: Vec<Stuck>,
+    current: Option<(Holder, Vec<Box<str>>, Moment)>,
+    pub gone: Option<Moment>,
+    /// Ready at that time.
+    pub replaced: Option<(Arc<PodIdentity>, Moment)>,
+    pub is_alarmed: bool,
+}
+
+impl Story {
+    pub fn new(fact: &NodeFact, key: LossKey, begin: Moment, unwatched: Option<Duration>) -> Story {
+        let mut story = Story {
+            key,
+            begin,
+            ready: fact.ready,
+            reason: Box::default(),
+            message: Box::default(),
+            steps: vec![(Step::NotReady, begin)],
+            renewed: None,
+            is_renewal_asked: false,
+            agent: AgentCheck::default(),
+            fenced: false,
+            powered_off: false,
+            evicting: false,
+            is_shutdown: false,
+            back: None,
+            removed: None,
+            members: BTreeMap::new(),
+            is_scanned: false,
+            is_reported: false,
+            is_alarmed: false,
+            unwatched,
+        };
+        story.follow(fact, begin);
+        story
+    }
+
+    /// A version of the node that is not ready.
+    pub fn follow(&mut self, fact: &NodeFact, at: Moment) {
+        self.ready = fact.ready;
+        self.reason = fact.reason.clone();
+        self.message = fact.message.clone();
+        self.is_shutdown |= fact.ready == Ready::False && fact.message.contains(SHUTTING_DOWN);
+        if fact.ready == Ready::Unknown {
+            self.step(Step::Unknown, at);
+        }
+        // From the provider's later versions, too: the machine may be switched off by whoever repairs the node.
+        self.powered_off |= fact.powered_off;
+        self.evicting |= fact.evicting;
+        self.fenced |= fact.out_of_service;
+    }
+
+    /// A step is in the story once.
+    pub fn step(&mut self, step: Step, at: Moment) {
+        if !self.steps.iter().any(|(known, _)| *known == step) {
+            self.steps.push((step, at));
+        }
+    }
+
+    /// Nobody on the node confirms terminations.
+    pub fn is_away(&self) -> bool {
+        self.back.is_none()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.back.is_some() || self.removed.is_some()
+    }
+
+    /// It harmed a pod, or could have: more than a moment of a busy kubelet, a shutdown that went well, or an empty node that was
+    /// removed.
+    pub fn is_serious(&self) -> bool {
+        let is_silent = self.ready == Ready::Unknown;
+        let is_planned = self.is_shutdown || self.key.node.unschedulable || self.removed.is_some();
+        let has_pods = self.members.values().any(|member| member.is_to_end());
+        let is_felt = (is_silent || self.removed.is_some()) && has_pods;
+        self.fenced || self.stuck() > 0 || is_felt || (is_silent && !is_planned)
+    }
+
+    /// Pods that the node could not terminate.
+    pub fn stuck(&self) -> usize {
+        self.members.values().filter(|member| member.was_held()).count()
+    }
+
+    pub fn gone(&self) -> usize {
+        self.members
+            .values()
+            .filter(|member| member.was_held() && member.gone.is_some())
+            .count()
+    }
+
+    /// Every pod that a loss ends is gone: nothing waits for the node any more.
+    pub fn is_settled(&self) -> bool {
+        self.is_scanned && self.members.values().all(|member| !member.is_to_end())
+    }
+
+    /// When the last pod was gone.
+    pub fn last_gone(&self) -> Option<Moment> {
+        self.members
+            .values()
+            .filter_map(|member| member.gone)
+            .max_by_key(|gone| gone.at)
+    }
+
+    pub fn known(&self, until: Boot, version: Option<ClusterVersion>) -> Known<'_> {
+        Known {
+            node: &self.key.node,
+            ready: self.ready,
+            reason: &self.reason,
+            lasted: until.since(self.begin.at),
+            renewed: self.renewed.map(|renewed| self.begin.at.since(renewed.at)),
+            agent: self.agent.answer(),
+            fenced: self.fenced,
+            powered_off: self.powered_off,
+            evicting: self.evicting,
+            is_over: self.is_over(),
+            stuck: self.stuck(),
+            version,
+        }
+    }
+}
+
+impl AgentCheck {
+    pub fn answer(&self) -> AgentAnswer {
+        match (self.has_answered, self.silent >= ASKS) {
+            (true, _) => AgentAnswer::Answered,
+            (false, true) => AgentAnswer::Silent,
+            (false, false) => AgentAnswer::Unknown,
+        }
+    }
+
+    /// Known, or not to be had.
+    pub fn is_known(&self) -> bool {
+        self.address.is_none() || self.answer() != AgentAnswer::Unknown
+    }
+
+    /// An answer, or none within its time.
+    pub fn heard(&mut self, answered: bool) {
+        if answered {
+            self.has_answered = true;
+            self.silent = 0;
+        } else {
+            self.silent = self.silent.saturating_add(1);
+            self.has_answered &= self.silent < ASKS;
+        }
+    }
+
+    /// The address, if it is time to ask.
+    pub fn ask(&mut self, now: Boot) -> Option<SocketAddr> {
+        let address = self.address?;
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        let is_known = !matches!(self.answer(), AgentAnswer::Unknown) && (self.silent == 0 || self.silent >= ASKS);
+        self.next = Some(now.plus(if is_known { LATER } else { BETWEEN }));
+        Some(address)
+    }
+}
+
+impl Member {
+    pub fn new(record: &Record) -> Member {
+        Member {
+            pod: record.identity.clone(),
+            is_stateful: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet"),
+            stays: record.outlasts,
+            is_finished: record.finished,
+            claims: record.details().claims.clone(),
+            requested: None,
+            held: Vec::new(),
+            current: None,
+            gone: None,
+            replaced: None,
+            is_alarmed: false,
+        }
+    }
+
+    /// The loss ends the pod, and has not yet.
+    pub fn is_to_end(&self) -> bool {
+        let is_spared = self.requested.is_none() && (self.stays || self.is_finished);
+        self.gone.is_none() && !is_spared
+    }
+
+    /// A version of the pod, seen at that time.
+    pub fn follow(&mut self, record: &Record, is_away: bool, at: Moment) {
+        let details = record.details();
+        self.stays = record.outlasts;
+        self.is_finished |= record.finished && self.requested.is_none();
+        if self.requested.is_none()
+            && let Some(deletion) = details.deletion
+        {
+            self.requested = Some((request(&deletion, at), deletion));
+        }
+        let now = holder(record, is_away);
+        let names: Vec<Box<str>> = match now {
+            Some(Holder::Finalizer) => details.finalizers.iter().take(NAMED).cloned().collect(),
+            _ => Vec::new(),
+        };
+        let is_same = self.current.as_ref().map(|(by, names, _)| (*by, names)) == now.map(|by| (by, &names));
+        if is_same {
+            return;
+        }
+        self.release(at);
+        let requested = self.requested.map(|(requested, _)| requested);
+        // The first holder holds from the request on.
+        let since = if self.held.is_empty() { requested.unwrap_or(at) } else { at };
+        self.current = now.map(|by| (by, names, since));
+    }
+
+    /// Nothing holds the pod any more, or another thing.
+    pub fn release(&mut self, at: Moment) {
+        if let Some((by, names, begin)) = self.current.take()
+            && self.held.len() < MOST_HELD
+        {
+            let end = at;
+            self.held.push(Stuck { by, names, begin, end });
+        }
+    }
+
+    /// The node is back: its kubelet holds the pod now.
+    pub fn returned(&mut self, at: Moment) {
+        if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node) {
+            self.release(at);
+            self.current = Some((Holder::Runtime, Vec::new(), at));
+        }
+    }
+
+    /// What holds the pod, or held it last.
+    pub fn holder(&self) -> (Holder, &[Box<str>]) {
+        let current = self.current.as_ref().map(|(by, names, _)| (*by, &names[..]));
+        let last = self.held.last().map(|stuck| (stuck.by, &stuck.names[..]));
+        current.or(last).unwrap_or((Holder::Node, &[]))
+    }
+
+    /// The node holds the pod for longer than a healthy node would need.
+    pub fn hangs(&self, now: Boot) -> bool {
+        let due = self
+            .requested
+            .map(|(requested, deletion)| requested.at.plus(deletion.grace + SLACK));
+        let is_held = self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node);
+        is_held && due.is_some_and(|due| now >= due)
+    }
+
+    /// The node held the pod for that long.
+    pub fn was_held(&self) -> bool {
+        let Some((requested, deletion)) = self.requested else {
+            return false;
+        };
+        let due = requested.at.plus(deletion.grace + SLACK);
+        let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && stuck.end.at >= due);
+        ended || self.is_alarmed
+    }
+}
+
+/// When the deletion was requested: as watched, else as the API has it.
+pub(super) fn request(deletion: &DeletionSight, at: Moment) -> Moment {
+    match at.gap {
+        None => at,
+        Some(gap) => Moment {
+            at: deletion.requested.at.max(at.at.minus(gap)).min(at.at),
+            gap: None,
+        },
+    }
+}
+
+/// What holds a pod that is being deleted.
+pub(super) fn holder(record: &Record, is_away: bool) -> Option<Holder> {
+    let details = record.details();
+    let deletion = details.deletion?;
+    let is_terminated = deletion.grace.is_zero() || record.finished;
+    Some(match (is_terminated && !details.finalizers.is_empty(), is_away) {
+        (true, _) => Holder::Finalizer,
+        (false, true) => Holder::Node,
+        (false, false) => Holder::Runtime,
+    })
+}
+
+impl LossKey {
+    pub(super) fn of(node: &Arc<NodeIdentity>, transition: ApiTime) -> LossKey {
+        LossKey {
+            node: node.clone(),
+            transition: transition.wall,
+        }
+    }
+}

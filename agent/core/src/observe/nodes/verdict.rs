@@ -1,0 +1,148 @@
+//! The verdicts about lost nodes: one table, by the discipline of [`crate::verdict::table`]. What a node loses is not the exit of a
+//! process, so these verdicts have no exit and no traffic.
+
+use crate::verdict::Severity;
+
+/// A verdict with its sentence and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossVerdict {
+    pub row: &'static LossRow,
+    pub sentence: String,
+    pub remedy: String,
+}
+
+/// What one headline means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossRow {
+    pub loss: Loss,
+    /// `epitaph.verdict`.
+    pub headline: &'static str,
+    pub unclean: bool,
+    pub severity: Severity,
+    pub meaning: &'static str,
+    pub proof: &'static str,
+    pub remedy: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    StuckByFinalizer,
+    StuckByVolume,
+    DuplicateRun,
+    FencedByTaint,
+    Unreachable,
+    Lost,
+    TaintLeftBehind,
+}
+
+impl Loss {
+    pub const fn row(self) -> &'static LossRow {
+        &TABLE[self as usize]
+    }
+
+    pub(super) fn judged(self, sentence: String, remedy: String) -> LossVerdict {
+        LossVerdict {
+            row: self.row(),
+            sentence,
+            remedy,
+        }
+    }
+}
+
+/// The row of a headline, as `explain` asks for it.
+pub fn by_headline(headline: &str) -> Option<&'static LossRow> {
+    TABLE.iter().find(|row| row.headline == headline)
+}
+
+/// In the order of [`Loss`]; of several that hold for a pod, the first is the pod's.
+pub const TABLE: [LossRow; 7] = [
+    LossRow {
+        loss: Loss::StuckByFinalizer,
+        headline: "stuck-by-finalizer",
+        unclean: true,
+        severity: Severity::Warning,
+        meaning: "The pod is terminated, and finalizers keep its object: a StatefulSet does not create the replacement before the object is gone.",
+        proof: "The pod's deletion has no grace period left, and `metadata.finalizers` is not empty.",
+        remedy: "Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.",
+    },
+    LossRow {
+        loss: Loss::StuckByVolume,
+        headline: "stuck-by-volume",
+        unclean: true,
+        severity: Severity::Warning,
+        meaning: "The replacement waited for a volume that was still attached to the lost node.",
+        proof: "A VolumeAttachment names the pod's volume and the lost node, and the replacement on another node was not ready meanwhile.",
+        remedy: "Without the taint out-of-service, the attach-detach controller detaches from a lost node after six minutes. With the taint, look at the log of the driver's external-attacher.",
+    },
+    LossRow {
+        loss: Loss::DuplicateRun,
+        headline: "duplicate-run",
+        unclean: true,
+        severity: Severity::Critical,
+        meaning: "The node came back with the same boot: its containers existed all the time, and may have run beside their replacements.",
+        proof: "The node's bootID is the same before and after, the pod's object was deleted meanwhile, and its replacement was ready before the node was.",
+        remedy: "Check what both pods wrote between the two times. Power a lost node off before its pods are replaced.",
+    },
+    LossRow {
+        loss: Loss::FencedByTaint,
+        headline: "fenced-by-taint",
+        unclean: true,
+        severity: Severity::Warning,
+        meaning: "The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.",
+        proof: "The node was not ready and had the taint when the pod's object was deleted.",
+        remedy: "Remove the taint when the node is repaired: a node keeps it, and stays empty.",
+    },
+    LossRow {
+        loss: Loss::Unreachable,
+        headline: "unreachable",
+        unclean: true,
+        severity: Severity::Warning,
+        meaning: "The node is not ready, but its agent still answers: the machine runs, and so may its containers.",
+        proof: "The condition Ready is not True, and the agent's pod answered /healthz meanwhile.",
+        remedy: "Repair the kubelet, the container runtime, or the network to the API server. Do not set the taint out-of-service on a node that runs: two pods could write the same volume.",
+    },
+    LossRow {
+        loss: Loss::Lost,
+        headline: "lost",
+        unclean: true,
+        severity: Severity::Critical,
+        meaning: "The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.",
+        proof: "The condition Ready is not True; no answer of the node's agent, or no agent to ask.",
+        remedy: "Make sure that the machine is off, then set the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (Kubernetes 1.26 or later), and remove the taint when the node is back.",
+    },
+    LossRow {
+        loss: Loss::TaintLeftBehind,
+        headline: "taint-left-behind",
+        unclean: false,
+        severity: Severity::Warning,
+        meaning: "The node is ready and still has the taint node.kubernetes.io/out-of-service: no pod is scheduled there, and running pods are evicted.",
+        proof: "The condition Ready is True, and the taint is in the node's spec.",
+        remedy: "kubectl taint nodes NODE node.kubernetes.io/out-of-service-",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::table;
+
+    #[test]
+    fn every_loss_has_its_row() {
+        for (at, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.loss as usize, at, "{}", row.headline);
+            assert_eq!(row.loss.row(), row);
+            assert_eq!(by_headline(row.headline), Some(row));
+            assert!(!row.unclean || row.severity > Severity::Info, "{}", row.headline);
+        }
+    }
+
+    #[test]
+    fn a_headline_means_one_thing_in_both_tables() {
+        for row in &TABLE {
+            assert_eq!(table::by_headline(row.headline), None, "{}", row.headline);
+            for text in [row.meaning, row.proof] {
+                assert!(text.ends_with('.'), "{text}");
+            }
+        }
+    }
+}

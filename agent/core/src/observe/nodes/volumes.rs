@@ -1,0 +1,219 @@
+//! VolumeAttachments: which volumes are attached to lost nodes, and which pods they belong to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report::VolumeDetach;
+use super::sentence;
+use crate::ids::PodUid;
+use crate::observe::contact::Seen;
+use crate::observe::{AttachmentFact, ClaimKey, Moment};
+use crate::pod::PodIdentity;
+
+/// Most attachments that are known; those of a cluster with 30 volumes on each of 5 000 nodes.
+const MOST: usize = 150_000;
+
+/// Most volumes of lost nodes whose claim is known or asked for.
+const MOST_CLAIMS: usize = 10_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Volumes {
+    /// By name.
+    known: HashMap<Arc<str>, Attached>,
+    /// Their names, by node.
+    by_node: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    listed: Option<HashSet<Arc<str>>>,
+    /// Of volumes on lost nodes, by PersistentVolume. None: asked, and not answered yet.
+    claims: BTreeMap<Arc<str>, Option<ClaimKey>>,
+    /// Pods that lost their node, by claim.
+    owners: BTreeMap<ClaimKey, Owner>,
+    /// Replacements that wait for a volume: since when.
+    waiting: BTreeMap<ClaimKey, (PodUid, Moment)>,
+}
+
+#[derive(Debug)]
+struct Attached {
+    fact: AttachmentFact,
+    requested: Option<Moment>,
+}
+
+/// A pod of a lost node that is gone.
+#[derive(Clone, Debug)]
+struct Owner {
+    pod: Arc<PodIdentity>,
+    gone: Moment,
+    /// The replacement waited, from then.
+    waited: Option<Moment>,
+}
+
+impl Volumes {
+    /// False if there is no room for it.
+    pub fn attached(&mut self, fact: AttachmentFact, seen: Seen) -> bool {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(fact.name.clone());
+        }
+        if !self.known.contains_key(&fact.name) && self.known.len() >= MOST {
+            return false;
+        }
+        let of = self.known.entry(fact.name.clone()).or_insert_with(|| Attached {
+            fact: fact.clone(),
+            requested: None,
+        });
+        if fact.detaching {
+            of.requested.get_or_insert(seen.moment());
+        }
+        self.by_node.entry(fact.node.clone()).or_default().insert(fact.name.clone());
+        of.fact = fact;
+        true
+    }
+
+    pub fn list_begin(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// Names of attachments that are gone.
+    pub fn list_end(&mut self) -> Vec<Arc<str>> {
+        let listed = self.listed.take().unwrap_or_default();
+        let mut lacking: Vec<Arc<str>> = self.known.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        lacking.sort();
+        lacking
+    }
+
+    /// The attachment's end, if it belonged to a lost pod. `stuck_after`: how long a replacement waits before that is a verdict.
+    pub fn gone(&mut self, name: &str, seen: Seen, stuck_after: Duration) -> Option<VolumeDetach> {
+        let Attached { fact, requested } = self.known.remove(name)?;
+        if let Some(names) = self.by_node.get_mut(&fact.node) {
+            names.remove(name);
+            if names.is_empty() {
+                self.by_node.remove(&fact.node);
+            }
+        }
+        let claim = self.claims.get(&fact.volume)?.clone()?;
+        self.claims.remove(&fact.volume);
+        self.waiting.remove(&claim);
+        let owner = self.owners.remove(&claim).filter(|owner| *owner.pod.node == *fact.node)?;
+        let end = seen.moment();
+        let waited = owner
+            .waited
+            .map(|since| end.at.since(since.at))
+            .filter(|waited| *waited >= stuck_after);
+        Some(VolumeDetach {
+            verdict: waited.map(|waited| sentence::volume(&fact, waited)),
+            pod: owner.pod,
+            claim,
+            volume: fact.volume,
+            attachment: fact.name,
+            attacher: fact.attacher,
+            begin: owner.gone,
+            end,
+            requested,
+            error: fact.error,
+        })
+    }
+
+    /// Volumes of this node whose claim is not asked for yet.
+    pub fn unasked(&mut self, node: &str) -> Vec<Arc<str>> {
+        let unknown = |volume: &Arc<str>| !self.claims.contains_key(volume);
+        let mut volumes: Vec<Arc<str>> = self.of_node(node).map(|of| of.fact.volume.clone()).filter(unknown).collect();
+        volumes.sort();
+        volumes.dedup();
+        volumes.truncate(MOST_CLAIMS.saturating_sub(self.claims.len()));
+        self.claims.extend(volumes.iter().map(|volume| (volume.clone(), None)));
+        volumes
+    }
+
+    pub fn claim(&mut self, volume: &Arc<str>, claim: Option<ClaimKey>) {
+        // A late answer about a volume that is not of interest any more is dropped.
+        match (self.claims.get_mut(volume), claim) {
+            (Some(known), Some(claim)) => *known = Some(claim),
+            // Asked again with the next round.
+            (Some(None), None) => {
+                self.claims.remove(volume);
+            }
+            _ => {}
+        }
+    }
+
+    /// A pod of a lost node is gone.
+    pub fn pod_gone(&mut self, pod: &Arc<PodIdentity>, claims: &[Box<str>], gone: Moment) {
+        // Nothing waits for the detach of a volume that was never attached.
+        if !self.by_node.contains_key(pod.node.as_str()) {
+            return;
+        }
+        for name in claims {
+            if self.owners.len() < MOST_CLAIMS {
+                let key = claim_key(pod, name);
+                let owner = Owner {
+                    pod: pod.clone(),
+                    gone,
+                    waited: None,
+                };
+                self.owners.insert(key, owner);
+            }
+        }
+    }
+
+    /// A version of a pod on another node: does it wait for a volume of a lost node?
+    pub fn pod(&mut self, uid: &PodUid, pod: &PodIdentity, claims: &[Box<str>], (is_settled, seen): (bool, Moment)) {
+        for name in claims {
+            let key = claim_key(pod, name);
+            let is_elsewhere = self
+                .owners
+                .get(&key)
+                .is_some_and(|owner| owner.pod.node != pod.node && !pod.node.is_empty());
+            if is_settled || !is_elsewhere {
+                if self.waiting.get(&key).is_some_and(|(of, _)| of == uid) {
+                    self.waiting.remove(&key);
+                }
+            } else if !self.waiting.contains_key(&key) {
+                self.waiting.insert(key.clone(), (uid.clone(), seen));
+                if let Some(owner) = self.owners.get_mut(&key) {
+                    owner.waited = Some(seen);
+                }
+            }
+        }
+    }
+
+    /// Since when each replacement waits.
+    pub fn waiting(&self) -> impl Iterator<Item = Moment> {
+        let attached: HashSet<&ClaimKey> = self.claims.values().flatten().collect();
+        let waiting = self.waiting.iter().filter(move |(claim, _)| attached.contains(claim));
+        waiting.map(|(_, (_, since))| *since)
+    }
+
+    /// Volumes still attached to this node of which the pod is gone.
+    pub fn left(&self, node: &str) -> usize {
+        let attached = self.of_node(node).filter(|of| of.fact.attached);
+        let claims = attached.filter_map(|of| self.claims.get(&of.fact.volume)?.as_ref());
+        claims.filter(|claim| self.owners.contains_key(*claim)).count()
+    }
+
+    /// The node is not lost any more.
+    pub fn forget(&mut self, node: &str) {
+        let volumes: Vec<Arc<str>> = self.of_node(node).map(|of| of.fact.volume.clone()).collect();
+        for volume in volumes {
+            self.claims.remove(&volume);
+        }
+        let (owners, waiting) = (&mut self.owners, &mut self.waiting);
+        owners.retain(|claim, owner| {
+            let keep = *owner.pod.node != *node;
+            if !keep {
+                waiting.remove(claim);
+            }
+            keep
+        });
+    }
+
+    fn of_node(&self, node: &str) -> impl Iterator<Item = &Attached> {
+        let names = self.by_node.get(node).into_iter().flatten();
+        names.filter_map(|name| self.known.get(name))
+    }
+}
+
+fn claim_key(pod: &PodIdentity, name: &str) -> ClaimKey {
+    ClaimKey {
+        namespace: pod.namespace.as_str().into(),
+        name: name.into(),
+    }
+}

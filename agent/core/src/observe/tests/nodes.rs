@@ -1,0 +1,887 @@
+//! Lost nodes: the rules, and the cases that must not be confused with them.
+
+use std::fmt::Write as _;
+
+use expect_test::expect;
+
+use super::{LIMITS, check, moment, play_on};
+use crate::observe::loss_verdict::LossVerdict;
+use crate::observe::tests::script::ZERO;
+use crate::observe::{Holder, Observer, Output};
+use crate::time::Boot;
+
+/// The outputs of a loss.
+pub(super) fn show(output: &Output) -> String {
+    match output {
+        Output::NodeLost(lost) => {
+            let mut text = format!(
+                "node {} lost at {}: {} → {} by {}, agent {}, stuck {}, gone {}{}",
+                lost.key.node.name,
+                seconds(Boot(lost.key.transition.0)),
+                moment(lost.begin),
+                moment(lost.end),
+                lost.ended_by.name(),
+                lost.agent.name(),
+                lost.stuck,
+                lost.gone,
+                lost.unwatched.map_or(String::new(), |unwatched| format!(
+                    ", unwatched {:.1}",
+                    unwatched.as_secs_f64()
+                )),
+            );
+            let pods: Vec<&str> = lost.pods.iter().map(|pod| pod.name.as_str()).collect();
+            let _ = write!(text, "; pods {}", pods.join(" "));
+            for (step, at) in &lost.steps {
+                let _ = write!(text, "\n      {} {}", step.name(), moment(*at));
+            }
+            text + &verdict(&lost.verdict)
+        }
+        Output::NodePhase(phase) => {
+            let boot = phase.boot.as_ref().map_or("", |boot| boot.how.name());
+            let (begin, end) = (moment(phase.begin), moment(phase.end));
+            let of = seconds(Boot(phase.key.transition.0));
+            format!(
+                "{} of {} lost at {of}: {begin} → {end} {boot}",
+                phase.kind.name(),
+                phase.key.node.name
+            )
+            .trim_end()
+            .to_owned()
+        }
+        Output::PodLost(lost) => {
+            let mut text = format!("pod {} lost: {} → {}", lost.pod.name, moment(lost.begin), moment(lost.end));
+            if let Some(requested) = lost.requested {
+                let _ = write!(text, ", requested {}", moment(requested));
+            }
+            for stuck in &lost.stuck {
+                let by = [stuck.by.name(), &stuck.names.join(",")].join(" ");
+                let _ = write!(
+                    text,
+                    "\n      stuck by {}: {} → {}",
+                    by.trim(),
+                    moment(stuck.begin),
+                    moment(stuck.end)
+                );
+            }
+            text + &verdict(&lost.verdict)
+        }
+        Output::VolumeDetach(detach) => {
+            let requested = detach
+                .requested
+                .map_or(String::new(), |at| format!(", requested {}", moment(at)));
+            let text = format!(
+                "volume {} of {} ({}): {} → {}{requested}",
+                detach.volume,
+                detach.pod.name,
+                detach.claim.name,
+                moment(detach.begin),
+                moment(detach.end)
+            );
+            text + &detach.verdict.as_ref().map_or(String::new(), verdict)
+        }
+        Output::DuplicateRun(duplicate) => {
+            let (begin, end) = (moment(duplicate.begin), moment(duplicate.end));
+            format!("{} twice: {begin} → {end}", duplicate.pod.name) + &verdict(&duplicate.verdict)
+        }
+        Output::LossAlarm(alarm) => {
+            let about = alarm.pod.as_ref().map_or("the node", |pod| pod.name.as_str());
+            format!("alarm about {about} of {}", alarm.node.name) + &verdict(&alarm.verdict)
+        }
+        other => panic!("no output of a loss: {other:?}"),
+    }
+}
+
+fn verdict(verdict: &LossVerdict) -> String {
+    format!(
+        "\n      {}: {}\n      remedy: {}",
+        verdict.row.headline, verdict.sentence, verdict.remedy
+    )
+}
+
+fn seconds(at: Boot) -> String {
+    format!("{:+.0}", (at.0 as f64 - ZERO.0 as f64) / 1e9)
+}
+
+/// The same script in two: a second observer takes over in between, with a list of what is there then.
+fn check_takeover(before: &str, after: &str, expected: expect_test::Expect) {
+    let mut text = "first observer\n".to_owned();
+    play_on(&mut Observer::new(LIMITS), before, &mut text);
+    text += "second observer\n";
+    play_on(&mut Observer::new(LIMITS), after, &mut text);
+    expected.assert_eq(&text);
+}
+
+fn state(script: &str, at: u64) -> String {
+    let mut observer = Observer::new(LIMITS);
+    play_on(&mut observer, script, &mut String::new());
+    let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(at)));
+    let mut text = String::new();
+    for node in state.nodes {
+        let _ = writeln!(
+            text,
+            "{} {} {}: stuck {}, taint {}, volumes {}",
+            node.name,
+            if node.is_ready { "ready" } else { "not ready" },
+            node.verdict,
+            node.stuck,
+            node.out_of_service,
+            node.volumes
+        );
+    }
+    for (holder, count) in Holder::ALL.into_iter().zip(state.stuck) {
+        let _ = write!(text, "{} {count} ", holder.name());
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// A StatefulSet over two nodes, with a volume each, up to the taint's eviction.
+const LOST: &str = "
+    +0 version 1.36
+    +0 node n1 true
+    +0 node n2 true
+    +0 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0
+    +0 pod db-1 StatefulSet/db node=n2 ready claim=data-db-1
+    +0 pod log-a DaemonSet/log node=n1 ready outlasts
+    +0 pod agent-a DaemonSet/agent node=n1 ready outlasts agent
+    +0 attachment va-0 pv-0 n1 attached
+    +0 attachment va-1 pv-1 n2 attached
+    +10 node n1 unknown reason=NodeStatusUnknown
+    +11 tick
+    +11.1 renewal n1 +-31
+    +11.2 claim pv-0 data-db-0
+    +13 agent n1 silent
+    +16 tick
+    +18 agent n1 silent
+    +21 tick
+    +23 agent n1 silent
+    +25 node n1 unknown since=+10 reason=NodeStatusUnknown evicting
+    +30 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleting grace=5 by-taint
+    +40 tick
+    +41 tick
+";
+
+/// The rest: taint, force deletion, replacement, and the volume.
+const FENCED: &str = "
+    +100 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service
+    +110 gone db-0
+    +110.1 pod db-0 StatefulSet/db pending claim=data-db-0 again=1
+    +110.2 pod db-0 StatefulSet/db pending claim=data-db-0 node=n2 again=1
+    +111 attachment va-0 pv-0 n1 attached detaching
+    +112 no-attachment va-0
+    +113 attachment va-2 pv-0 n2 attached
+    +118 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1
+    +119 tick
+";
+
+#[test]
+fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
+    let back = "
+        +300 node n1 true boot=boot-2 out-of-service
+        +301 tick
+        +320 node n1 true since=+300 boot=boot-2
+        +330 tick
+    ";
+    check(
+        &[LOST, FENCED, back].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +100.0 ask agent n1
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              taint.out_of_service +100.0
+              pods.last_gone +110.0
+              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+        +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
+    "#]],
+    );
+}
+
+#[test]
+fn a_pause_is_a_duplicate_run() {
+    let back = "
+        +300 node n1 true out-of-service
+        +320 node n1 true since=+300
+    ";
+    check(
+        &[LOST, FENCED, back].concat().replace("+112 no-attachment va-0\n", ""),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +100.0 ask agent n1
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+            +300.0 db-0 twice: +118.0 → +300.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` was ready 182 s before: both may have run
+                  remedy: check what both wrote in these 182 s; power a lost node off before its pods are replaced
+            +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
+        "#]],
+    );
+}
+
+#[test]
+fn without_the_taint_the_pod_hangs_until_the_node_returns() {
+    let back = "
+        +300 node n1 true boot=boot-2
+        +301 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleted=+30 grace=5 by-taint
+        +303 gone db-0
+        +303.1 pod db-0 StatefulSet/db pending claim=data-db-0 node=n1 again=1
+        +310 pod db-0 StatefulSet/db ready claim=data-db-0 node=n1 again=1
+        +320 tick
+    ";
+    check(
+        &[LOST, back].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              node.ready +300.0
+              lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+        +303.0 pod db-0 lost: +10.0 → +303.0, requested +30.0
+              stuck by node: +30.0 → +300.0
+              stuck by runtime: +300.0 → +303.0
+              lost: the pod's node `n1` was not ready for 293 s, and the pod was terminated only after the node's return, 273 s after the deletion request
+              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        +310.0 db-0 replaces db-0 (name-in-stateful-set): created +303.1, scheduled +303.1, ready +310.0, of a lost node
+    "#]],
+    );
+}
+
+#[test]
+fn a_node_whose_agent_answers_is_unreachable() {
+    let script = LOST.replace("+18 agent n1 silent", "+18 agent n1 answers");
+    let more = "
+        +60 tick
+        +81 tick
+        +82 agent n1 answers
+        +90 node n1 true since=+90
+        +91 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=5
+        +92 gone db-0
+    ";
+    check(
+        &[&script, more].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +40.0 alarm about the node of n1
+              unreachable: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+              remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+              remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +81.0 ask agent n1
+        +90.0 node n1 lost at +10: +10.0 → +90.0 by back, agent answered, stuck 1, gone 0; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              node.ready +90.0
+              unreachable: node `n1` was not ready for 80 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        +90.0 node.down of n1 lost at +10: +10.0 → +90.0 same-boot
+        +92.0 pod db-0 lost: +10.0 → +92.0, requested +30.0
+              stuck by node: +30.0 → +90.0
+              stuck by runtime: +90.0 → +92.0
+              unreachable: the pod's node `n1` was not ready for 82 s, and the pod was terminated only after the node's return, 62 s after the deletion request
+              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+    "#]],
+    );
+}
+
+#[test]
+fn the_next_command_depends_on_the_version_and_on_the_power() {
+    for (version, words, expected) in [
+        (
+            "1.23",
+            "",
+            expect![[r#"
+            first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
+        "#]],
+        ),
+        (
+            "1.25",
+            "",
+            expect![[r#"
+            first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it does nothing; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
+        "#]],
+        ),
+        (
+            "1.28",
+            "",
+            expect![[r#"
+            first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+        ),
+        (
+            "1.28",
+            " off",
+            expect![[r#"
+            the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+        ),
+    ] {
+        let script = LOST
+            .replace("version 1.36", &format!("version {version}"))
+            .replace("evicting", &format!("evicting{words}"));
+        let mut text = String::new();
+        play_on(&mut Observer::new(LIMITS), &script, &mut text);
+        let (_, alarm) = text.split_once("alarm about db-0").expect("an alarm");
+        expected.assert_eq(alarm.split_once("remedy: ").expect("a remedy").1);
+    }
+}
+
+#[test]
+fn a_finalizer_keeps_a_pod_that_was_released() {
+    let more = "
+        +100 node n1 unknown since=+10 evicting out-of-service
+        +110 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=0 failed finalizer=example.com/hold
+        +170 gone db-0
+        +180 tick
+    ";
+    let script = [LOST, more].concat().replace("claim=data-db-0", "finalizer=example.com/hold");
+    check(
+        &script,
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +100.0 ask agent n1
+        +170.0 pod db-0 lost: +10.0 → +170.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              stuck by finalizer example.com/hold: +110.0 → +170.0
+              stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `example.com/hold` kept the object, which was deleted 140 s after the deletion request
+              remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
+        +170.0 ask agent n1
+        +170.0 node n1 lost at +10: +10.0 → +170.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              taint.out_of_service +100.0
+              pods.last_gone +170.0
+              fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+    "#]],
+    );
+}
+
+#[test]
+fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
+    let waits = FENCED
+        .replace("+112 no-attachment va-0\n", "")
+        .replace("+113 attachment va-2 pv-0 n2 attached\n", "");
+    let waits = waits.replace(
+        "    +118 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1\n    +119 tick\n",
+        "",
+    );
+    let more = "
+        +400 attachment va-0 pv-0 n1 attached detaching error=timeout
+        +470 no-attachment va-0
+        +480 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1
+    ";
+    check(
+        &[LOST, &waits, more].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +100.0 ask agent n1
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              taint.out_of_service +100.0
+              pods.last_gone +110.0
+              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +400.0 ask agent n1
+        +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
+              stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
+              remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+        +470.0 ask agent n1
+        +480.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +480.0, of a lost node
+    "#]],
+    );
+    expect![[r#"
+        n1 not ready fenced-by-taint: stuck 0, taint true, volumes 1
+        node 0 finalizer 0 volume 1 runtime 0
+    "#]]
+    .assert_eq(&state(&[LOST, &waits].concat(), 200));
+}
+
+#[test]
+fn the_state_counts_what_is_held_for_long() {
+    expect![[r#"
+        n1 not ready lost: stuck 0, taint false, volumes 0
+        node 0 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(LOST, 60));
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(LOST, 120));
+    let left = "+300 node n1 true since=+300 out-of-service";
+    expect![[r#"
+        n1 ready taint-left-behind: stuck 0, taint true, volumes 0
+        node 0 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&[LOST, FENCED, left].concat(), 400));
+    // A healthy node, a finalizer, and a runtime that does not finish.
+    let ready = "
+        +0 node n1 true
+        +1 pod a - node=n1 ready deleting grace=0 finalizer=x
+        +1 pod b - node=n1 ready deleting
+        +1 pod c - node=n1 ready deleting ignored
+    ";
+    expect![[r#"
+        node 0 finalizer 1 volume 0 runtime 1
+    "#]]
+    .assert_eq(&state(ready, 300));
+}
+
+#[test]
+fn a_taint_that_is_left_behind_is_said_once() {
+    let more = "
+        +300 node n1 true since=+300 boot=boot-2 out-of-service
+        +340 node n1 true since=+300 boot=boot-2 out-of-service
+        +361 tick
+        +430 tick
+        +500 node n1 true since=+300 boot=boot-2
+        +501 tick
+    ";
+    let mut text = String::new();
+    play_on(&mut Observer::new(LIMITS), &[LOST, FENCED, more].concat(), &mut text);
+    let (_, said) = text
+        .split_once("alarm about the node of n1\n      taint-left-behind")
+        .expect("an alarm");
+    expect![[r#"
+        : node `n1` has been ready again for 61 s and still has the taint out-of-service: no pod is scheduled there, and its pods are evicted
+              remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +500.0 node.out_of_service of n1 lost at +10: +100.0 → +500.0
+    "#]].assert_eq(said);
+}
+
+#[test]
+fn a_moment_of_a_busy_kubelet_is_no_loss() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +20 node n1 true
+        +21 tick
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+        "#]],
+    );
+}
+
+#[test]
+fn a_kubelet_that_reports_its_own_trouble_still_terminates_pods() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +310 node n1 false since=+10 reason=KubeletNotReady evicting
+        +311 pod a ReplicaSet/web node=n1 ready deleting by-taint
+        +320 gone a
+        +400 tick
+        +500 node n1 true
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+        "#]],
+    );
+}
+
+#[test]
+fn a_graceful_shutdown_and_a_scaled_down_node_are_no_loss() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod log DaemonSet/log node=n2 ready outlasts
+        +10 node n1 false shutting-down
+        +15 pod a ReplicaSet/web node=n1 succeeded
+        +16 tick
+        +80 node n1 unknown
+        +90 tick
+        +200 node n1 true boot=boot-2
+        # Drained, switched off, removed.
+        +300 node n2 true since=+0 cordoned
+        +340 node n2 unknown cordoned
+        +341 tick
+        +350 no-node n2
+        +360 gone log
+        +420 tick
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +340.0 ask renewal n2
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_that_is_removed_with_its_pods_is_lost() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +40 node n1 unknown
+        +42 tick
+        +60 no-node n1
+        +100 gone a
+        +100.1 pod b ReplicaSet/web node=n2 pending
+        +103 pod b ReplicaSet/web node=n2 ready
+        +200 tick
+        ",
+        expect![[r#"
+            +40.0 ask renewal n1
+            +60.0 node n1 lost at +40: +40.0 → +60.0 by node-deleted, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +40.0
+                  node.unknown +40.0
+                  node.deleted +60.0
+                  lost: node `n1` was not ready for 20.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +100.0 pod a lost: +40.0 → +100.0
+                  lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +103.0 b replaces a (next-of-replica-set): created +100.1, scheduled +100.1, ready +103.0, of a lost node
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_name_that_moves_twice_is_two_traces() {
+    let again = "
+        +300 node n1 true boot=boot-2 out-of-service
+        +310 node n1 true since=+300 boot=boot-2
+        +400 node n2 unknown since=+400
+        +401 tick
+        +420 node n2 unknown since=+400 evicting
+        +425 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1 deleting grace=5
+        +440 node n2 unknown since=+400 evicting out-of-service
+        +450 gone db-0 again=1
+        +450.1 pod db-0 StatefulSet/db pending claim=data-db-0 node=n1 again=2
+        +455 pod db-0 StatefulSet/db ready claim=data-db-0 node=n1 again=2
+        +470 tick
+    ";
+    let mut observer = Observer::new(LIMITS);
+    let mut traces = Vec::new();
+    for (at, input) in super::parse(&[LOST, FENCED, again].concat()) {
+        for output in observer.handle(at, input) {
+            if let Output::PodLost(lost) = output {
+                traces.push((lost.pod.name.clone(), lost.pod.uid.0.to_string(), lost.pod.node.clone()));
+            }
+        }
+    }
+    let expected = [("db-0", "uid-db-0-0", "n1"), ("db-0", "uid-db-0-1", "n2")];
+    assert_eq!(
+        traces,
+        expected.map(|(name, uid, node)| (name.into(), uid.into(), node.into()))
+    );
+}
+
+/// What the next observer finds: everything is listed at +60.
+const FOUND: &str = "
+    +0 list namespaces
+    +60 version 1.36
+    +60 list pods
+    +60 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleted=+30 grace=5 by-taint
+    +60 pod db-1 StatefulSet/db node=n2 ready claim=data-db-1
+    +60 pod log-a DaemonSet/log node=n1 ready outlasts
+    +60 listed pods
+    +60 list endpointslices
+    +60 listed endpointslices
+    +60 listed namespaces
+    +60 list nodes
+    +60 node n1 unknown since=+10 reason=NodeStatusUnknown evicting
+    +60 node n2 true
+    +60 listed nodes
+    +60 list volumeattachments
+    +60 attachment va-0 pv-0 n1 attached
+    +60 listed volumeattachments
+    +61 tick
+    +62 claim pv-0 data-db-0
+";
+
+#[test]
+fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
+    let back = "
+        +300 node n1 true boot=boot-2 out-of-service
+        +320 node n1 true since=+300 boot=boot-2
+    ";
+    check_takeover(
+        LOST,
+        &[FOUND, FENCED, back].concat(),
+        expect![[r#"
+        first observer
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        second observer
+        +60.0 ask renewal n1
+        +60.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +60.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +61.0 ask claim pv-0
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent unknown, stuck 1, gone 1, unwatched 50.0; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              pods.first_stuck +60.0
+              taint.out_of_service +100.0
+              pods.last_gone +110.0
+              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+        +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
+    "#]],
+    );
+}
+
+#[test]
+fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first() {
+    let found = FOUND
+        .replace("+60 pod db-0", "#")
+        .replace("+60 attachment va-0", "#")
+        .replace("evicting", "evicting out-of-service");
+    let back = "
+        +300 node n1 true out-of-service
+        +320 node n1 true since=+300
+    ";
+    check_takeover(
+        &[LOST, FENCED].concat(),
+        &[&found, back].concat(),
+        expect![[r#"
+        first observer
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +100.0 ask agent n1
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              taint.out_of_service +100.0
+              pods.last_gone +110.0
+              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
+        second observer
+        +60.0 ask renewal n1
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+        +320.0 node.out_of_service of n1 lost at +10: +60.0 (gap 50.0) → +320.0
+    "#]],
+    );
+}
+
+#[test]
+fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
+    let away = "
+        +50 broken nodes
+        +50 broken pods
+        +115 node n1 unknown since=+10 evicting out-of-service
+        +115 gone db-0
+        +115.1 pod db-0 StatefulSet/db ready node=n2 again=1
+        +120 tick
+        +300 node n1 true since=+300 boot=boot-2
+    ";
+    check(
+        &[LOST, away].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +115.0 ask agent n1
+        +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
+              stuck by node: +30.0 → +115.0 (gap 65.0)
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 85 s after the deletion request, without the kubelet; whether its containers still ran is not known
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
+        +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              taint.out_of_service +115.0 (gap 65.0)
+              pods.last_gone +115.0 (gap 65.0)
+              fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+        +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
+    "#]],
+    );
+}
+
+#[test]
+fn a_namespace_that_opted_out_has_no_alarm_and_no_trace() {
+    let script = [LOST, FENCED].concat().replace("claim=data-db-0", "ignored claim=data-db-0");
+    let mut text = String::new();
+    play_on(&mut Observer::new(LIMITS), &script, &mut text);
+    assert!(!text.contains("pod db-0 lost") && !text.contains("alarm"), "{text}");
+}
+
+#[test]
+fn memory_is_bounded_and_what_does_not_fit_is_counted() {
+    let mut script = String::new();
+    for node in 0..6 {
+        let _ = writeln!(script, "+0 node n{node} true");
+    }
+    for pod in 0..8 {
+        let _ = writeln!(script, "+0 pod p{pod} StatefulSet/db node=n1 ready");
+    }
+    script += "+10 node n1 unknown\n+11 tick\n+12 tick\n";
+    check(
+        &script,
+        expect![[r#"
+        +0.0 dropped 1 node_cap
+        +0.0 dropped 1 node_cap
+        +10.0 dropped 1 lost_pod_cap
+        +10.0 dropped 1 lost_pod_cap
+        +10.0 ask renewal n1
+    "#]],
+    );
+}

@@ -1,0 +1,133 @@
+//! The alerts about lost nodes, and their runbooks. An observer publishes the states; each lasts until somebody acts.
+
+use super::pages::Page;
+use super::{LASTING, Rule, Rules, rule};
+use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+
+/// `cluster` is a label of a Prometheus of several clusters.
+const BY_NODE: &str = "cluster, k8s_node_name";
+
+pub(super) fn rules(of: &Rules) -> Vec<Rule> {
+    vec![lost(), taint_left(of), volumes_left(of), pods_stuck(of)]
+}
+
+fn lost() -> Rule {
+    Rule {
+        expr: format!(
+            "max by ({BY_NODE}, verdict) ({})\nand on ({BY_NODE}) max by ({BY_NODE}) ({}) > 0",
+            LOST_NODE.prometheus(),
+            LOST_NODE_PODS.prometheus()
+        ),
+        severity: "critical",
+        ..rule(
+            "EpitaphNodeLost",
+            "Node {{ $labels.k8s_node_name }} is not ready ({{ $labels.verdict }}), and its pods hang in Terminating".into(),
+            "No kubelet terminates the pods of the node: StatefulSets do not replace theirs, and volumes stay attached. Verdict lost: \
+             make sure that the machine is powered off, then kubectl taint nodes {{ $labels.k8s_node_name }} \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet or its \
+             network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is set and pods \
+             still hang; look for finalizers. The Event PodStuckOnLostNode on the StatefulSet has the command for this cluster's version."
+                .into(),
+        )
+    }
+}
+
+fn taint_left(of: &Rules) -> Rule {
+    Rule {
+        expr: format!("max by ({BY_NODE}) ({}{{ready=\"true\"}}) == 1", OUT_OF_SERVICE.prometheus()),
+        lasting: of.seconds(LASTING),
+        ..rule(
+            "EpitaphTaintLeftBehind",
+            "Node {{ $labels.k8s_node_name }} is ready and still has the taint out-of-service".into(),
+            "No pod is scheduled on the node, and its pods are evicted. kubectl taint nodes {{ $labels.k8s_node_name }} \
+             node.kubernetes.io/out-of-service-"
+                .into(),
+        )
+    }
+}
+
+fn volumes_left(of: &Rules) -> Rule {
+    Rule {
+        expr: format!("max by ({BY_NODE}) ({}) > 0", LOST_NODE_VOLUMES.prometheus()),
+        lasting: of.seconds(LASTING),
+        ..rule(
+            "EpitaphVolumeOnLostNode",
+            "{{ $value | printf \"%.0f\" }} volumes are still attached to the lost node {{ $labels.k8s_node_name }}".into(),
+            "The pods are gone, and their replacements cannot use the volumes. Without the taint out-of-service, the controller detaches \
+             after six minutes; with the taint, the driver's external-attacher has the error: kubectl get volumeattachments, and the \
+             attribute epitaph.volume.error of the span volume.detach."
+                .into(),
+        )
+    }
+}
+
+fn pods_stuck(of: &Rules) -> Rule {
+    Rule {
+        expr: format!("max by (cluster, holder) ({}{{holder!=\"node\"}}) > 0", STUCK_PODS.prometheus()),
+        lasting: of.seconds(LASTING),
+        ..rule(
+            "EpitaphPodsHeld",
+            "{{ $value | printf \"%.0f\" }} pods are held for long: {{ $labels.holder }}".into(),
+            "finalizer: the pods are terminated, and a controller does not remove its finalizer (kubectl get pods -A -o json, \
+             metadata.finalizers). runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
+             EpitaphStuckTerminating has the workload. volume: replacements wait for a volume that is attached to a lost node."
+                .into(),
+        )
+    }
+}
+
+pub(super) const PAGES: [Page; 4] = [
+    Page {
+        alert: "EpitaphNodeLost",
+        means: "A node is not ready, and pods that were to terminate there are still there long after their grace period. No kubelet can \
+                confirm their termination: a StatefulSet does not create the replacement, and volumes stay attached.",
+        proves: "The trace `node.lost` (service `epitaph`, tag `k8s.node.name`) once it is over; until then the Event \
+                 `PodStuckOnLostNode` on the StatefulSet, the observer's log, and the metrics `epitaph_node_lost` and \
+                 `epitaph_node_pods_stuck`.",
+        to_do: &[
+            "Read the verdict. `unreachable`: the agent on the node answers, so the machine runs. Repair the kubelet, the container \
+             runtime or the network to the API server; do not set the taint.",
+            "`lost`: make sure that the machine is off, at its console or by its provider. On a machine that still runs, the taint lets \
+             two pods write the same volume.",
+            "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`: Kubernetes 1.26 or later. Before, \
+             the Event has the command.",
+            "`fenced-by-taint`: the taint is set, and pods still hang: `kubectl get pod -o yaml` shows `metadata.finalizers`.",
+            "Remove the taint when the node is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
+        ],
+        silence: "By `k8s_node_name` while the node is being repaired and nothing on it is missed.",
+    },
+    Page {
+        alert: "EpitaphTaintLeftBehind",
+        means: "A node is ready and still has the taint `node.kubernetes.io/out-of-service`, which somebody set while it was lost: it \
+                stays empty.",
+        proves: "`epitaph_node_out_of_service{ready=\"true\"}`, and `kubectl get node NODE -o jsonpath={.spec.taints}`.",
+        to_do: &[
+            "Check that the node is really repaired: a machine that was only paused may run old containers for some seconds; the verdict \
+             `duplicate-run` in the pods' traces shows that.",
+            "`kubectl taint nodes NODE node.kubernetes.io/out-of-service-`",
+        ],
+        silence: "While the node is kept empty on purpose; `kubectl cordon` is the better tool for that.",
+    },
+    Page {
+        alert: "EpitaphVolumeOnLostNode",
+        means: "Volumes are still attached to a node that is not ready, and their pods are gone: replacements wait.",
+        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments` with the node's name.",
+        to_do: &[
+            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's deletion. Set the taint \
+             if the machine is off.",
+            "With the taint: `kubectl describe volumeattachment NAME`, and the log of the driver's external-attacher.",
+        ],
+        silence: "By `k8s_node_name` while the storage system is being repaired.",
+    },
+    Page {
+        alert: "EpitaphPodsHeld",
+        means: "Pods are held long after their grace period by something other than a lost node; the label `holder` says by what.",
+        proves: "`epitaph_pods_stuck` by holder; on a lost node the spans `stuck` and `volume.detach` of the pods' traces.",
+        to_do: &[
+            "`finalizer`: find the controller that owns it. Remove the finalizer by hand only if that controller does not exist any more.",
+            "`runtime`: see EpitaphStuckTerminating.",
+            "`volume`: see EpitaphVolumeOnLostNode.",
+        ],
+        silence: "For a finalizer that takes long by design: by `holder`.",
+    },
+];

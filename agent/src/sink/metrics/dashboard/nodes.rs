@@ -1,0 +1,55 @@
+//! Panels about lost nodes, by the observer's metrics.
+
+use super::{Panel, View, query};
+use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+
+pub(super) fn panels() -> Vec<Panel> {
+    vec![nodes(), held(), left()]
+}
+
+fn nodes() -> Panel {
+    let labels = ["cluster", "k8s_node_name", "verdict"].map(str::to_owned);
+    let expr = format!("max by ({}) ({})", labels.join(", "), LOST_NODE.prometheus());
+    Panel {
+        title: "Nodes that are not ready, or have the taint out-of-service",
+        about: "`lost`: nothing on the node answers. `unreachable`: its agent answers, so the machine runs; do not set the taint. \
+                `fenced-by-taint`: the taint released its pods. `taint-left-behind`: the node is ready again and stays empty. The trace \
+                `node.lost` has the story.",
+        view: View::Table(labels.to_vec(), None),
+        unit: "short",
+        width: 10,
+        queries: vec![query(expr, "")],
+        alerts: vec!["EpitaphNodeLost", "EpitaphTaintLeftBehind"],
+    }
+}
+
+fn held() -> Panel {
+    let by_node = format!("max by (cluster, k8s_node_name) ({})", LOST_NODE_PODS.prometheus());
+    let by_holder = format!("max by (cluster, holder) ({})", STUCK_PODS.prometheus());
+    Panel {
+        title: "Pods that hang in Terminating",
+        about: "Pods of the cluster that are still there long after their grace period: by what holds them, and of each lost node.",
+        view: View::Lines,
+        unit: "short",
+        width: 7,
+        queries: vec![query(by_holder, "held by {{holder}}"), query(by_node, "{{k8s_node_name}}")],
+        alerts: vec!["EpitaphNodeLost", "EpitaphPodsHeld"],
+    }
+}
+
+fn left() -> Panel {
+    let volumes = format!("max by (cluster, k8s_node_name) ({})", LOST_NODE_VOLUMES.prometheus());
+    let taints = format!("max by (cluster, k8s_node_name, ready) ({})", OUT_OF_SERVICE.prometheus());
+    Panel {
+        title: "Volumes and taints left on nodes",
+        about: "Volumes attached to a lost node whose pods are gone, and nodes with the taint out-of-service.",
+        view: View::Lines,
+        unit: "short",
+        width: 7,
+        queries: vec![
+            query(volumes, "volumes on {{k8s_node_name}}"),
+            query(taints, "taint on {{k8s_node_name}}, ready: {{ready}}"),
+        ],
+        alerts: vec!["EpitaphTaintLeftBehind", "EpitaphVolumeOnLostNode"],
+    }
+}
