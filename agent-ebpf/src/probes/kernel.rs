@@ -4,8 +4,7 @@ use core::mem::MaybeUninit;
 use core::ptr::addr_of_mut;
 
 use aya_ebpf::Global;
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_current_task_btf};
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_current_task_btf, bpf_probe_read_kernel};
 use epitaph_ebpf::{COMM_LEN, Field, Task};
 
 /// Offsets by [`Field`]: frozen before the programs are loaded, so the verifier knows each as a constant.
@@ -80,18 +79,46 @@ pub struct Probed;
 impl Read for Probed {
     #[inline(always)]
     unsafe fn read<T: Copy>(at: Ptr) -> T {
-        unsafe { bpf_probe_read_kernel(at.cast::<T>()).unwrap_or(MaybeUninit::zeroed().assume_init()) }
+        let mut value = MaybeUninit::<T>::uninit();
+        // The helper itself writes zeroes if it fails (bpf_probe_read_kernel_common in kernel/trace/bpf_trace.c, since 5.5). A look
+        // at its result would be a branch for the verifier to follow at each of dozens of reads, with a known zero on one side:
+        // up to 6.1 no two such states are alike.
+        unsafe {
+            bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, at.cast());
+            value.assume_init()
+        }
     }
 }
 
-/// The current task, and how to read it.
+/// `function(…)` is `function::<R>(task, …)` for the current task, with `R` as it is to be read.
+///
+/// A macro, not a function of two closures: the compiler is free to leave a closure as a function that the program calls. Up to 6.1
+/// the verifier compares every number of such a program, so that hardly a path ends at one that it knows (`__mark_reg_unknown` in
+/// v6.1's kernel/bpf/verifier.c: `subprog_cnt > 1`). `cargo xtask bpf` refuses such a program.
+macro_rules! with_current {
+    ($function:ident($($argument:expr),*)) => {
+        if $crate::probes::kernel::has_current_btf() {
+            $function::<$crate::probes::kernel::Direct>($crate::probes::kernel::current_btf() $(, $argument)*)
+        } else {
+            $function::<$crate::probes::kernel::Probed>($crate::probes::kernel::current() $(, $argument)*)
+        }
+    };
+}
+pub(super) use with_current;
+
 #[inline(always)]
-pub fn with_current<T>(direct: impl FnOnce(Ptr) -> T, probed: impl FnOnce(Ptr) -> T) -> T {
-    if CURRENT_TASK_BTF.load() != 0 {
-        direct(unsafe { bpf_get_current_task_btf() } as Ptr)
-    } else {
-        probed(unsafe { bpf_get_current_task() } as Ptr)
-    }
+pub fn has_current_btf() -> bool {
+    CURRENT_TASK_BTF.load() != 0
+}
+
+#[inline(always)]
+pub fn current_btf() -> Ptr {
+    unsafe { bpf_get_current_task_btf() as Ptr }
+}
+
+#[inline(always)]
+pub fn current() -> Ptr {
+    unsafe { bpf_get_current_task() as Ptr }
 }
 
 /// The cgroups of a task.

@@ -480,14 +480,30 @@ fn forget_port(key: &ListenerKey) {
 /// refused was refused by none, and any process of the network namespace could listen for a moment.
 #[inline(always)]
 pub fn closed_by(netns: u32, port: u16, address: [u64; 2]) -> Option<u64> {
-    let mut found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address));
+    let mut key = closed_port(netns, port, address);
+    let mut found = listener(&key);
     if found.is_none() && address::is_v4(address) {
-        found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address::ANY_V4));
+        set_address(&mut key, address::ANY_V4);
+        found = listener(&key);
     }
     if found.is_none() {
-        found = CLOSED_PORTS.get_ptr(closed_port(netns, port, address::ANY_V6));
+        set_address(&mut key, address::ANY_V6);
+        found = listener(&key);
     }
     found.map(|port| unsafe { (*port)[closed_by::CGROUP] })
+}
+
+#[inline(always)]
+fn listener(key: &ListenerKey) -> Option<*const ClosedPort> {
+    CLOSED_PORTS.get_ptr(key)
+}
+
+/// Volatile, because the compiler would have a memset write an address of zeroes, and a program must call no function.
+#[inline(always)]
+fn set_address(key: &mut ListenerKey, address: [u64; 2]) {
+    let words = key.as_mut_ptr();
+    // SAFETY: two of three words.
+    unsafe { (0..2).for_each(|i| words.add(1 + i).write_volatile(address[i])) };
 }
 
 const EEXIST: i32 = -17;

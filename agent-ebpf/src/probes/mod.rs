@@ -1,8 +1,9 @@
-//! BTF tracepoints. What 5.10 to 7.3 really do at each of them is in docs; three rules carry everything here:
+//! BTF tracepoints. What 5.10 to 7.3 really do at each of them is in docs; four rules carry everything here:
 //!
 //! - **`siginfo` is never dereferenced.** It can be 0 or 1, and a load through it panics several kernels.
 //! - Fields are loaded directly through BTF pointers at offsets that the verifier knows as constants (`kernel::field!`);
 //!   `bpf_probe_read_kernel` only where it refuses that.
+//! - A program calls no function of this object (`kernel::with_current`).
 //! - Every record that cannot be written is counted in `LOST`.
 #![expect(
     unsafe_code,

@@ -102,7 +102,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         if !known.is_watched {
             remember(target, tgid);
         }
-        let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
+        let senders = with_current!(task_cgroups());
         let of_sender = if senders.are(cgroups) { known } else { maps::known(senders) };
         let is_own = is_own_doing(sig, code, from_kernel) || !from_kernel && of_sender.owner.id == known.owner.id;
         let is_first = place::<Direct>(target, cgroups).is_first();
@@ -125,10 +125,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
             return;
         };
         let record = entry.as_mut_ptr();
-        with_current(
-            |t| fill_sender::<Direct>(record, t, senders, of_sender.container),
-            |t| fill_sender::<Probed>(record, t, senders, of_sender.container),
-        );
+        with_current!(fill_sender(record, senders, of_sender.container));
         fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups, known.container);
         (*record).sig = sig;
         (*record).code = code;
@@ -185,7 +182,7 @@ fn may_end(sig: u32, result: u8) -> bool {
 }
 
 #[inline(always)]
-unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroups: Cgroups, container: u64) {
+unsafe fn fill_sender<R: Read>(sender: Ptr, record: *mut SignalGenerate, cgroups: Cgroups, container: u64) {
     unsafe {
         fill_task::<R>(addr_of_mut!((*record).sender), sender, cgroups, container);
         let parent: Ptr = R::get(sender, Field::TaskRealParent);
@@ -305,7 +302,7 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
         if sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
             return 0;
         }
-        with_current(|t| deliver::<Direct>(t, sig, flags), |t| deliver::<Probed>(t, sig, flags));
+        with_current!(deliver(sig, flags));
     }
     0
 }
@@ -346,10 +343,7 @@ unsafe fn is_discarded(sig: u32) -> bool {
     if matches!(sig, SIGKILL | SIGSTOP | SIGCONT | SIGWINCH) || !has(Field::TaskSignal) || !has(Field::SignalFlags) {
         return false;
     }
-    with_current(
-        |t| unsafe { is_unkillable::<Direct>(t) },
-        |t| unsafe { is_unkillable::<Probed>(t) },
-    )
+    unsafe { with_current!(is_unkillable()) }
 }
 
 #[inline(always)]

@@ -165,17 +165,27 @@ pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
     unsafe {
-        if sk.is_null() {
-            if !skb.is_null() {
-                refused_syn(skb, reason);
+        let unconnected = if sk.is_null() {
+            if skb.is_null() {
+                return;
             }
-            return;
+            without_socket(skb)
+        } else {
+            let state: u8 = Direct::get(sk, Field::SockState);
+            if state != TIME_WAIT && state != NEW_SYN_RECV {
+                return reset_by_full(sk, skb, state, reason);
+            }
+            Some(by_mini(sk, state))
+        };
+        if let Some(unconnected) = unconnected {
+            reset_of_closed(&unconnected, reason);
         }
-        let state: u8 = Direct::get(sk, Field::SockState);
-        if state == TIME_WAIT || state == NEW_SYN_RECV {
-            reset_by_mini(sk, state, reason);
-            return;
-        }
+    }
+}
+
+#[inline(always)]
+unsafe fn reset_by_full(sk: Ptr, skb: Ptr, state: u8, reason: u32) {
+    unsafe {
         let Some(tcp) = as_tcp(sk) else { return };
         let cgroup = socket_cgroup(sk);
         if maps::is_armed(cgroup) {
@@ -188,10 +198,21 @@ unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
     }
 }
 
+/// Both ends of a reset that no full socket sent. Only the port says to whom its client wanted to talk.
+struct Unconnected {
+    netns: u32,
+    local: [u64; 2],
+    remote: [u64; 2],
+    local_port: u16,
+    remote_port: u16,
+    state: u8,
+    flags: u32,
+}
+
 /// A packet that met no socket. A SYN is a refused connection. Any other packet belongs to a closed connection, or to a
 /// connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
 #[inline(always)]
-unsafe fn refused_syn(skb: Ptr, reason: u32) {
+unsafe fn without_socket(skb: Ptr) -> Option<Unconnected> {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
     const FIN: u8 = 0x01;
@@ -201,59 +222,68 @@ unsafe fn refused_syn(skb: Ptr, reason: u32) {
         let tcp = head.add(Direct::get::<u16>(skb, Field::SkbTransportHeader) as usize);
         let bits = Probed::read::<u8>(tcp.add(13));
         if bits & FIN != 0 {
-            return;
+            return None;
         }
         let not_syn = if bits & (SYN | ACK) == SYN { 0 } else { tcp_flags::NOT_SYN };
         let device: Ptr = Direct::get(skb, Field::SkbDev);
         if device.is_null() {
-            return;
+            return None;
         }
         let net: Ptr = Direct::get(device, Field::NetDeviceNet);
-        let netns: u32 = Direct::get(net, Field::NetInum);
-        let port = u16::from_be(Probed::read(tcp.add(2)));
-        let (mut client, mut server) = ([0_u64; 2], [0_u64; 2]);
-        let (to_client, to_server) = ((&raw mut client).cast(), (&raw mut server).cast());
+        let (mut remote, mut local) = ([0_u64; 2], [0_u64; 2]);
         if Probed::read::<u8>(ip) >> 4 == 6 {
-            copy_v6::<Probed>(to_client, ip.add(8));
-            copy_v6::<Probed>(to_server, ip.add(24));
+            [remote, local] = Probed::read(ip.add(8));
         } else {
-            copy_v4(to_client, Probed::read(ip.add(12)));
-            copy_v4(to_server, Probed::read(ip.add(16)));
+            let [source, destination]: [u32; 2] = Probed::read(ip.add(12));
+            copy_v4((&raw mut remote).cast(), source);
+            copy_v4((&raw mut local).cast(), destination);
         }
-        let Some(cgroup) = maps::closed_by(netns, port, server) else {
-            return;
-        };
-        let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, netns) else {
-            return;
-        };
-        let record = entry.as_mut_ptr();
-        write_ends(record, server, client);
-        (*record).local_port = port;
-        (*record).remote_port = u16::from_be(Probed::read(tcp));
-        (*record).flags = tcp_flags::NO_SOCKET | not_syn;
-        (*record).reason = reason;
-        entry.submit(0);
+        let [source, destination]: [u16; 2] = Probed::read(tcp);
+        Some(Unconnected {
+            netns: Direct::get(net, Field::NetInum),
+            local,
+            remote,
+            local_port: u16::from_be(destination),
+            remote_port: u16::from_be(source),
+            state: 0,
+            flags: tcp_flags::NO_SOCKET | not_syn,
+        })
     }
 }
 
-/// A mini socket, the remainder of a connection, answers: the record has both addresses, but neither cgroup nor counts.
+/// A mini socket is the remainder of a connection: it has both addresses, but neither cgroup nor counts.
 #[inline(always)]
-unsafe fn reset_by_mini(sk: Ptr, state: u8, reason: u32) {
+unsafe fn by_mini(sk: Ptr, state: u8) -> Unconnected {
     unsafe {
-        let netns = netns(sk);
-        let port: u16 = Direct::get(sk, Field::SockNum);
         let (local, remote) = ends(sk);
-        let Some(cgroup) = maps::closed_by(netns, port, local) else {
+        Unconnected {
+            netns: netns(sk),
+            local,
+            remote,
+            local_port: Direct::get(sk, Field::SockNum),
+            remote_port: u16::from_be(Direct::get(sk, Field::SockDport)),
+            state,
+            flags: 0,
+        }
+    }
+}
+
+/// A reset on the port of a closed listener.
+#[inline(always)]
+unsafe fn reset_of_closed(of: &Unconnected, reason: u32) {
+    unsafe {
+        let Some(cgroup) = maps::closed_by(of.netns, of.local_port, of.local) else {
             return;
         };
-        let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, netns) else {
+        let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, of.netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
-        write_ends(record, local, remote);
-        (*record).local_port = port;
-        (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
-        (*record).new_state = state;
+        write_ends(record, of.local, of.remote);
+        (*record).local_port = of.local_port;
+        (*record).remote_port = of.remote_port;
+        (*record).new_state = of.state;
+        (*record).flags = of.flags;
         (*record).reason = reason;
         entry.submit(0);
     }
@@ -321,7 +351,7 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
         (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
         (*record).error = Direct::get(sk, Field::SockErr);
         (*record).reason = reason;
-        if with_current(|t| ends_in::<Direct>(t, cgroup), |t| ends_in::<Probed>(t, cgroup)) {
+        if with_current!(ends_in(cgroup)) {
             flags |= tcp_flags::CURRENT_EXITING;
         }
         if has(Field::TcpBytesSent) && has(Field::TcpBytesReceived) && has(Field::TcpLastSent) && has(Field::TcpLastReceived) {
@@ -357,7 +387,7 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
 #[inline(always)]
 unsafe fn foreign(sk: Ptr, tcp: Ptr, own: u64, op: u8, (old, new): (u8, u8), reason: u32) {
     unsafe {
-        let cgroup = with_current(|t| exiting_in::<Direct>(t), |t| exiting_in::<Probed>(t));
+        let cgroup = with_current!(exiting_in());
         if cgroup == 0 || cgroup == own || !maps::is_armed(cgroup) {
             return;
         }
@@ -496,8 +526,8 @@ unsafe fn write_ends(record: *mut Tcp, local: [u64; 2], remote: [u64; 2]) {
 unsafe fn copy_ends(sk: Ptr, local: *mut [u8; 16], remote: *mut [u8; 16]) {
     unsafe {
         if has(Field::SockV6Daddr) && Direct::get::<u16>(sk, Field::SockFamily) == AF_INET6 {
-            copy_v6::<Direct>(local, sk.add(super::kernel::offset(Field::SockV6RcvSaddr)));
-            copy_v6::<Direct>(remote, sk.add(super::kernel::offset(Field::SockV6Daddr)));
+            copy_v6(local, sk.add(super::kernel::offset(Field::SockV6RcvSaddr)));
+            copy_v6(remote, sk.add(super::kernel::offset(Field::SockV6Daddr)));
         } else {
             copy_v4(local, Direct::get(sk, Field::SockRcvSaddr));
             copy_v4(remote, Direct::get(sk, Field::SockDaddr));
@@ -506,10 +536,10 @@ unsafe fn copy_ends(sk: Ptr, local: *mut [u8; 16], remote: *mut [u8; 16]) {
 }
 
 #[inline(always)]
-unsafe fn copy_v6<R: Read>(to: *mut [u8; 16], from: Ptr) {
+unsafe fn copy_v6(to: *mut [u8; 16], from: Ptr) {
     let to = to.cast::<u32>();
-    // By fours: an address in a packet is aligned to no more.
-    unsafe { (0..4).for_each(|i| to.add(i).write_volatile(R::read(from.add(4 * i)))) }
+    // By fours: the verifier knows the address as four words, and refuses a load of two.
+    unsafe { (0..4).for_each(|i| to.add(i).write_volatile(Direct::read(from.add(4 * i)))) }
 }
 
 /// `::ffff:a.b.c.d`; `from` in network byte order.

@@ -170,21 +170,21 @@ fn load_only() {
 /// A record goes to one of two rings, by whether it is rare, and the verifier follows what fills it once for each; before, it
 /// follows each way to the owner's account and through its budget.
 const VERIFIER_BOUNDS: [(&str, u32, u32); 15] = [
-    ("cgroup_mkdir", 5190, 4270),
-    ("cgroup_rmdir", 350, 290),
-    ("inet_sk_error_report", 1750, 1200),
-    ("inet_sock_set_state", 4860, 5180),
-    ("inet_sock_set_state_nested", 4990, 4960),
+    ("cgroup_mkdir", 2400, 2020),
+    ("cgroup_rmdir", 350, 310),
+    ("inet_sk_error_report", 1630, 960),
+    ("inet_sock_set_state", 5630, 4260),
+    ("inet_sock_set_state_nested", 5720, 4250),
     ("mark_victim_pid", 60, 60),
-    ("mark_victim_task", 1090, 1260),
-    ("process_exec", 2930, 2250),
-    ("process_exit_group_dead", 1300, 6720),
-    ("process_exit_live", 8380, 6630),
-    ("signal_deliver", 53860, 3850),
-    ("signal_generate", 135800, 16570),
-    ("tcp_receive_reset", 2500, 1980),
-    ("tcp_send_reset", 5150, 4080),
-    ("tcp_send_reset_reason", 1340, 3840),
+    ("mark_victim_task", 2350, 1200),
+    ("process_exec", 2290, 1710),
+    ("process_exit_group_dead", 1300, 5590),
+    ("process_exit_live", 6850, 5660),
+    ("signal_deliver", 5410, 2470),
+    ("signal_generate", 35120, 12080),
+    ("tcp_receive_reset", 3100, 1950),
+    ("tcp_send_reset", 4360, 2350),
+    ("tcp_send_reset_reason", 1340, 2290),
 ];
 
 /// The first measured kernel whose verifier prunes most states that the verifier of 6.1 processes again.
