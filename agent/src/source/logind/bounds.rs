@@ -74,7 +74,9 @@ pub(super) fn event(event: NodeEvent) -> Option<NodeEvent> {
             reason: LogindDropReason::of(&reason)?.name().to_owned(),
             count,
         },
-        NodeEvent::Job { .. } | NodeEvent::Kubelet { .. } | NodeEvent::KubeletState { .. } => return None,
+        NodeEvent::Job { .. } | NodeEvent::Kubelet { .. } | NodeEvent::KubeletState { .. } | NodeEvent::AgentEnds { .. } => {
+            return None;
+        }
     })
 }
 

@@ -22,7 +22,7 @@ const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termina
      sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `error=true`, *Find Traces*. Without Jaeger: \
      `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
 
-pub const PAGES: [Page; 20] = [
+const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphUncleanTermination",
         means: "A pod or container of the workload terminated in a way that loses work, and no other alert has the verdict.",
