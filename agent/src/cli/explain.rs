@@ -290,6 +290,7 @@ mod tests {
                 ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself.
                 ! stuck                  The grace period ended long ago, and the process is still running.
                 ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
+                ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
                 ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
                 ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
                 ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
