@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use epitaph_core::verdict::Severity;
+use epitaph_core::verdict::node::table as node;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
 use super::typed::{self, WORDS, Word};
@@ -47,7 +48,8 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let values = axes()
         .filter(|(_, value, _)| value == name)
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
-    let mut found: Vec<String> = row.into_iter().chain(values).collect();
+    let of_node = node::by_headline(name).map(of_node);
+    let mut found: Vec<String> = row.into_iter().chain(values).chain(of_node).collect();
     if found.is_empty() {
         // `unknown` is a verdict, and `Unknown` a reason in a pod's status.
         found.extend(of_another_tool(name));
@@ -55,7 +57,11 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     if found.is_empty() {
         let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
         let words = WORDS.iter().flat_map(|word| word.names).copied();
-        let known = headlines().chain(values.iter().map(String::as_str)).chain(words);
+        let shutdowns = node::TABLE.iter().map(|row| row.headline);
+        let known = headlines()
+            .chain(shutdowns)
+            .chain(values.iter().map(String::as_str))
+            .chain(words);
         return Err(UnknownWord::new("verdict, cause or traffic", name, known));
     }
     Ok(found.join("\n"))
@@ -109,16 +115,32 @@ fn headlines<'a>() -> impl Iterator<Item = &'a str> {
 }
 
 fn in_full(row: &Row) -> String {
-    let mut out = format!(
-        "{} ({}, severity {})\n",
+    let head = format!(
+        "{} ({}, severity {})",
         row.headline,
-        cleanliness(row),
+        cleanliness(row.unclean),
         severity(row.severity)
     );
+    parts(&head, [row.meaning, row.proof, row.remedy])
+}
+
+/// A verdict on a shutdown of the node.
+fn of_node(row: &node::Row) -> String {
+    let head = format!(
+        "shutdown of the node: {} ({}, severity {})",
+        row.headline,
+        cleanliness(row.unclean),
+        severity(row.severity)
+    );
+    parts(&head, [row.meaning, row.proof, row.remedy])
+}
+
+fn parts(head: &str, [meaning, proof, remedy]: [&str; 3]) -> String {
+    let mut out = format!("{head}\n");
     for (title, text) in [
-        ("What it means", row.meaning),
-        ("What proves it", row.proof),
-        ("How to fix it", row.remedy),
+        ("What it means", meaning),
+        ("What proves it", proof),
+        ("How to fix it", remedy),
     ] {
         if !text.is_empty() {
             let _ = write!(out, "\n{title}\n{}", wrap(text, 78, "  "));
@@ -151,6 +173,12 @@ fn list() -> String {
     );
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
+    }
+    out.push_str("\nA shutdown of the node has verdicts of its own:\n\n");
+    let width = node::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
+    for row in &node::TABLE {
+        let mark = if row.unclean { '!' } else { ' ' };
+        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
     out.push_str("\n`epitaph explain` also explains what kubectl, docker and shells show:\n\n");
     let names = || WORDS.iter().flat_map(|word| word.names).copied();
@@ -197,6 +225,24 @@ pub fn markdown() -> String {
         }
     }
     out.push_str(
+        "\n## Shutdowns of the node\n\n\
+         The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
+         pods and it are linked both ways.\n\n\
+         | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
+    );
+    for row in &node::TABLE {
+        let unclean = if row.unclean { "yes" } else { "no" };
+        let _ = writeln!(
+            out,
+            "| `{}` | {unclean} | {} | {} | {} | {} |",
+            row.headline,
+            severity(row.severity),
+            row.meaning,
+            row.proof,
+            row.remedy
+        );
+    }
+    out.push_str(
         "\n## What other tools show\n\n\
          Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` shows\n\
          which of them it was.\n\n\
@@ -215,8 +261,8 @@ pub fn markdown() -> String {
     out
 }
 
-fn cleanliness(row: &Row) -> &'static str {
-    if row.unclean { "unclean" } else { "not unclean" }
+fn cleanliness(unclean: bool) -> &'static str {
+    if unclean { "unclean" } else { "not unclean" }
 }
 
 fn severity(severity: Severity) -> &'static str {
@@ -253,6 +299,7 @@ mod tests {
                 ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself.
                 ! stuck                  The grace period ended long ago, and the process is still running.
                 ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
+                ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
                 ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
                 ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
                 ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
@@ -300,6 +347,18 @@ mod tests {
                 traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
                 traffic  quiet                  The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
+
+                A shutdown of the node has verdicts of its own:
+
+                ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
+                ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
+                ! unprotected  logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop.
+                ! truncated    The kubelet stopped the pods, and the time of a phase or of logind's delay was over before all pods had finished: these were cut.
+                ! spoofed      A process other than logind sent PrepareForShutdown.
+                  blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
+                  cancelled    The shutdown was cancelled after its announcement, or a scheduled one before its time.
+                  graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
+                  unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent ended before the pods.
 
                 `epitaph explain` also explains what kubectl, docker and shells show:
 
@@ -464,6 +523,18 @@ mod tests {
 
                 traffic unknown
                   The sockets were not observed, or only for part of the time.
+
+                shutdown of the node: unknown (not unclean, severity warning)
+
+                What it means
+                  The evidence is not sufficient: logind was not observed, messages or records
+                  were lost, or the agent ended before the pods.
+
+                What proves it
+                  None: the sentence names what is missing.
+
+                How to fix it
+                  `epitaph doctor` shows what cannot be observed on this node.
             "#]],
         );
         check(

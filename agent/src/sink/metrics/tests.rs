@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::{ignored, observation};
-use epitaph_core::fixtures::{pods, sample};
+use epitaph_core::fixtures::{pods, sample, shutdowns};
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -58,6 +58,7 @@ fn play(metrics: &Metrics) {
         },
         Report::Terminated(Box::new(sample::ignored())),
         Report::Terminated(Box::new(sample::unknown_unit())),
+        Report::NodeShutdown(Box::new(shutdowns::truncated())),
         Report::Dropped {
             reason: DropReason::FactCap,
             count: 2,

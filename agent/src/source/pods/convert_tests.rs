@@ -112,6 +112,7 @@ fn a_pod_is_converted_completely() {
                 grace: Some(
                     30s,
                 ),
+                priority: None,
                 restart_policy: Always,
                 host_network: false,
                 host_pid: false,
