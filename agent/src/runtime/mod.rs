@@ -10,6 +10,8 @@ mod export;
 mod journaling;
 mod live;
 mod logging;
+#[cfg(test)]
+mod node_tests;
 mod observe;
 mod observer;
 mod past;

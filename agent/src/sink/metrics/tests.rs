@@ -160,6 +160,8 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_kubernetes_clock_ahead_seconds{bound="least"} -0.25
         epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
         epitaph_kubernetes_state{state="synced"} 1
+        epitaph_node_shutdown_timestamp_seconds{verdict="truncated"} 1700005064
+        epitaph_node_shutdowns_total{verdict="truncated"} 1
         epitaph_oom_child_kills_total{subject="container"} 1
         epitaph_probe_state{probe="inet_sk_error_report",state="substituted"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1
