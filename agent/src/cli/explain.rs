@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use epitaph_core::observe::loss_verdict::{self, LossRow};
 use epitaph_core::verdict::Severity;
+use epitaph_core::verdict::node::table as node;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
 use super::typed::{self, WORDS, Word};
@@ -50,7 +51,8 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let values = axes()
         .filter(|(_, value, _)| value == name)
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
-    let mut found: Vec<String> = row.into_iter().chain(values).collect();
+    let of_node = node::by_headline(name).map(of_node);
+    let mut found: Vec<String> = row.into_iter().chain(values).chain(of_node).collect();
     if found.is_empty() {
         // `unknown` is a verdict, and `Unknown` a reason in a pod's status.
         found.extend(of_another_tool(name));
@@ -59,8 +61,10 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
         let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
         let words = WORDS.iter().flat_map(|word| word.names).copied();
         let losses = loss_verdict::TABLE.iter().map(|row| row.headline);
+        let shutdowns = node::TABLE.iter().map(|row| row.headline);
         let known = headlines()
             .chain(losses)
+            .chain(shutdowns)
             .chain(values.iter().map(String::as_str))
             .chain(words);
         return Err(UnknownWord::new("verdict, cause or traffic", name, known));
@@ -134,6 +138,17 @@ fn loss_in_full(row: &LossRow) -> String {
     paragraphs(title, [row.meaning, row.proof, row.remedy])
 }
 
+/// A verdict on a shutdown of the node.
+fn of_node(row: &node::Row) -> String {
+    let title = format!(
+        "shutdown of the node: {} ({}, severity {})\n",
+        row.headline,
+        cleanliness(row.unclean),
+        severity(row.severity)
+    );
+    paragraphs(title, [row.meaning, row.proof, row.remedy])
+}
+
 fn paragraphs(mut out: String, texts: [&str; 3]) -> String {
     for (title, text) in ["What it means", "What proves it", "How to fix it"].into_iter().zip(texts) {
         if !text.is_empty() {
@@ -173,6 +188,12 @@ fn list() -> String {
     );
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
+    }
+    out.push_str("\nA shutdown of the node has verdicts of its own:\n\n");
+    let width = node::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
+    for row in &node::TABLE {
+        let mark = if row.unclean { '!' } else { ' ' };
+        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
     out.push_str("\n`epitaph explain` also explains what kubectl, docker and shells show:\n\n");
     let names = || WORDS.iter().flat_map(|word| word.names).copied();
@@ -231,6 +252,24 @@ pub fn markdown() -> String {
             out,
             "| `{name}` | {unclean} | {severity} | {} | {} | {} |",
             row.meaning, row.proof, row.remedy
+        );
+    }
+    out.push_str(
+        "\n## Shutdowns of the node\n\n\
+         The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
+         pods and it are linked both ways.\n\n\
+         | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
+    );
+    for row in &node::TABLE {
+        let unclean = if row.unclean { "yes" } else { "no" };
+        let _ = writeln!(
+            out,
+            "| `{}` | {unclean} | {} | {} | {} | {} |",
+            row.headline,
+            severity(row.severity),
+            row.meaning,
+            row.proof,
+            row.remedy
         );
     }
     out.push_str(
@@ -348,6 +387,18 @@ mod tests {
                 traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
                 traffic  quiet                  The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
+
+                A shutdown of the node has verdicts of its own:
+
+                ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
+                ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
+                ! unprotected  logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop.
+                ! truncated    The kubelet stopped the pods, and the time of a phase or of logind's delay was over before all pods had finished: these were cut.
+                ! spoofed      A process other than logind sent PrepareForShutdown.
+                  blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
+                  cancelled    The shutdown was cancelled after its announcement, or a scheduled one before its time.
+                  graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
+                  unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent ended before the pods.
 
                 `epitaph explain` also explains what kubectl, docker and shells show:
 
@@ -512,6 +563,18 @@ mod tests {
 
                 traffic unknown
                   The sockets were not observed, or only for part of the time.
+
+                shutdown of the node: unknown (not unclean, severity warning)
+
+                What it means
+                  The evidence is not sufficient: logind was not observed, messages or records
+                  were lost, or the agent ended before the pods.
+
+                What proves it
+                  None: the sentence names what is missing.
+
+                How to fix it
+                  `epitaph doctor` shows what cannot be observed on this node.
             "#]],
         );
         check(

@@ -13,6 +13,8 @@ mod live;
 mod logging;
 mod logind;
 mod new_recording;
+#[cfg(test)]
+mod node_tests;
 mod observe;
 mod observer;
 mod past;

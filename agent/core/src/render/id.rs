@@ -247,8 +247,8 @@ mod tests {
             "4d187b1a62014a4b42d740b5883e34ba"
         );
         let node = node_trace_id(&crate::fixtures::shutdowns::key());
-        assert_eq!(node.to_string(), "");
-        assert_eq!(node_root(node).to_string(), "");
+        assert_eq!(node.to_string(), "e4e73e15a3dc9179fe4a3d4e42c0949d");
+        assert_eq!(node_root(node).to_string(), "bdec28928fbb4e02");
         assert_eq!(pod_root(pod).to_string(), "284beb4525f2471a");
         assert_eq!(
             container_span_id(pod, "container.stop", &container("a")).to_string(),

@@ -209,7 +209,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 123,
         meaning: "The shutdown of the node ended the process before the process had finished and before its own grace period was over.",
         proof: "A shutdown of the node was in progress, and the SIGKILL came earlier than terminationGracePeriodSeconds after the stop signal, or from systemd-shutdown; or the process still ran when logind's delay was over or systemd stopped all services, and no record was lost.",
-        remedy: "Give the pods of a node more time at its shutdown (the kubelet's shutdownGracePeriod, and InhibitDelayMaxSec of logind), or drain the node before; `epitaph why NODE` shows which limit was reached.",
+        remedy: "Give the pods of a node more time at its shutdown (the kubelet's shutdownGracePeriod, and InhibitDelayMaxSec of logind), or drain the node before; the verdict on the shutdown itself names the limit.",
     },
     Row {
         headline: "killed-after-grace",

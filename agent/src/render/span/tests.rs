@@ -1,6 +1,7 @@
 mod evidence;
 mod listeners;
 mod lost;
+mod node;
 mod observer;
 mod pods;
 mod timelines;
@@ -249,11 +250,13 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
     traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
     traces.extend(lost::traces(&cluster));
     traces.extend(observer::traces(&cluster));
+    traces.extend(node::traces());
     for trace in traces {
-        let on_spans = trace
-            .spans
-            .iter()
-            .flat_map(|s| s.attributes.iter().chain(s.events.iter().flat_map(|e| &e.attributes)));
+        let on_spans = trace.spans.iter().flat_map(|s| {
+            let events = s.events.iter().flat_map(|e| &e.attributes);
+            let links = s.links.iter().flat_map(|link| &link.attributes);
+            s.attributes.iter().chain(events).chain(links)
+        });
         let mut all: Vec<(On, String, Value)> = on_spans.map(|a| (On::Span, a.key.to_string(), a.value.clone())).collect();
         all.extend(trace.resource.iter().map(|(k, v)| (On::Resource, k.to_string(), v.clone())));
         for (on, key, value) in all {

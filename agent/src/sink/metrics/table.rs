@@ -307,7 +307,7 @@ pub const NODE_SHUTDOWNS: Row = Row {
     about: "Shutdowns of the node by verdict (docs/verdicts.md). A series appears with the first; the shutdown before a boot is counted after the boot",
 };
 pub const NODE_SHUTDOWN_LAST: Row = Row {
-    name: "epitaph.node.shutdown.last",
+    name: "epitaph.node.shutdown.timestamp",
     shape: Shape::Gauge,
     unit: "s",
     labels: &[("verdict", "as above")],

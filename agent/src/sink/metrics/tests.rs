@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::{ignored, observation};
-use epitaph_core::fixtures::{pods, sample};
+use epitaph_core::fixtures::{pods, sample, shutdowns};
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -58,6 +58,7 @@ fn play(metrics: &Metrics) {
         },
         Report::Terminated(Box::new(sample::ignored())),
         Report::Terminated(Box::new(sample::unknown_unit())),
+        Report::NodeShutdown(Box::new(shutdowns::truncated())),
         Report::Dropped {
             reason: DropReason::FactCap,
             count: 2,
@@ -161,6 +162,8 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
         epitaph_kubernetes_state{state="synced"} 1
         epitaph_node_shutdown_ready{check="lock",state="not_ready"} 1
+        epitaph_node_shutdown_timestamp_seconds{verdict="truncated"} 1700005064
+        epitaph_node_shutdowns_total{verdict="truncated"} 1
         epitaph_oom_child_kills_total{subject="container"} 1
         epitaph_probe_state{probe="inet_sk_error_report",state="substituted"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1

@@ -85,7 +85,7 @@ impl NodeMachine {
         match open.resumed {
             Some(back) if open.facts.kind == Some(ShutdownKind::SoftReboot) => {
                 let down = open.down(back, open.facts.key.boot_id.clone(), true);
-                self.close(now, Ending::Down { back }, out);
+                self.close(down.begin, Ending::Down { back }, out);
                 out.reports.push(crate::report::Report::NodeDown(Box::new(down)));
             }
             _ => {
