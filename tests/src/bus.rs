@@ -81,6 +81,8 @@ impl SystemBus {
             .arg(self.config())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            // Of limits that a daemon of a test cannot raise.
+            .stderr(Stdio::null())
             .spawn()
             .context("start dbus-daemon")?;
         self.daemon = Some(child);

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use zbus::fdo;
+
 use crate::error::{HasRemedy, Remedy};
 
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,7 @@ impl BusError {
         match self {
             BusError::Call { source, .. } => match source {
                 zbus::Error::MethodError(..) => true,
+                zbus::Error::FDO(error) => !matches!(**error, fdo::Error::ZBus(_)),
                 zbus::Error::InputOutput(error) => error.kind() == io::ErrorKind::TimedOut,
                 _ => false,
             },
@@ -41,8 +44,10 @@ impl BusError {
             _ => return false,
         };
         match source {
-            zbus::Error::InputOutput(error) => error.kind() == io::ErrorKind::PermissionDenied,
-            zbus::Error::MethodError(name, ..) => name.as_str() == "org.freedesktop.DBus.Error.AccessDenied",
+            zbus::Error::InputOutput(error) | zbus::Error::Connection(error, _) => {
+                error.kind() == io::ErrorKind::PermissionDenied
+            }
+            zbus::Error::FDO(error) => matches!(**error, fdo::Error::AccessDenied(_)),
             _ => false,
         }
     }
@@ -53,7 +58,7 @@ impl HasRemedy for BusError {
         if self.is_denied() {
             return Some(
                 "a security module refuses: on Ubuntu give this container the AppArmor profile Unconfined (chart value \
-                 `logind.appArmorProfile`)"
+                 `logind.appArmorProfile`), with SELinux a domain that may connect to the bus (`logind.seLinuxOptions`)"
                     .into(),
             );
         }
@@ -80,5 +85,32 @@ pub struct ListenError {
 impl HasRemedy for ListenError {
     fn remedy(&self) -> Option<Remedy> {
         Some("let `logind.socket` name a path in a directory that exists and that epitaph may write to, or leave it out".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error;
+
+    #[test]
+    fn a_refusal_is_not_an_absence() {
+        let refused = |kind: io::ErrorKind| {
+            let source = zbus::Error::InputOutput(Arc::new(kind.into()));
+            let path = "/run/dbus/system_bus_socket".into();
+            error::line(&BusError::Connect { path, source })
+        };
+        assert!(refused(io::ErrorKind::PermissionDenied).contains("logind.appArmorProfile"));
+        assert!(refused(io::ErrorKind::NotFound).contains("mount the node's directory /run/dbus"));
+        let called = |source| BusError::Call { member: "Hello", source };
+        let denied = called(zbus::Error::FDO(Box::new(fdo::Error::AccessDenied(
+            "An AppArmor policy".to_owned(),
+        ))));
+        assert!(denied.is_of_service() && error::line(&denied).contains("logind.appArmorProfile"));
+        let slow = called(zbus::Error::InputOutput(Arc::new(io::ErrorKind::TimedOut.into())));
+        let broken = called(zbus::Error::InputOutput(Arc::new(io::ErrorKind::BrokenPipe.into())));
+        assert!(slow.is_of_service() && !broken.is_of_service());
     }
 }
