@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeFrom;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use epitaph_tests::agent::{Agent, program};
 use epitaph_tests::cgroup::{Mounts, SLICE};
 use epitaph_tests::contained::Contained;
 use epitaph_tests::machine::is_root;
+use epitaph_tests::network::Network;
 use epitaph_tests::skip::skip;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -122,6 +124,44 @@ async fn a_scanner_alone_does_not_make_a_termination_unclean() -> anyhow::Result
     Ok(())
 }
 
+/// As with setns(2): whoever is in the server's own network namespace has an address that no pod network assigned.
+#[tokio::test]
+async fn a_scanner_within_the_servers_own_network_does_not_make_a_termination_unclean() -> anyhow::Result<()> {
+    const SCANS: usize = 50;
+    let test = "a_scanner_within_the_servers_own_network_does_not_make_a_termination_unclean";
+    if !can_play(test) {
+        return Ok(());
+    }
+    if let Err(why) = Network::available() {
+        skip(test, &why);
+        return Ok(());
+    }
+    let network = Network::create(false)?;
+    let mut played = Played::start_in(Some(&network), &["serve", "accept-on", &network.address().to_string()])?;
+    let address = played.container.ready()?;
+    played.container.stop()?;
+    for _ in 0..24 {
+        ask("0.0.0.0:0", address).await?.context("a client was refused")?;
+    }
+    played.container.ended()?;
+    let mut scanner = vec![players()?.join("probe-player").display().to_string(), "connect".to_owned()];
+    scanner.extend(vec![address.to_string(); SCANS]);
+    let [program, args @ ..] = &network.command(scanner)[..] else {
+        bail!("no command");
+    };
+    let scanned = Command::new(program).args(args).output()?;
+    let scanned = String::from_utf8(scanned.stdout)?;
+    let refused = scanned.lines().filter(|line| *line == "connection refused").count();
+    ensure!(refused == SCANS, "{scanned}");
+    let termination = played.finish()?;
+    assert_eq!(termination["verdict"], "refused-new-peers", "{termination:#}");
+    assert_eq!(termination["unclean"], false, "{termination:#}");
+    // The kernel may choose a port twice; see `SCANNER_PORTS`.
+    let counted = termination["connections"]["refused_new_peers"].as_u64().context("no count")?;
+    ensure!((1..=SCANS as u64).contains(&counted), "{termination:#}");
+    Ok(())
+}
+
 async fn scan(from: u16, to: SocketAddr) -> anyhow::Result<Option<()>> {
     ask(&format!("127.0.0.9:{from}"), to).await
 }
@@ -150,12 +190,20 @@ struct Played {
 
 impl Played {
     fn start(victim: &[&str]) -> anyhow::Result<Played> {
+        Played::start_in(None, victim)
+    }
+
+    fn start_in(network: Option<&Network>, victim: &[&str]) -> anyhow::Result<Played> {
         let players = players()?;
         let directory = tempfile::tempdir()?;
         let program_of_victim = players.join("victim").display().to_string();
-        let command = std::iter::once(program_of_victim)
+        let command: Vec<String> = std::iter::once(program_of_victim)
             .chain(victim.iter().map(|&arg| arg.to_owned()))
             .collect();
+        let command = match network {
+            Some(network) => network.command(command),
+            None => command,
+        };
         let (to, lines) = channel();
         let agent = Agent::start(&program(&players), None, None, to)?;
         next(&lines, &agent)?;
