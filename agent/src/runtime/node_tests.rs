@@ -33,7 +33,9 @@ async fn run(directory: &Path, observation: &Observation, events: Vec<NodeEvent>
     let mut config = Config::default();
     config.journal.directory = Some(directory.to_owned());
     let export = Export::start(&config).unwrap();
-    let opened = journaling::open(&config, observation, &export.metrics).unwrap().unwrap();
+    let opened = journaling::open(&config, observation, &export.metrics, &|| false)
+        .unwrap()
+        .unwrap();
     let mut sinks = Sinks::new(&config, &export, None, Arc::default());
     sinks.journal = Some(Journaling::new(&opened));
     let core = Correlator::new(Limits::default());
