@@ -71,7 +71,10 @@ impl Outbox {
 
     /// The next events; empty: nothing new. After a loss, with the loss and all states again.
     pub fn take(&self, now: Boot) -> Vec<NodeEvent> {
-        let mut inner = self.lock();
+        self.take_from(&mut self.lock(), now)
+    }
+
+    fn take_from(&self, inner: &mut Inner, now: Boot) -> Vec<NodeEvent> {
         let queue = std::mem::take(&mut inner.queue);
         let mut events = Vec::with_capacity(queue.len());
         for (at, event) in queue {
@@ -93,9 +96,11 @@ impl Outbox {
 
     /// The first events for a new reader: how things are with the bus, what has just happened, and all states.
     pub fn begin(&self, now: Boot) -> Vec<NodeEvent> {
-        let states = self.lock().states.clone();
-        let (bus, others): (Vec<_>, Vec<_>) = states.into_iter().partition(|state| matches!(state, NodeEvent::Bus { .. }));
-        let recent = self.take(now);
+        let mut inner = self.lock();
+        // The latest of each state is among the states.
+        let recent = self.take_from(&mut inner, now).into_iter().filter(|event| !is_state(event));
+        let (bus, others): (Vec<_>, Vec<_>) =
+            (inner.states.iter().cloned()).partition(|state| matches!(state, NodeEvent::Bus { .. }));
         bus.into_iter().chain(recent).chain(others).collect()
     }
 
@@ -240,7 +245,7 @@ mod tests {
             reason: "logind_role_queue".to_owned(),
             count: 3,
         };
-        let expected = [connected(true), prepare(true), connected(true), lost];
+        let expected = [connected(true), prepare(true), lost];
         assert_eq!(outbox.begin(Boot(60 * SECOND)), expected);
     }
 
