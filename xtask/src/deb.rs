@@ -52,6 +52,28 @@ pub fn test(mut args: Arguments) -> Result<ExitCode> {
     Ok(verdict(tally, broken, "", &allowed))
 }
 
+/// `cargo xtask test systemd`: shutdowns of an emulated Debian with the package, each by another command.
+pub fn test_systemd(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    let cases: Vec<String> = args
+        .finish()
+        .into_iter()
+        .map(|case| case.to_string_lossy().into_owned())
+        .collect();
+    let package = build(dev)?;
+    let tools = cluster::node_tools()?;
+    let allowed = Allowed::read(skips::of_this_machine())?;
+    let mut cargo = shell::cargo();
+    cargo.args(["test", "--package", "epitaph-tests", "--test", "systemd", "--", "--nocapture"]);
+    without_telemetry_settings(&mut cargo);
+    cargo.env("EPITAPH_DEB", &package).env("EPITAPH_CLUSTER_TOOLS", &tools);
+    cargo.env("EPITAPH_SHUTDOWNS", cases.join(","));
+    let mut tally = Tally::default();
+    let clean = counted(&mut cargo, "shutting an emulated Debian down in many ways", &mut tally)?;
+    let broken = u64::from(!clean && tally.failed == 0);
+    Ok(verdict(tally, broken, "", &allowed))
+}
+
 /// Builds the package in `target/deb`; its path. With `dev` of the unoptimised binary.
 fn build(dev: bool) -> Result<PathBuf> {
     // dpkg-shlibdeps finds the packages of the libraries that the binary needs.

@@ -50,13 +50,14 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | programs [STORY...]",
+        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [CASE...] | programs [STORY...]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
                 image: the container image's digest through two builds, a registry and containerd, and its size (root); \
                 deb: the package installed, run and purged in an emulated Debian (root); \
+                systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
                 programs: real programs of Debian's packages, which are installed, as containers (root)",
         run: test::task,
     },

@@ -26,6 +26,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("fresh") => return fresh::task(args),
         Some("image") => return image::test(args),
         Some("deb") => return deb::test(args),
+        Some("systemd") => return deb::test_systemd(args),
         Some("programs") => return programs::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }

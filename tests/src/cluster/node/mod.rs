@@ -25,7 +25,7 @@ use crate::cluster::images::Image;
 use crate::cluster::process::{Lifetime, Process};
 use crate::cluster::{MOST_NODES, Tools, kubelet_address};
 
-pub use channel::{Ran, Shell};
+pub use channel::{Ran, Shell, quoted};
 
 /// The record of its process, and the file with its configuration.
 const MACHINE: &str = "machine";
