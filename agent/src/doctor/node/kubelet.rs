@@ -62,6 +62,9 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
     let check = "kubelet configuration";
     let configured = match &kubelet.configured {
         Ok(configured) => configured,
+        Err(trouble) if trouble.code == SysExit::NoPerm => {
+            return vec![not_checked(check, Unknown::new(&*trouble.problem, trouble.remedy.clone()))];
+        }
         Err(trouble) => return vec![Finding::problem(check, trouble)],
     };
     if let Some(reason) = configured.shutdown.refused {

@@ -290,6 +290,32 @@ fn a_configuration_that_is_not_in_force_or_not_valid() {
 }
 
 #[test]
+fn a_configuration_that_may_not_be_read_is_unknown() {
+    let unreadable = |code| {
+        change(|_, kubelet| {
+            kubelet.configured = Err(Trouble {
+                code,
+                problem: "cannot read /var/lib/kubelet/config.yaml: Permission denied".to_owned(),
+                remedy: Some("run as root".into()),
+            });
+        })
+    };
+    let findings = unreadable(SysExit::NoPerm);
+    assert_eq!(code(&findings), SysExit::Ok);
+    check(
+        &findings,
+        expect![[r#"
+            unknown  kubelet configuration  cannot read /var/lib/kubelet/config.yaml: Permission denied
+                                            remedy: run as root
+            unknown  grace periods          the configuration is not known
+            unknown  inhibitor delay        how long the kubelet needs is not known
+            nothing wrong was found, and 3 checks were not possible: whether this node would shut its pods down gracefully is not known
+        "#]],
+    );
+    assert_eq!(code(&unreadable(SysExit::Config)), SysExit::Config);
+}
+
+#[test]
 fn periods_that_leave_pods_without_time() {
     let findings = change(|node, kubelet| {
         shutdown(kubelet).critical = secs(60);

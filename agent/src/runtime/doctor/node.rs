@@ -134,7 +134,11 @@ fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Conf
 
 fn found(root: &Directory, located: Located) -> Kubelet {
     let configured = kubelet::configured(root, &located.flags).map_err(|error| Trouble {
-        code: SysExit::Config,
+        code: if error.is_permission() {
+            SysExit::NoPerm
+        } else {
+            SysExit::Config
+        },
         problem: chain(&error),
         remedy: error.remedy(),
     });
@@ -221,5 +225,68 @@ mod tests {
         assert!(matches!(node.kubelet, Kubelet::None));
         let missing = directory.path().join("missing");
         assert_eq!(image(&missing).unwrap_err().code, SysExit::NoInput);
+    }
+
+    fn root_with_configuration() -> (tempfile::TempDir, Directory) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("var/lib/kubelet/config.yaml");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "shutdownGracePeriod: 60s\n").unwrap();
+        let root = open(directory.path()).unwrap();
+        (directory, root)
+    }
+
+    fn running() -> Option<KubeletProcess> {
+        Some(KubeletProcess {
+            pid: epitaph_core::ids::Pid(7),
+            name: "kubelet".to_owned(),
+            start: epitaph_core::time::Boot(1),
+            flags: kubelet::flags::Flags {
+                config: Some("/var/lib/kubelet/config.yaml".into()),
+                ..Default::default()
+            },
+        })
+    }
+
+    #[test]
+    fn a_pod_does_not_take_its_own_files_for_the_nodes() {
+        let (_directory, root) = root_with_configuration();
+        let plain = Config::default();
+        // On the host: the running kubelet's file, or the distribution's.
+        for process in [running(), None] {
+            let found = live_kubelet(&root, process, &plain, true, false);
+            assert!(
+                matches!(&found, Kubelet::Found(found) if found.configured.is_ok()),
+                "{found:?}"
+            );
+        }
+        // In a pod: the same paths are those of the image.
+        for (process, in_pod) in [(running(), true), (None, true), (running(), false)] {
+            let found = live_kubelet(&root, process, &plain, false, in_pod);
+            assert!(matches!(found, Kubelet::Unknown(_)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn mounted_files_of_the_settings_count_everywhere() {
+        let (_directory, root) = root_with_configuration();
+        let mut agents = Config::default();
+        agents.kubelet.config = Some("/var/lib/kubelet/config.yaml".into());
+        for (process, origin) in [
+            (None, Origin::Settings),
+            (
+                running(),
+                Origin::Process {
+                    pid: epitaph_core::ids::Pid(7),
+                    start: epitaph_core::time::Boot(1),
+                },
+            ),
+        ] {
+            let Kubelet::Found(found) = live_kubelet(&root, process, &agents, false, true) else {
+                panic!("not found");
+            };
+            assert_eq!(found.located.origin, origin);
+            assert_eq!(found.configured.unwrap().shutdown.total, std::time::Duration::from_secs(60));
+        }
     }
 }

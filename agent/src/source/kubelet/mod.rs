@@ -92,6 +92,14 @@ pub enum KubeletError {
     State { path: PathBuf, reason: String },
 }
 
+impl KubeletError {
+    /// Not a fault of the file: epitaph may not read it.
+    pub fn is_permission(&self) -> bool {
+        let denied = std::io::ErrorKind::PermissionDenied;
+        matches!(self, KubeletError::File(FileError::Unreadable { source, .. }) if source.kind() == denied)
+    }
+}
+
 impl HasRemedy for KubeletError {
     fn remedy(&self) -> Option<Remedy> {
         Some(match self {
@@ -111,7 +119,8 @@ impl HasRemedy for KubeletError {
 
 /// The kubelet that runs, by `process`; without one, the first distribution whose files exist below `root`.
 pub fn locate(root: &Directory, process: Option<&KubeletProcess>) -> Option<Located> {
-    let exists = |path: &str| matches!(root.entry(Path::new(path)), Ok(Entry::File | Entry::Link | Entry::Directory));
+    // What cannot be looked at is not "no kubelet": reading it says why.
+    let exists = |path: &str| !matches!(root.entry(Path::new(path)), Ok(Entry::Missing | Entry::Null | Entry::Other));
     let has_files = |place: &&Place| [place.config, place.config_directory].into_iter().flatten().any(exists);
     let Some(process) = process else {
         let place = PLACES.iter().find(has_files)?;
