@@ -1,5 +1,5 @@
-//! A neighbour that sends SYNs to the closed port of a terminating server: it can neither inflate what clients needed, nor make a
-//! termination unclean that harmed no client.
+//! A neighbour that sends SYNs to the closed port of a terminating server, or listens there itself: it can neither inflate what clients
+//! needed, nor make a termination unclean that harmed no client, nor hide a refused client.
 
 use std::net::SocketAddr;
 use std::ops::RangeFrom;
@@ -18,6 +18,7 @@ use epitaph_tests::skip::skip;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -99,6 +100,69 @@ async fn a_neighbour_that_listens_on_the_same_port_hides_no_refusal() -> anyhow:
     let refused = termination["connections"]["refused"].as_u64().context("no count")?;
     ensure!(refused >= 20, "{termination:#}");
     Ok(())
+}
+
+/// SO_REUSEPORT: two containers of one network namespace, and of one user, listen on the same port. While the neighbour listens, no
+/// client is refused.
+#[tokio::test]
+async fn a_neighbour_that_shares_the_port_is_no_refusal() -> anyhow::Result<()> {
+    if !can_play("a_neighbour_that_shares_the_port_is_no_refusal") {
+        return Ok(());
+    }
+    let (mut played, _, neighbour) = served_by_a_neighbour().await?;
+    played.container.ended()?;
+    let termination = played.finish()?;
+    neighbour.abort();
+    assert_eq!(termination["verdict"], "clean", "{termination:#}");
+    assert_eq!(termination["traffic"], "quiet", "{termination:#}");
+    Ok(())
+}
+
+/// The neighbour's listener was the last one, and the port is the terminating server's all the same.
+#[tokio::test]
+async fn a_neighbour_that_shared_the_port_hides_no_refusal() -> anyhow::Result<()> {
+    const REFUSED: u64 = 10;
+    if !can_play("a_neighbour_that_shared_the_port_hides_no_refusal") {
+        return Ok(());
+    }
+    let (mut played, address, neighbour) = served_by_a_neighbour().await?;
+    neighbour.abort();
+    ensure!(neighbour.await.is_err_and(|end| end.is_cancelled()), "the neighbour failed");
+    for _ in 0..REFUSED {
+        ensure!(ask(CLIENT, address).await?.is_none(), "the client was served");
+    }
+    played.container.ended()?;
+    let termination = played.finish()?;
+    assert_eq!(termination["verdict"], "refused-connections", "{termination:#}");
+    let refused = termination["connections"]["refused"].as_u64().context("no count")?;
+    ensure!(refused >= REFUSED, "{termination:#}");
+    Ok(())
+}
+
+/// A server that has closed its listener, and a neighbour that serves its port meanwhile.
+async fn served_by_a_neighbour() -> anyhow::Result<(Played, SocketAddr, JoinHandle<anyhow::Result<()>>)> {
+    let mut played = Played::of(None, "probe-player", &["share", CLIENT])?;
+    let address = played.container.ready()?;
+    ask(CLIENT, address).await?.context("the server does not serve")?;
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(128)?;
+    played.container.stop()?;
+    // Long enough for the server to close its listener. A client in the queue at the close would be reset: another story.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let neighbour = tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await?;
+            let mut request = [0; 7];
+            client.read_exact(&mut request).await?;
+            client.write_all(b"ok\n").await?;
+        }
+    });
+    for _ in 0..20 {
+        ask(CLIENT, address).await?.context("the neighbour does not serve")?;
+    }
+    Ok((played, address, neighbour))
 }
 
 /// Each client is served until it stops by itself; then a scanner is refused.
@@ -194,11 +258,14 @@ impl Played {
     }
 
     fn start_in(network: Option<&Network>, victim: &[&str]) -> anyhow::Result<Played> {
+        Played::of(network, "victim", victim)
+    }
+
+    fn of(network: Option<&Network>, player: &str, arguments: &[&str]) -> anyhow::Result<Played> {
         let players = players()?;
         let directory = tempfile::tempdir()?;
-        let program_of_victim = players.join("victim").display().to_string();
-        let command: Vec<String> = std::iter::once(program_of_victim)
-            .chain(victim.iter().map(|&arg| arg.to_owned()))
+        let command: Vec<String> = std::iter::once(players.join(player).display().to_string())
+            .chain(arguments.iter().map(|&arg| arg.to_owned()))
             .collect();
         let command = match network {
             Some(network) => network.command(command),

@@ -1,11 +1,15 @@
 //! A process that does one thing for the probes' tests: `probe-player [--cgroup DIR]... ROLE`. The process prints `ready` (and
 //! other values that the test needs) on its standard output, and exits when done or when its standard input closes.
-#![expect(unsafe_code, reason = "signal handlers and single threads that exit have no safe form")]
+#![expect(
+    unsafe_code,
+    reason = "signal handlers, shared ports and single threads that exit have no safe form"
+)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, io, thread};
 
@@ -147,6 +151,7 @@ fn main() -> anyhow::Result<()> {
         }
         "serve" => serve(args.next()),
         "listen" => listen(&args.next().unwrap_or_default()),
+        "share" => share(args.next().unwrap_or_default().parse()?),
         "connect" => args.try_for_each(|to| {
             // In both cases the kernel's result counts.
             let result = TcpStream::connect(to).map_or_else(|error| error.kind().to_string(), |_| "connected".to_owned());
@@ -388,6 +393,78 @@ fn listen(address: &str) -> anyhow::Result<()> {
     emit("closed")?;
     lines.for_each(drop);
     Ok(())
+}
+
+/// Answers each client on a port that others may listen on, too, until SIGTERM; exits 2 s later.
+fn share(address: SocketAddrV4) -> anyhow::Result<()> {
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn stop(_: libc::c_int) {
+        STOPPED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: async-signal-safe.
+    unsafe {
+        sigaction(
+            Signal::SIGTERM,
+            &SigAction::new(SigHandler::Handler(stop), SaFlags::SA_RESTART, SigSet::empty()),
+        )
+    }?;
+    let listener = shared_listener(address)?;
+    listener.set_nonblocking(true)?;
+    emit(&format!("ready {}", listener.local_addr()?))?;
+    while !STOPPED.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                BufReader::new(&stream).read_line(&mut String::new())?;
+                (&stream).write_all(b"ok\n")?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(5)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    drop(listener);
+    thread::sleep(Duration::from_secs(2));
+    Ok(())
+}
+
+/// With SO_REUSEPORT, which the standard library has not.
+fn shared_listener(address: SocketAddrV4) -> io::Result<TcpListener> {
+    const BACKLOG: libc::c_int = 128;
+    let done = |result: libc::c_int| {
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
+    let to = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(*address.ip()).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    let (on, size): (libc::c_int, _) = (1, |bytes: usize| bytes as libc::socklen_t);
+    // SAFETY: the descriptor is new; both structures live until their call returns, and have the sizes that are given.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let listener = TcpListener::from_raw_fd(fd);
+        let option = (&raw const on).cast();
+        done(libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_REUSEPORT,
+            option,
+            size(size_of_val(&on)),
+        ))?;
+        done(libc::bind(fd, (&raw const to).cast(), size(size_of_val(&to))))?;
+        done(libc::listen(fd, BACKLOG))?;
+        Ok(listener)
+    }
 }
 
 /// Listens on both loopbacks, accepts one client each and answers nothing. Any line closes the listeners; the end of the input

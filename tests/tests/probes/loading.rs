@@ -269,6 +269,9 @@ fn verify_only() {
 /// docs/limits.md states it.
 const MAPS_BYTES: u64 = 20 << 20;
 
+/// Kernels before 5.11 count a table's entries before they have memory. README.md states 24 MiB, programs included.
+const MAPS_BYTES_BEFORE_5_11: u64 = 23 << 20;
+
 /// By the kernel's own count, of a process without other maps. Preallocated maps have their memory from the start.
 #[test]
 fn the_maps_take_no_more_than_stated() {
@@ -282,7 +285,12 @@ fn the_maps_take_no_more_than_stated() {
     let (maps, bytes) = (number("maps: "), number("bytes: "));
     println!("maps: {maps:?}, bytes: {bytes:?}");
     assert!(maps.is_some_and(|maps| maps > 10), "{text}");
-    assert!(bytes.is_some_and(|bytes| bytes > 9 << 20 && bytes <= MAPS_BYTES), "{text}");
+    let most = if kernel() < (5, 11) {
+        MAPS_BYTES_BEFORE_5_11
+    } else {
+        MAPS_BYTES
+    };
+    assert!(bytes.is_some_and(|bytes| bytes > 9 << 20 && bytes <= most), "{text}");
 }
 
 /// Run by the test above.
