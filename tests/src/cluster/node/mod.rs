@@ -241,7 +241,7 @@ impl Node {
         files::merge(&mut config, changes);
         let script = format!(
             "printf %s {} >{} && systemctl restart kubelet",
-            channel::quoted(&serde_json::to_string_pretty(&config)?),
+            quoted(&serde_json::to_string_pretty(&config)?),
             files::KUBELET_CONFIG
         );
         self.run(&script)?;
@@ -256,7 +256,7 @@ impl Node {
     /// As [`Node::run`].
     pub fn hold(&self, unit: &str, held: bool) -> anyhow::Result<()> {
         let signal = if held { "STOP" } else { "CONT" };
-        let unit = channel::quoted(unit);
+        let unit = quoted(unit);
         self.run(&format!("systemctl kill --signal={signal} {unit}")).map(drop)
     }
 
