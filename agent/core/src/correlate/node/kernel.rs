@@ -17,7 +17,7 @@ impl NodeMachine {
     pub fn kernel(&mut self, at: Boot, event: &Event, out: &mut FromNode) {
         let Event::SignalGenerate(signal) = event else { return };
         if is_to_init(signal) {
-            self.to_init(at, signal, out);
+            self.asked_init(at, signal, out);
         } else if by_shutdown(signal) && matches!(signal.signal, Signal::TERM | Signal::KILL) {
             let signs = &mut self.real(at, out).facts.signs;
             let first = match signal.signal {
@@ -52,7 +52,7 @@ impl NodeMachine {
         }
     }
 
-    fn to_init(&mut self, at: Boot, signal: &SignalGenerate, out: &mut FromNode) {
+    fn asked_init(&mut self, at: Boot, signal: &SignalGenerate, out: &mut FromNode) {
         // PID 1 of the machine has a handler; only root can send it a signal.
         let Some(kind) = asks(signal.signal) else { return };
         let open = self.real(at, out);
