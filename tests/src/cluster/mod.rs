@@ -9,6 +9,7 @@ pub mod helm;
 pub mod images;
 pub mod kubectl;
 pub mod lifecycle;
+pub mod lost;
 pub mod node;
 pub mod play;
 pub mod process;

@@ -6,6 +6,7 @@ mod machine;
 
 use std::sync::{Arc, OnceLock, RwLock};
 
+use epitaph_tests::cluster::lost::{self, Death};
 use epitaph_tests::cluster::play::Stage;
 use epitaph_tests::cluster::rollouts::{self, Row};
 use epitaph_tests::cluster::stories::{Story, stories};
@@ -51,11 +52,24 @@ fn main() {
             let shared = Arc::clone(&shared);
             Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
         });
+    // A cluster of one node has none to lose: `cargo xtask cluster up --nodes 2`.
+    let lost = [("paused", Death::Paused), ("switched-off", Death::SwitchedOff)]
+        .into_iter()
+        .filter(|_| lost::is_possible())
+        .map(|(name, death)| {
+            let shared = Arc::clone(&shared);
+            Trial::test(format!("lost-nodes::{name}"), move || shared.lose(death))
+        });
     let install = {
         let shared = Arc::clone(&shared);
         Trial::test("chart::installed-upgraded-tested-and-removed", move || shared.install())
     };
-    let mut trials: Vec<Trial> = foundation.chain(stories).chain(rollouts).chain([install]).collect();
+    let mut trials: Vec<Trial> = foundation
+        .chain(stories)
+        .chain(rollouts)
+        .chain(lost)
+        .chain([install])
+        .collect();
     trials.retain(|trial| names.is_empty() || names.iter().any(|name| trial.name().contains(name)));
     libtest_mimic::run(&args, trials).exit();
 }
@@ -97,6 +111,17 @@ impl Shared {
             return Ok(());
         }
         Err(format!("{table}\n{}", unproven.join("\n")).into())
+    }
+
+    /// The other node, with its observer, dies.
+    fn lose(&self, death: Death) -> Result<(), Failed> {
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        let stage = self.stage()?;
+        let problems = lost::play(stage, death).map_err(|error| format!("{death:?}: {error:#}"))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(problems.join("\n").into())
     }
 
     /// Takes the agent away from the other stories.

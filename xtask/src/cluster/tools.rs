@@ -15,9 +15,9 @@ use crate::{
     shell::{self, Content},
 };
 
-/// What an API server without nodes needs, and helm.
+/// A control plane without nodes, and helm.
 pub fn api() -> Result<PathBuf> {
-    with_helm(programs::build(programs::API)?)
+    with_helm(programs::build(&[programs::API, programs::CONTROL_PLANE].concat())?)
 }
 
 /// The same with the oldest API server that the chart is for.

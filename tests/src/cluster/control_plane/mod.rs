@@ -49,6 +49,8 @@ pub struct ControlPlane {
     ports: Ports,
     /// Further flags of kube-apiserver.
     flags: Vec<String>,
+    /// Further flags of kube-controller-manager.
+    controller_flags: Vec<String>,
     processes: Vec<Process>,
 }
 
@@ -72,7 +74,15 @@ impl ControlPlane {
     /// # Errors
     /// One of them does not come up.
     pub fn api_only_with(tools: &Tools, directory: &Path, flags: &[&str]) -> anyhow::Result<ControlPlane> {
-        ControlPlane::start_with(tools, directory, Parts::ApiOnly, Lifetime::Caller, flags)
+        ControlPlane::start_with(tools, directory, Parts::ApiOnly, Lifetime::Caller, (flags, &[]))
+    }
+
+    /// Every part, new, in `directory`, with further flags of kube-controller-manager; all stop on drop.
+    ///
+    /// # Errors
+    /// One of them does not come up.
+    pub fn full_with(tools: &Tools, directory: &Path, controller_flags: &[&str]) -> anyhow::Result<ControlPlane> {
+        ControlPlane::start_with(tools, directory, Parts::Full, Lifetime::Caller, (&[], controller_flags))
     }
 
     /// Starts the parts in `directory` that do not run yet, and returns when the API server is ready.
@@ -80,7 +90,7 @@ impl ControlPlane {
     /// # Errors
     /// A part does not come up: the error holds the end of its log.
     pub fn start(tools: &Tools, directory: &Path, parts: Parts, lifetime: Lifetime) -> anyhow::Result<ControlPlane> {
-        ControlPlane::start_with(tools, directory, parts, lifetime, &[])
+        ControlPlane::start_with(tools, directory, parts, lifetime, (&[], &[]))
     }
 
     fn start_with(
@@ -88,7 +98,7 @@ impl ControlPlane {
         directory: &Path,
         parts: Parts,
         lifetime: Lifetime,
-        flags: &[&str],
+        (flags, controller_flags): (&[&str], &[&str]),
     ) -> anyhow::Result<ControlPlane> {
         for directory in [directory.to_owned(), directory.join("credentials"), directory.join("logs")] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
@@ -96,6 +106,7 @@ impl ControlPlane {
         }
         let mut plane = ControlPlane::open(tools, directory, parts, lifetime)?;
         plane.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        plane.controller_flags = controller_flags.iter().map(|flag| (*flag).to_owned()).collect();
         plane.start_etcd()?;
         plane.start_api_server()?;
         if parts == Parts::Full {
@@ -121,6 +132,7 @@ impl ControlPlane {
             lifetime,
             ports: ports(directory)?,
             flags: Vec::new(),
+            controller_flags: Vec::new(),
             processes,
         })
     }
@@ -183,7 +195,9 @@ impl ControlPlane {
                     .arg(flag("root-ca-file", &signer.file))
                     .arg(format!("--service-cluster-ip-range={SERVICE_CIDRS}"))
                     .arg("--node-monitor-period=2s")
-                    .arg("--node-monitor-grace-period=40s");
+                    .arg("--node-monitor-grace-period=40s")
+                    // The last of several values counts.
+                    .args(&self.controller_flags);
             }
             self.ensure(name, command)?;
         }

@@ -1,0 +1,411 @@
+//! Lost nodes on a real control plane: the controllers evict, collect garbage, attach and detach; nodes, kubelets and the CSI attacher
+//! are written as API objects (`kubelets`). The story is read back from a real Jaeger.
+
+mod kubelets;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_core::ids::PodUid;
+use epitaph_core::render::id;
+use epitaph_core::time::Wall;
+use epitaph_tests::agent::program;
+use epitaph_tests::cluster::Tools;
+use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::deploy::as_observer;
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::get;
+use epitaph_tests::jaeger::Jaeger;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use serde_json::{Value, json};
+
+use kubelets::Kubelets;
+
+const STEP: Duration = Duration::from_millis(500);
+/// Garbage collection runs every 20 s; the rest is for a loaded machine.
+const STEPS: u32 = 1200;
+const TO_END: Duration = Duration::from_secs(20);
+/// The real controllers, with shorter waits.
+const CONTROLLERS: &[&str] = &["--node-monitor-period=1s", "--node-monitor-grace-period=12s"];
+const NODES: [&str; 2] = ["node-a", "node-b"];
+const TAINT: &str = "node.kubernetes.io/out-of-service";
+
+struct Stage {
+    kubelets: Kubelets,
+    kubectl: Kubectl,
+    jaeger: Jaeger,
+    epitaph: Epitaph,
+    kubeconfig: String,
+    directory: tempfile::TempDir,
+    _plane: ControlPlane,
+}
+
+impl Stage {
+    /// None, logged as a skip, where the test of that name cannot run.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        let Some(tools) = Tools::named()? else {
+            skip(
+                test,
+                "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
+            );
+            return Ok(None);
+        };
+        #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
+        let Some(jaeger) = std::env::var_os("EPITAPH_JAEGER") else {
+            skip(
+                test,
+                "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+            );
+            return Ok(None);
+        };
+        let directory = tempfile::tempdir()?;
+        let jaeger = Jaeger::start(jaeger.as_ref(), &directory.path().join("jaeger.log"))?;
+        let plane = ControlPlane::full_with(&tools, &directory.path().join("plane"), CONTROLLERS)?;
+        let kubectl = plane.kubectl();
+        for namespace in ["epitaph", "shop"] {
+            kubectl.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string())?;
+        }
+        let kubeconfig = as_observer(&plane)?.to_str().context("a path of ours is text")?.to_owned();
+        // The real Deployment of the manifest has no image here, and must not take the Lease.
+        kubectl.run(&["-n", "epitaph", "delete", "deployment", "epitaph-observer"])?;
+        let kubelets = Kubelets::start(&kubectl);
+        for node in NODES {
+            kubelets.boot(node, "boot-1")?;
+        }
+        let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
+        let copy = directory.path().join("bin");
+        std::fs::create_dir(&copy)?;
+        Ok(Some(Stage {
+            kubelets,
+            kubectl,
+            jaeger,
+            epitaph: Epitaph::copied(&program(binaries), &copy)?,
+            kubeconfig,
+            directory,
+            _plane: plane,
+        }))
+    }
+
+    fn observer(&self) -> anyhow::Result<Service> {
+        let otlp = format!("http://127.0.0.1:{}", self.jaeger.ports().otlp_grpc);
+        let args = [
+            "--kubeconfig",
+            &self.kubeconfig,
+            "--otlp",
+            &otlp,
+            "--otlp-protocol",
+            "grpc",
+            "--set",
+            "observer.namespace=epitaph",
+            "--set",
+            "observer.stuck_after=2s",
+            "--log",
+            "info,epitaph=debug",
+        ];
+        Service::of("observer", &self.epitaph, self.directory.path(), &args)
+    }
+
+    /// A StatefulSet with a volume, one without, and a Deployment beside them; all are evicted after 3 s.
+    fn workloads(&self) -> anyhow::Result<()> {
+        let driver = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.test"}, "spec": {"attachRequired": true},
+        });
+        self.kubectl.apply(&driver.to_string())?;
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv-db-0"},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                "csi": {"driver": "csi.test", "volumeHandle": "db-0"},
+                "claimRef": {"namespace": "shop", "name": "data-db-0"},
+            },
+        });
+        self.kubectl.apply(&volume.to_string())?;
+        let claim = json!({
+            "metadata": {"name": "data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let of = |name: &str, mounts: Value| {
+            let toleration =
+                |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3});
+            json!({
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "app", "image": "app", "volumeMounts": mounts}],
+                    "tolerations": [toleration("node.kubernetes.io/unreachable"), toleration("node.kubernetes.io/not-ready")],
+                },
+            })
+        };
+        let set = |name: &str, mounts: Value, claims: Value| {
+            json!({
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": "shop"},
+                "spec": {
+                    "replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}},
+                    "template": of(name, mounts), "volumeClaimTemplates": claims,
+                },
+            })
+        };
+        let mount = json!([{"name": "data", "mountPath": "/data"}]);
+        self.kubectl.apply(&set("db", mount, json!([claim])).to_string())?;
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": of("web", json!([]))},
+        });
+        self.kubectl.apply(&deployment.to_string())
+    }
+
+    /// UID and node of a running pod that is none of `known`.
+    fn running(&self, pod: &str, known: &[&str]) -> anyhow::Result<(String, String)> {
+        self.until(&format!("pod {pod} runs"), || {
+            let found = self.kubectl.json(&["-n", "shop", "get", "pods", "-o", "json"])?;
+            let pods = found["items"].as_array().context("no items")?;
+            let of_name = pods.iter().filter(|found| found["metadata"]["name"] == pod);
+            let ready =
+                of_name.filter(|pod| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null());
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let mut ready = ready.map(|pod| (text(&pod["metadata"]["uid"]), text(&pod["spec"]["nodeName"])));
+            Ok(ready.find(|(uid, _)| !known.contains(&uid.as_str())))
+        })
+    }
+
+    fn until<T>(&self, what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+        for _ in 0..STEPS {
+            if let Ok(Some(found)) = found() {
+                return Ok(found);
+            }
+            sleep(STEP);
+        }
+        let state = self
+            .kubectl
+            .run(&["get", "nodes,pods,pvc,volumeattachments", "-A", "-o", "wide"]);
+        bail!("not so after minutes: {what}; {}", state.unwrap_or_default())
+    }
+
+    /// The spans of a trace, once the last of these names is there.
+    fn spans(&self, trace: &str, last: &str) -> anyhow::Result<Vec<Value>> {
+        self.until(&format!("the span {last} is in trace {trace}"), || {
+            let Some(trace) = self.jaeger.trace(trace)? else {
+                return Ok(None);
+            };
+            let spans = trace["spans"].as_array().context("no spans")?.clone();
+            let is_there = spans
+                .iter()
+                .any(|span| span["operationName"].as_str().is_some_and(|name| name.starts_with(last)));
+            Ok(is_there.then_some(spans))
+        })
+    }
+
+    /// UID of the node, and when the API says that it became not ready.
+    fn loss(&self, node: &str) -> anyhow::Result<(String, String)> {
+        let node = self.kubectl.json(&["get", "node", node, "-o", "json"])?;
+        let conditions = node["status"]["conditions"].as_array().context("no conditions")?;
+        let ready = conditions
+            .iter()
+            .find(|condition| condition["type"] == "Ready")
+            .context("not Ready")?;
+        ensure!(ready["status"] == "Unknown", "{ready}");
+        let text = |value: &Value| Ok::<_, anyhow::Error>(value.as_str().context("no text")?.to_owned());
+        Ok((text(&node["metadata"]["uid"])?, text(&ready["lastTransitionTime"])?))
+    }
+}
+
+fn pod_trace(uid: &str) -> String {
+    id::pod_trace_id(&PodUid(uid.into()), None).to_string()
+}
+
+fn tag<'a>(span: &'a Value, key: &str) -> &'a Value {
+    let mut tags = span["tags"].as_array().into_iter().flatten();
+    tags.find(|tag| tag["key"] == key).map_or(&Value::Null, |tag| &tag["value"])
+}
+
+fn named<'a>(spans: &'a [Value], name: &str) -> anyhow::Result<&'a Value> {
+    let found: Vec<_> = spans.iter().filter(|span| span["operationName"] == name).collect();
+    ensure!(found.len() == 1, "{} spans {name} in {spans:#?}", found.len());
+    Ok(found[0])
+}
+
+fn parent(span: &Value) -> &Value {
+    &span["references"][0]["spanID"]
+}
+
+/// Seconds since the epoch.
+fn begin(span: &Value) -> f64 {
+    span["startTime"].as_f64().unwrap_or_default() / 1e6
+}
+
+fn until_active(observer: &Service) -> anyhow::Result<()> {
+    for _ in 0..STEPS {
+        let (status, body) = get(observer.port, "/readyz")?;
+        if status == 200
+            && body.contains("\"active\"")
+            && observer.count("epitaph_observer_known", &["object=\"nodes\""])? >= 2.0
+        {
+            return Ok(());
+        }
+        sleep(STEP);
+    }
+    bail!("it did not become active: {}", observer.log())
+}
+
+fn until_metric(observer: &Service, name: &str, labels: &[&str], value: f64) -> anyhow::Result<()> {
+    for _ in 0..STEPS {
+        if observer.count(name, labels)? == value {
+            return Ok(());
+        }
+        sleep(STEP);
+    }
+    bail!("{name} with {labels:?} is not {value}: {}", get(observer.port, "/metrics")?.1)
+}
+
+/// Lost, killed observer, taint, forced deletion, detach, replacement, reboot, taint removed; and then the other way, cut off.
+#[test]
+fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_lost_node_is_a_story_from_silence_to_its_return")? else {
+        return Ok(());
+    };
+    stage.workloads()?;
+    let mut first = stage.observer()?;
+    until_active(&first)?;
+    let (old, node) = stage.running("db-0", &[])?;
+    let other = NODES.into_iter().find(|name| *name != node).context("two nodes")?;
+
+    stage.kubelets.lose(&node);
+    let of_node = format!("k8s_node_name=\"{node}\"");
+    until_metric(&first, "epitaph_node_lost", &[&of_node, "verdict=\"lost\""], 1.0)?;
+    first.until("epitaph_node_pods_stuck", &[&of_node], 1.0)?;
+    let (uid, transition) = stage.loss(&node)?;
+    let note = stage.until("an Event on the StatefulSet", || {
+        let events = stage
+            .kubectl
+            .json(&["-n", "shop", "get", "events.events.k8s.io", "-o", "json"])?;
+        let mut events = events["items"].as_array().context("no items")?.iter();
+        let event = events.find(|event| event["reason"] == "PodStuckOnLostNode" && event["regarding"]["kind"] == "StatefulSet");
+        Ok(event.map(|event| event["note"].as_str().unwrap_or_default().to_owned()))
+    })?;
+    let command = format!("kubectl taint nodes {node} {TAINT}=nodeshutdown:NoExecute");
+    assert!(note.contains(&command) && note.contains("first make sure"), "{note}");
+
+    // The observer is killed in the middle: the next one waits for the Lease, and continues.
+    first.kill()?;
+    let second = stage.observer()?;
+    until_active(&second)?;
+    let args: Vec<&str> = command.split_whitespace().skip(1).collect();
+    stage.kubectl.run(&args)?;
+    let (new, now_on) = stage.running("db-0", &[&old])?;
+    assert_eq!(now_on, other);
+
+    let trace = pod_trace(&old);
+    let spans = stage.spans(&trace, "replacement")?;
+    let root = named(&spans, "pod.lost fenced-by-taint")?;
+    assert_eq!(
+        root["spanID"],
+        id::pod_lost(id::pod_trace_id(&PodUid(old.as_str().into()), None)).to_string()
+    );
+    assert_eq!(tag(root, "epitaph.evicted_by_taint"), true);
+    let stuck = named(&spans, "stuck")?;
+    assert_eq!(tag(stuck, "epitaph.stuck.by"), "node");
+    let replacement = named(&spans, "replacement")?;
+    assert_eq!(tag(replacement, "epitaph.replacement.pod.uid"), new.as_str());
+    let detach = named(&stage.spans(&trace, "volume.detach")?, "volume.detach")?.clone();
+    assert_eq!(tag(&detach, "epitaph.volume.name"), "pv-db-0");
+    for span in [stuck, replacement, &detach] {
+        assert_eq!(parent(span), &root["spanID"]);
+    }
+
+    let wall = Wall::parse_rfc3339(&transition).context("a time")?;
+    let loss = id::node_loss_trace_id(&uid, wall);
+    let spans = stage.spans(&loss.to_string(), "node.lost")?;
+    let lost = named(&spans, "node.lost fenced-by-taint")?;
+    assert_eq!(tag(lost, "epitaph.node.transition"), wall.rfc3339().as_str());
+    assert!(tag(lost, "epitaph.node.unwatched").as_f64().is_some(), "{lost:#}");
+    assert!(!tag(lost, "epitaph.node.renewed_at").is_null(), "{lost:#}");
+    // Of the API's own time, which has whole seconds.
+    let apart = (begin(lost) - wall.seconds()).abs();
+    assert!(apart <= 2.0, "{apart} s");
+
+    // The node is back, rebooted; the taint is left behind until it is removed.
+    stage.kubelets.boot(&node, "boot-2")?;
+    until_metric(&second, "epitaph_node_out_of_service", &[&of_node, "ready=\"true\""], 1.0)?;
+    stage.kubectl.run(&["taint", "nodes", &node, &format!("{TAINT}-")])?;
+    let spans = stage.spans(&loss.to_string(), "node.out_of_service")?;
+    assert_eq!(tag(named(&spans, "node.down")?, "epitaph.node.return"), "rebooted");
+    until_metric(&second, "epitaph_node_lost", &[&of_node], 0.0)?;
+
+    cut_off(&stage, &second, (&new, other, &node))?;
+    nothing_is_twice(&stage, &[&trace, &pod_trace(&new), &loss.to_string()])?;
+    let mut second = second;
+    assert!(second.end(TO_END)?.success(), "{}", second.log());
+    Ok(())
+}
+
+/// The same pod name moves again: the node is cut off, its agent answers, nobody sets the taint, and it comes back with its boot.
+fn cut_off(stage: &Stage, observer: &Service, (pod, node, other): (&str, &str, &str)) -> anyhow::Result<()> {
+    // The observer's own /healthz stands for the agent's.
+    let agent = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "agent", "namespace": "epitaph",
+            "labels": {"app.kubernetes.io/name": "epitaph", "app.kubernetes.io/component": "agent"},
+        },
+        "spec": {
+            "nodeName": node, "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "app", "image": "app", "ports": [{"name": "metrics", "containerPort": observer.port}]}],
+        },
+    });
+    stage.kubectl.run_with(&["create", "-f", "-"], &agent.to_string())?;
+    stage.until("the agent's pod runs", || {
+        let pod = stage.kubectl.json(&["-n", "epitaph", "get", "pod", "agent", "-o", "json"])?;
+        Ok((pod["status"]["phase"] == "Running").then_some(()))
+    })?;
+    let address = json!({"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}).to_string();
+    let args = [
+        "-n",
+        "epitaph",
+        "patch",
+        "pod",
+        "agent",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &address,
+    ];
+    stage.kubectl.run(&args)?;
+
+    stage.kubelets.lose(node);
+    let of_node = format!("k8s_node_name=\"{node}\"");
+    until_metric(observer, "epitaph_node_lost", &[&of_node, "verdict=\"unreachable\""], 1.0)?;
+    observer.until("epitaph_node_pods_stuck", &[&of_node], 1.0)?;
+    let (uid, transition) = stage.loss(node)?;
+    stage.kubelets.boot(node, "boot-1")?;
+    let (third, _) = stage.running("db-0", &[pod])?;
+    assert_ne!(third, pod);
+    let spans = stage.spans(&pod_trace(pod), "pod.lost")?;
+    let root = named(&spans, "pod.lost unreachable")?;
+    assert!(
+        tag(root, "epitaph.sentence").as_str().is_some_and(|text| text.contains(node)),
+        "{root:#}"
+    );
+    let held: Vec<_> = spans.iter().filter(|span| span["operationName"] == "stuck").collect();
+    assert_eq!(tag(held[0], "epitaph.stuck.by"), "node", "{held:#?}");
+    let loss = id::node_loss_trace_id(&uid, Wall::parse_rfc3339(&transition).context("a time")?);
+    let spans = stage.spans(&loss.to_string(), "node.down")?;
+    named(&spans, "node.lost unreachable")?;
+    assert_eq!(tag(named(&spans, "node.down")?, "epitaph.node.return"), "same-boot");
+    assert_ne!(node, other);
+    nothing_is_twice(stage, &[&loss.to_string()])
+}
+
+fn nothing_is_twice(stage: &Stage, traces: &[&str]) -> anyhow::Result<()> {
+    for trace in traces {
+        let trace = stage.jaeger.trace(trace)?.with_context(|| format!("no trace {trace}"))?;
+        let spans = trace["spans"].as_array().context("no spans")?;
+        let ids: BTreeSet<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
+        assert_eq!(ids.len(), spans.len(), "{spans:#?}");
+    }
+    Ok(())
+}
