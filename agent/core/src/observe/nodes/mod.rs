@@ -10,6 +10,7 @@ mod phases;
 mod report;
 mod sentence;
 mod story;
+mod survey;
 pub mod verdict;
 mod volumes;
 
@@ -25,8 +26,7 @@ pub use report::{
 use super::contact::Seen;
 use super::pods::{self, Pods};
 use super::{
-    ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Moment, NodeFact, NodeIdentity, Output, Ready,
-    Replacement,
+    ApiTime, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Moment, NodeFact, NodeIdentity, Output, Ready, Replacement,
 };
 use crate::ids::PodUid;
 use crate::time::Boot;
@@ -41,9 +41,6 @@ const RECOVERY: Duration = Duration::from_secs(600);
 
 /// How often waits are checked.
 const CHECK: Duration = Duration::from_secs(1);
-
-/// Questions at once: the answers of a lost zone arrive over time.
-const ASKS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -307,52 +304,6 @@ impl Nodes {
         self.forget(now);
     }
 
-    /// For `/metrics`.
-    pub fn state(&self, now: Boot, pods: &Pods) -> LossState {
-        let is_long = |since: Boot| now.since(since) >= self.stuck_after;
-        let mut state = LossState::default();
-        let mut by_node: HashMap<&str, usize> = HashMap::new();
-        for record in self.ending.iter().filter_map(|uid| pods.get(uid)) {
-            let node = record.identity.node.as_str();
-            let is_away = self.stories.get(node).is_some_and(Story::is_away);
-            let (Some(by), Some(deletion)) = (story::holder(record, is_away), record.details().deletion) else {
-                continue;
-            };
-            if is_long(deletion.requested.at.plus(deletion.grace)) && !pods.is_ignored(record) {
-                state.stuck[by as usize] += 1;
-                if by == Holder::Node {
-                    *by_node.entry(node).or_default() += 1;
-                }
-            }
-        }
-        state.stuck[Holder::Volume as usize] = self.volumes.waiting().filter(|since| is_long(since.at)).count();
-        let lost = self.stories.values().filter(|story| !story.is_over());
-        state.nodes.extend(lost.map(|story| {
-            LostNodeState {
-                name: story.key.node.name.clone(),
-                is_ready: false,
-                verdict: story.known(now, self.version).verdict().row().headline,
-                stuck: by_node.get(&*story.key.node.name).copied().unwrap_or_default(),
-                out_of_service: self
-                    .known
-                    .get(&story.key.node.name)
-                    .is_some_and(|known| known.out_of_service.is_some()),
-                volumes: self.volumes.left(&story.key.node.name),
-            }
-        }));
-        let left_behind = self.known.iter().filter(|(_, known)| known.left_behind.is_some());
-        state.nodes.extend(left_behind.map(|(name, _)| LostNodeState {
-            name: name.clone(),
-            is_ready: true,
-            verdict: verdict::Loss::TaintLeftBehind.row().headline,
-            stuck: 0,
-            out_of_service: true,
-            volumes: 0,
-        }));
-        state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        state
-    }
-
     fn not_ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
         let name = &fact.identity.name;
         // Without a time there is no id; every API server and controller sets it.
@@ -446,80 +397,6 @@ impl Nodes {
             known.is_alarmed = false;
         } else if known.left_behind.is_none() {
             known.left_behind = Some(at);
-        }
-    }
-
-    /// The pods of newly lost nodes.
-    fn scan(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
-        if self.stories.values().all(|story| story.is_scanned) {
-            return;
-        }
-        let mut found: Vec<(&PodUid, &pods::Record)> = pods
-            .iter()
-            .filter(|(_, record)| {
-                self.stories
-                    .get(record.identity.node.as_str())
-                    .is_some_and(|story| !story.is_scanned)
-            })
-            .collect();
-        found.sort_by(|a, b| a.0.cmp(b.0));
-        for (uid, record) in found {
-            let Some(story) = self.stories.get_mut(record.identity.node.as_str()) else {
-                continue;
-            };
-            if story.agent.address.is_none() && !record.is_gone() {
-                story.agent.address = record.details().agent;
-            }
-            if record.is_gone() || story.members.contains_key(uid) || !belongs(pods, record) {
-                continue;
-            }
-            if self.members >= self.most_pods {
-                out.push(dropped(DropReason::LostPodCap));
-                continue;
-            }
-            self.members += 1;
-            let mut member = Member::new(record);
-            let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
-            member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
-            story.members.insert(uid.clone(), member);
-        }
-        for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
-            story.is_scanned = true;
-            // An earlier observer has reported such a loss.
-            story.is_reported |= story.unwatched.is_some() && story.is_settled();
-        }
-    }
-
-    fn ask(&mut self, now: Boot, out: &mut Vec<Output>) {
-        let mut left = ASKS;
-        let from = self.asked_until.take();
-        let names: Vec<Arc<str>> = self.stories.keys().cloned().collect();
-        let first = from.map_or(0, |from| names.partition_point(|name| *name <= from));
-        for name in names[first..].iter().chain(&names[..first]) {
-            if left == 0 {
-                return;
-            }
-            let Some(story) = self
-                .stories
-                .get_mut(name)
-                .filter(|story| story.is_scanned && !story.is_over())
-            else {
-                continue;
-            };
-            let mut asks: Vec<Ask> = Vec::new();
-            if !std::mem::replace(&mut story.is_renewal_asked, true) {
-                asks.push(Ask::Renewal { node: name.clone() });
-            }
-            if let Some(address) = story.agent.ask(now) {
-                asks.push(Ask::Agent {
-                    node: name.clone(),
-                    address,
-                });
-            }
-            asks.extend(self.volumes.unasked(name).into_iter().map(|volume| Ask::Claim { volume }));
-            left = left.saturating_sub(asks.len());
-            out.extend(asks.into_iter().map(Output::Ask));
-            self.asked_until = Some(name.clone());
         }
     }
 

@@ -636,7 +636,7 @@ fn a_node_that_is_removed_with_its_pods_is_lost() {
         ",
         expect![[r#"
             +40.0 ask renewal n1
-            +60.0 node n1 lost at +40: +40.0 → +60.0 by node-deleted, agent unknown, stuck 0, gone 0; pods 
+            +60.0 node n1 lost at +40: +40.0 → +60.0 by node-deleted, agent unknown, stuck 0, gone 0; pods a
                   node.not_ready +40.0
                   node.unknown +40.0
                   node.deleted +60.0
