@@ -63,7 +63,7 @@ fn reports(directory: &Path) -> Vec<String> {
     let mut reader = Reader::open(directory).unwrap();
     let mut found = Vec::new();
     while let Some(report) = reader.next_report() {
-        let object: serde_json::Value = serde_json::from_slice(&report.json).unwrap();
+        let object: serde_json::Value = serde_json::from_slice(report.json).unwrap();
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
         found.push(format!("{} {} {}", text("type"), object["ordinal"], text("verdict")));
     }

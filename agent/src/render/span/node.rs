@@ -137,7 +137,7 @@ fn kubelet(s: &NodeShutdown, a: &mut Attributes) {
     let of = &s.kubelet;
     a.maybe(
         key::KUBELET_LOCK,
-        of.is_there.then(|| match of.held {
+        of.is_there.then_some(match of.held {
             Some(true) => "held",
             Some(false) => "missing",
             None => "unknown",
