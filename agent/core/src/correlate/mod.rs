@@ -195,8 +195,12 @@ impl Correlator {
             } => match (scope, LossPlace::of(scope, self.attribution.index())) {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
                 (_, Some(place)) => {
-                    if scope == LossScope::Machine {
-                        self.node.lost_records(kind);
+                    match scope {
+                        LossScope::Within(cgroup) | LossScope::Others(cgroup) => {
+                            let own = self.attribution.index().attribute_within(cgroup).own();
+                            self.node.lost_records(kind, own);
+                        }
+                        LossScope::Machine | LossScope::ConnectsTo(_) => self.node.lost_records(kind, None),
                     }
                     self.subjects.lost(now, kind, place, since, count);
                 }

@@ -2,7 +2,7 @@
 
 use super::{FromNode, NodeMachine};
 use crate::event::{Event, Kind, SignalGenerate};
-use crate::ids::{Pid, Signal};
+use crate::ids::{CgroupId, Pid, Signal};
 use crate::node::ShutdownKind;
 use crate::shutdown::{InitSignal, Signs};
 use crate::time::Boot;
@@ -44,11 +44,14 @@ impl NodeMachine {
             }
     }
 
-    /// Records were lost: exits may be missing.
-    pub fn lost_records(&mut self, kind: Kind) {
+    /// Records were lost: exits may be missing, of this subject or of any.
+    pub fn lost_records(&mut self, kind: Kind, own: Option<CgroupId>) {
         let matters = matches!(kind, Kind::ProcessExit | Kind::SignalGenerate | Kind::CgroupRmdir);
         if let Some(open) = self.open.as_mut().filter(|_| matters) {
-            open.facts.gaps.exits = true;
+            match own {
+                Some(own) => open.runs.doubt(own),
+                None => open.facts.gaps.exits = true,
+            }
         }
     }
 

@@ -92,6 +92,13 @@ impl Runs {
         }
     }
 
+    /// Records about the container were lost.
+    pub fn doubt(&mut self, own: CgroupId) {
+        if let Some(run) = self.of(own) {
+            run.is_unsure = true;
+        }
+    }
+
     /// A container has terminated, or the observation of it has. `begin`: of the shutdown.
     pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot) {
         let own = facts.key.cgroup;

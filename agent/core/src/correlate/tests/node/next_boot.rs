@@ -153,7 +153,7 @@ fn a_soft_reboot_keeps_the_boot() {
             "),
         expect![[r#"
             +2.000 release our lock
-            +11.000 node 1 Critical +1.000…+11.000 truncated UNCLEAN Down { back: Boot(3610000000000) }
+            +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
               the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
               fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
             +11.000 down +2.100…+10.000 of 1, soft

@@ -126,6 +126,28 @@ fn lost_records_are_not_a_cut() {
     );
 }
 
+/// Of another container than those of the pods: their verdict stays.
+#[test]
+fn a_neighbours_loss_does_not_change_the_verdict() {
+    let script = |cgroup: &str| {
+        node(&format!(
+            "
+            -50 mkdir noise
+            -80 node limit 30
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +20 lost sched_process_exit +19 5 within {cgroup}
+            +31 node job reboot.target
+            +35 reboot back=+60
+            +36 node kubelet-state
+            "
+        ))
+    };
+    assert_eq!(verdicts(&script("noise")), ["truncated"]);
+    // The other pod was cut, too.
+    assert_eq!(verdicts(&script("web:app")), ["truncated"]);
+}
+
 #[test]
 fn zero_periods_protect_nothing() {
     check(
