@@ -30,8 +30,8 @@ const STEP: Duration = Duration::from_millis(500);
 /// Garbage collection runs every 20 s; the rest is for a loaded machine.
 const STEPS: u32 = 1200;
 const TO_END: Duration = Duration::from_secs(20);
-/// The real controllers, with shorter waits.
-const CONTROLLERS: &[&str] = &["--node-monitor-period=1s", "--node-monitor-grace-period=12s"];
+/// The real controllers, with a shorter wait; long enough for a loaded machine.
+const CONTROLLERS: &[&str] = &["--node-monitor-period=1s", "--node-monitor-grace-period=30s"];
 const NODES: [&str; 2] = ["node-a", "node-b"];
 const TAINT: &str = "node.kubernetes.io/out-of-service";
 
