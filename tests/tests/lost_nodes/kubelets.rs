@@ -16,8 +16,9 @@ type Alive = Arc<Mutex<BTreeMap<String, String>>>;
 
 pub struct Kubelets {
     alive: Alive,
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped to stop the threads.
+    stop: Vec<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
     kubectl: Kubectl,
 }
 
@@ -27,12 +28,18 @@ const ATTACHER: &str = "epitaph.test/attacher";
 impl Kubelets {
     pub fn start(kubectl: &Kubectl) -> Kubelets {
         let alive = Alive::default();
-        let (stop, stopped) = channel();
-        let (of_thread, of_kubectl) = (alive.clone(), kubectl.clone());
+        let (mut stop, mut threads) = (Vec::new(), Vec::new());
+        // Leases on their own: on a loaded machine a round of everything else takes longer than a node may be silent.
+        for round in [leases as fn(&Kubectl, &[String]), everything_else] {
+            let (sender, stopped) = channel();
+            let (alive, kubectl) = (alive.clone(), kubectl.clone());
+            stop.push(sender);
+            threads.push(spawn(move || run(&kubectl, &alive, &stopped, round)));
+        }
         Kubelets {
             alive,
-            stop: Some(stop),
-            thread: Some(spawn(move || run(&of_kubectl, &of_thread, &stopped))),
+            stop,
+            threads,
             kubectl: kubectl.clone(),
         }
     }
@@ -73,8 +80,8 @@ impl Kubelets {
 
 impl Drop for Kubelets {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        self.stop.clear();
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -84,16 +91,23 @@ fn locked(alive: &Alive) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> 
     alive.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(kubectl: &Kubectl, alive: &Alive, stopped: &Receiver<()>) {
+fn run(kubectl: &Kubectl, alive: &Alive, stopped: &Receiver<()>, round: fn(&Kubectl, &[String])) {
     while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(STEP) {
         let nodes: Vec<String> = locked(alive).keys().cloned().collect();
-        // A request that fails, because the object has changed or the API server is away, is repeated with the next round.
-        for node in &nodes {
-            let _ = renew(kubectl, node);
-        }
-        let _ = pods(kubectl, &nodes);
-        let _ = attachments(kubectl);
+        round(kubectl, &nodes);
     }
+}
+
+// A request that fails, because the object has changed or the API server is away, is repeated with the next round.
+fn leases(kubectl: &Kubectl, nodes: &[String]) {
+    for node in nodes {
+        let _ = renew(kubectl, node);
+    }
+}
+
+fn everything_else(kubectl: &Kubectl, nodes: &[String]) {
+    let _ = pods(kubectl, nodes);
+    let _ = attachments(kubectl);
 }
 
 fn renew(kubectl: &Kubectl, node: &str) -> anyhow::Result<()> {
