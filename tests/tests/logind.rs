@@ -17,6 +17,8 @@ use epitaph_tests::http::get;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::sys::kill;
+use nix::libc::SIGTERM;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -607,7 +609,7 @@ fn the_delay_lock_is_held_for_the_agent_and_released_in_a_shutdown() -> anyhow::
         "--set",
         "logind.lock=true",
     ];
-    let _role = Role::start(&stage.epitaph, &args)?;
+    let mut role = Role::start(&stage.epitaph, &args)?;
     let begin = now();
     let taken = || services.answers.lock().expect("no panic").lock.take();
     let held = loop {
@@ -630,7 +632,16 @@ fn the_delay_lock_is_held_for_the_agent_and_released_in_a_shutdown() -> anyhow::
         ensure!(begin.elapsed() < Duration::from_secs(15), "not released: {}", agent.log());
         std::thread::sleep(Duration::from_millis(50));
     }
+    // The kubelet ends both at once: the role goes on while the agent does.
+    kill(role.child.id().cast_signed(), SIGTERM)?;
+    std::thread::sleep(Duration::from_secs(2));
+    ensure!(role.child.try_wait()?.is_none(), "it ended before the agent, in a shutdown");
     drop(agent);
+    let begin = now();
+    while role.child.try_wait()?.is_none() {
+        ensure!(begin.elapsed() < Duration::from_secs(15), "it goes on without the agent");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     Ok(())
 }
 

@@ -37,7 +37,9 @@ pub(super) fn event(event: NodeEvent) -> Option<NodeEvent> {
                 BusState::Unavailable { reason } => BusState::Unavailable {
                     reason: bounded(&reason, REASON),
                 },
-                state => state,
+                state @ BusState::Connected { .. } => state,
+                // That is the agent's to say.
+                BusState::Off => return None,
             },
         },
         NodeEvent::Prepare { start, kind, sender } => NodeEvent::Prepare {

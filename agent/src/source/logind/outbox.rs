@@ -71,37 +71,39 @@ impl Outbox {
 
     /// The next events; empty: nothing new. After a loss, with the loss and all states again.
     pub fn take(&self, now: Boot) -> Vec<NodeEvent> {
-        self.take_from(&mut self.lock(), now)
-    }
-
-    fn take_from(&self, inner: &mut Inner, now: Boot) -> Vec<NodeEvent> {
-        let queue = std::mem::take(&mut inner.queue);
-        let mut events = Vec::with_capacity(queue.len());
-        for (at, event) in queue {
-            match now.since(at) <= STALE {
-                true => events.push(event),
-                false => self.drops.add(LogindDropReason::RoleQueue, 1),
-            }
-        }
+        let mut inner = self.lock();
+        let mut events = self.recent(now, &mut inner);
         let lost = self.drops.take();
         if lost.iter().any(|(reason, _)| *reason == LogindDropReason::RoleQueue) {
             events.extend(inner.states.iter().cloned());
         }
-        events.extend(lost.into_iter().map(|(reason, count)| NodeEvent::Lost {
-            reason: reason.name().to_owned(),
-            count,
-        }));
+        events.extend(lost.into_iter().map(as_event));
         events
     }
 
     /// The first events for a new reader: how things are with the bus, what has just happened, and all states.
     pub fn begin(&self, now: Boot) -> Vec<NodeEvent> {
         let mut inner = self.lock();
-        // The latest of each state is among the states.
-        let recent = self.take_from(&mut inner, now).into_iter().filter(|event| !is_state(event));
-        let (bus, others): (Vec<_>, Vec<_>) =
-            (inner.states.iter().cloned()).partition(|state| matches!(state, NodeEvent::Bus { .. }));
-        bus.into_iter().chain(recent).chain(others).collect()
+        let (bus, others): (Vec<_>, Vec<_>) = inner
+            .states
+            .iter()
+            .cloned()
+            .partition(|state| matches!(state, NodeEvent::Bus { .. }));
+        // States are among the states.
+        inner.queue.retain(|(_, event)| !is_state(event));
+        let recent = self.recent(now, &mut inner);
+        let lost = self.drops.take().into_iter().map(as_event);
+        bus.into_iter().chain(recent).chain(others).chain(lost).collect()
+    }
+
+    /// Empties the queue; what is too old is counted.
+    fn recent(&self, now: Boot, inner: &mut Inner) -> Vec<NodeEvent> {
+        let queue = std::mem::take(&mut inner.queue);
+        let total = queue.len();
+        let recent = queue.into_iter().filter(|(at, _)| now.since(*at) <= STALE);
+        let events: Vec<NodeEvent> = recent.map(|(_, event)| event).collect();
+        self.drops.add(LogindDropReason::RoleQueue, (total - events.len()) as u64);
+        events
     }
 
     /// Waits for an event.
@@ -155,6 +157,11 @@ impl Inner {
     }
 }
 
+fn as_event((reason, count): (LogindDropReason, u64)) -> NodeEvent {
+    let reason = reason.name().to_owned();
+    NodeEvent::Lost { reason, count }
+}
+
 fn is_state(event: &NodeEvent) -> bool {
     match event {
         NodeEvent::Bus { .. }
@@ -167,8 +174,7 @@ fn is_state(event: &NodeEvent) -> bool {
         | NodeEvent::Job { .. }
         | NodeEvent::Lost { .. }
         | NodeEvent::Kubelet { .. }
-        | NodeEvent::KubeletState { .. }
-        | NodeEvent::AgentEnds { .. } => false,
+        | NodeEvent::KubeletState { .. } => false,
     }
 }
 
@@ -243,10 +249,9 @@ mod tests {
         outbox.put(Boot(55 * SECOND), prepare(true));
         let lost = NodeEvent::Lost {
             reason: "logind_role_queue".to_owned(),
-            count: 3,
+            count: 2,
         };
-        let expected = [connected(true), prepare(true), lost];
-        assert_eq!(outbox.begin(Boot(60 * SECOND)), expected);
+        assert_eq!(outbox.begin(Boot(60 * SECOND)), [connected(true), prepare(true), lost]);
     }
 
     #[test]

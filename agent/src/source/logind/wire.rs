@@ -155,13 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn the_role_does_not_speak_for_the_kubelet() {
+    fn the_role_speaks_neither_for_the_kubelet_nor_for_the_agent() {
         let of = |node| admitted(FromRole::Event { node });
         let kubelet = NodeEvent::KubeletState {
             state: Err(String::new()),
         };
         assert_eq!(of(kubelet), Err(FrameError::Undecodable));
         let off = NodeEvent::Bus { state: BusState::Off };
-        assert!(of(off).is_ok());
+        assert_eq!(of(off), Err(FrameError::Undecodable));
+        let reason = String::new();
+        let unavailable = NodeEvent::Bus {
+            state: BusState::Unavailable { reason },
+        };
+        assert!(of(unavailable).is_ok());
     }
 }
