@@ -174,7 +174,8 @@ fn is_state(event: &NodeEvent) -> bool {
         | NodeEvent::Job { .. }
         | NodeEvent::Lost { .. }
         | NodeEvent::Kubelet { .. }
-        | NodeEvent::KubeletState { .. } => false,
+        | NodeEvent::KubeletState { .. }
+        | NodeEvent::AgentEnds { .. } => false,
     }
 }
 
