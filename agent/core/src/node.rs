@@ -172,7 +172,9 @@ pub enum OwnLock {
     /// Let go: the evidence is on disk and offered to the collector, or the time for it was over.
     Released,
     /// Not taken, with the reason (polkit refuses a uid other than 0).
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
 }
 
 /// Graceful node shutdown in a kubelet's configuration.
