@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -231,7 +232,13 @@ impl Bus {
         body: &B,
     ) -> Result<Message, BusError> {
         let called = self.0.call_method(Some(to), path, Some(interface), member, body).await;
-        called.map_err(|source| BusError::Call { member, source })
+        called.map_err(|source| match &source {
+            // The end of the connection, seen by a call that was under way.
+            zbus::Error::InputOutput(error) if !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::PermissionDenied) => {
+                BusError::Closed
+            }
+            _ => BusError::Call { member, source },
+        })
     }
 }
 
