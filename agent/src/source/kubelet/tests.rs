@@ -210,7 +210,7 @@ fn a_directory_of_too_many_files_is_an_error() {
         read(&files, &flags(None, Some("/d"))).unwrap_err(),
         "/d has more than 256 files or 8 levels"
     );
-    let deep = format!("d/{}/a.conf", vec!["x"; DEPTH].join("/"));
+    let deep = format!("d/{}/a.conf", ["x"; DEPTH].join("/"));
     assert_eq!(
         read(&[(&deep, "KIND")], &flags(None, Some("/d"))).unwrap_err(),
         "/d has more than 256 files or 8 levels"

@@ -77,7 +77,7 @@ fn drop_ins(root: &Directory) -> Vec<ConfFile> {
                 .push(ConfFile { path: directory, state });
             continue;
         }
-        for name in names.into_iter().filter(|name| is_drop_in(name)) {
+        for name in names.into_iter().filter(is_drop_in) {
             let path = directory.join(&name);
             let of_name = by_name.entry(name).or_default();
             let file = match of_name.first() {
