@@ -269,7 +269,7 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
         return Ok(());
     };
     stage.workloads()?;
-    let mut first = stage.observer()?;
+    let first = stage.observer()?;
     until_active(&first)?;
     let (old, node) = stage.running("db-0", &[])?;
     let other = NODES.into_iter().find(|name| *name != node).context("two nodes")?;
