@@ -1,6 +1,7 @@
 //! `epitaph doctor`: gathers the facts for [`crate::doctor`]. Loads and attaches the probes for a moment, as the agent does; about a
 //! node's shutdown it only reads.
 
+mod bus;
 mod node;
 
 use std::path::Path;

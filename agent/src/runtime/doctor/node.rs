@@ -18,6 +18,8 @@ use crate::source::kubelet::{self, KubeletProcess, Located, Origin, process};
 use crate::source::pods::{self, PodGrace};
 use crate::source::systemd;
 
+use super::bus;
+
 /// Exists where systemd is the init, and in no container without it.
 const BOOTED: &str = "run/systemd/system";
 
@@ -64,16 +66,15 @@ pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, R
             wall_offset: clock::wall_offset(),
         },
         kubelet: live_kubelet(&root, process, &agents, is_host, in_pod),
-        logind: Logind {
-            bus: Err(match is_host {
-                true => {
-                    "the bus was not asked: the delay in force is not known, the locks are those of logind's files".to_owned()
-                }
-                false => hidden(),
-            }),
-            systemd,
-            limit: None,
-            locks: if is_host { systemd::inhibitors(&root) } else { Err(hidden()) },
+        logind: if is_host {
+            logind(&root, systemd)
+        } else {
+            Logind {
+                bus: Err(hidden()),
+                systemd,
+                limit: None,
+                locks: Err(hidden()),
+            }
         },
         conf: if is_host {
             Ok(systemd::logind_conf(&root, systemd))
@@ -84,6 +85,22 @@ pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, R
         scheduled: is_host.then(|| scheduled(&root)).flatten(),
         journal: agents.journal.directory.as_deref().map(journal),
     })
+}
+
+/// By the bus; without it the locks of logind's files. `systemd`: its version by its files.
+fn logind(root: &Directory, systemd: Option<u32>) -> Logind {
+    let asked = match bus::ask() {
+        Ok(events) => Logind::of_events(&events),
+        Err(reason) => Logind {
+            bus: Err(reason),
+            ..Logind::of_events([])
+        },
+    };
+    Logind {
+        systemd: asked.systemd.or(systemd),
+        locks: asked.locks.or_else(|_| systemd::inhibitors(root)),
+        ..asked
+    }
 }
 
 fn open(root: &Path) -> Result<Directory, RuntimeError> {
