@@ -310,10 +310,18 @@ impl Live {
 
     /// As for pods: what ended before the shutdown was announced has ended before.
     fn take_node(&mut self, input: Input) -> Result<(), RuntimeError> {
+        // On disk soon: the machine may be cut off at any moment, and without these a power loss cannot be told from a shutdown that
+        // could not be observed.
+        let mut is_state_of_bus = false;
         if let Input::Node(event) = &input {
             self.holding.see(clock::now(), event);
+            is_state_of_bus = matches!(event, NodeEvent::Bus { .. } | NodeEvent::Prepare { .. } | NodeEvent::Job { .. });
         }
-        self.take_pod(input)
+        self.take_pod(input)?;
+        if is_state_of_bus {
+            self.pipeline.sinks().sync();
+        }
+        Ok(())
     }
 
     /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
