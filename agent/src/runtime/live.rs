@@ -315,7 +315,10 @@ impl Live {
         let mut is_state_of_bus = false;
         if let Input::Node(event) = &input {
             self.holding.see(clock::now(), event);
-            is_state_of_bus = matches!(event, NodeEvent::Bus { .. } | NodeEvent::Prepare { .. } | NodeEvent::Job { .. });
+            is_state_of_bus = matches!(
+                event,
+                NodeEvent::Bus { .. } | NodeEvent::Prepare { .. } | NodeEvent::Job { .. }
+            );
         }
         self.take_pod(input)?;
         if is_state_of_bus {
