@@ -1,7 +1,7 @@
 //! A real Jaeger on ports of its own, and its query API.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::http::get;
+use crate::skip::skip;
 
 /// All-in-one with storage in memory, all of it on the loopback.
 #[derive(Debug)]
@@ -26,6 +27,19 @@ pub struct Ports {
     pub otlp_http: u16,
     pub query: u16,
     admin: u16,
+}
+
+/// The all-in-one binary that `EPITAPH_JAEGER` names. None, and a skip of the test of that name, without one.
+pub fn named(test: &str) -> Option<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
+    let binary = std::env::var_os("EPITAPH_JAEGER");
+    if binary.is_none() {
+        skip(
+            test,
+            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+        );
+    }
+    binary.map(PathBuf::from)
 }
 
 impl Jaeger {

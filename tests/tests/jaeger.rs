@@ -15,8 +15,7 @@ use epitaph_core::report::PodTermination;
 use epitaph_core::report::Termination;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::{Evidence, Source};
-use epitaph_tests::jaeger::Jaeger;
-use epitaph_tests::skip::skip;
+use epitaph_tests::jaeger::{self, Jaeger};
 use epitaph_tests::traces::{kind, kind_of};
 use serde_json::{Value, json};
 
@@ -195,16 +194,9 @@ fn check_pod(pod: &PodTermination, found: &Value) {
 
 /// None where no Jaeger is configured: the test is reported as skipped.
 fn jaeger(test: &str) -> anyhow::Result<Option<(Jaeger, tempfile::TempDir)>> {
-    #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
-    let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
-        skip(
-            test,
-            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
-        );
-        return Ok(None);
-    };
+    let Some(binary) = jaeger::named(test) else { return Ok(None) };
     let directory = tempfile::tempdir()?;
-    let jaeger = Jaeger::start(binary.as_ref(), &directory.path().join("jaeger.log"))?;
+    let jaeger = Jaeger::start(&binary, &directory.path().join("jaeger.log"))?;
     Ok(Some((jaeger, directory)))
 }
 

@@ -16,7 +16,7 @@ use epitaph_tests::cluster::deploy::as_observer;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::get;
-use epitaph_tests::jaeger::Jaeger;
+use epitaph_tests::jaeger::{self, Jaeger};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
@@ -63,16 +63,9 @@ impl Stage {
             );
             return Ok(None);
         };
-        #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
-        let Some(jaeger) = std::env::var_os("EPITAPH_JAEGER") else {
-            skip(
-                test,
-                "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
-            );
-            return Ok(None);
-        };
+        let Some(jaeger) = jaeger::named(test) else { return Ok(None) };
         let directory = tempfile::tempdir()?;
-        let jaeger = Jaeger::start(jaeger.as_ref(), &directory.path().join("jaeger.log"))?;
+        let jaeger = Jaeger::start(&jaeger, &directory.path().join("jaeger.log"))?;
         let plane = ControlPlane::api_only(&tools, &directory.path().join("plane"))?;
         let kubectl = plane.kubectl();
         kubectl.apply(NAMESPACES)?;

@@ -225,6 +225,11 @@ pub enum Input {
 }
 
 impl Input {
+    /// One loss of each kind: something of unknown kind is missing.
+    pub fn all_lost_by_machine(since: Boot) -> [Input; Kind::ALL.len()] {
+        Kind::ALL.map(|kind| Input::lost_by_machine(kind, since, 1))
+    }
+
     /// Lost records that could have been evidence of any container or unit.
     pub const fn lost_by_machine(kind: Kind, since: Boot, count: u64) -> Input {
         Input::Lost {

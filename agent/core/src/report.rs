@@ -38,8 +38,8 @@ pub enum Command {
     /// Only the pod's Kubernetes Events can complete a termination: list them, and announce that at once by
     /// [`PodEventsState::Asked`](crate::pod::PodEventsState::Asked), which makes the termination wait for the answer.
     ListEvents(Arc<PodIdentity>),
-    /// A shutdown of the node is in progress, and our own delay lock is not needed any more: once the journal is synced and its reports
-    /// are offered to the collector, let it go. Sent once for a shutdown.
+    /// A shutdown of the node is in progress, and our own delay lock is not needed any more: the journal is to be synced, so that
+    /// nothing keeps the lock. Sent once for a shutdown.
     ReleaseLock,
 }
 

@@ -87,11 +87,9 @@ struct Run {
 impl<W: Write> Export<W> {
     fn segment(&mut self, number: u64, header: &SegmentHeader) -> Result<(), WriteError> {
         let is_next = self.expected.replace(number + 1) == Some(number);
-        let observation = &header.observation;
-        let is_same = |run: &Run| run.observation.boot_id == observation.boot_id && run.observation.since == observation.since;
-        if !self.run.as_ref().is_some_and(is_same) {
+        if !self.run.as_ref().is_some_and(|run| header.is_of(&run.observation)) {
             self.run = Some(Run {
-                observation: observation.clone(),
+                observation: header.observation.clone(),
                 states: BTreeMap::new(),
                 is_cut: !header.first,
                 begun: false,
@@ -193,9 +191,9 @@ fn state(tag: u8, body: &[u8]) -> Option<String> {
 }
 
 fn lose<W: Write>(writer: &mut Writer<W>, now: Boot, since: Boot) -> Result<(), WriteError> {
-    Kind::ALL
-        .into_iter()
-        .try_for_each(|kind| writer.input(now, &Input::lost_by_machine(kind, since, 1)))
+    Input::all_lost_by_machine(since)
+        .iter()
+        .try_for_each(|lost| writer.input(now, lost))
 }
 
 /// The journal does not keep the connects of clients.

@@ -26,6 +26,13 @@ pub struct SegmentHeader {
     pub first: bool,
 }
 
+impl SegmentHeader {
+    /// Whether the segment is of that run.
+    pub(crate) fn is_of(&self, run: &Observation) -> bool {
+        run.boot_id == self.observation.boot_id && run.since == self.observation.since
+    }
+}
+
 /// Identifies a finished report: its trace and its root span, as exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReportId {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use epitaph_core::decode::decode;
-use epitaph_core::event::Kind;
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::time::Boot;
 use serde::Deserialize;
@@ -189,10 +188,9 @@ impl Past {
             else {
                 continue;
             };
-            let observation = header.observation;
-            let is_same = |run: &Observation| run.boot_id == observation.boot_id && run.since == observation.since;
             let mut is_whole = expected == Some(*number);
-            if !run.as_ref().is_some_and(is_same) {
+            if !run.as_ref().is_some_and(|run| header.is_of(run)) {
+                let observation = header.observation;
                 let since = observation.since;
                 last = since;
                 is_whole = header.first;
@@ -221,10 +219,9 @@ impl Past {
 }
 
 fn lose<E>(now: Boot, since: Boot, take: &mut impl FnMut(Boot, Input) -> Result<(), E>) -> Result<(), E> {
-    for kind in Kind::ALL {
-        take(now, Input::lost_by_machine(kind, since, 1))?;
-    }
-    Ok(())
+    Input::all_lost_by_machine(since)
+        .into_iter()
+        .try_for_each(|lost| take(now, lost))
 }
 
 /// For a report without a verdict.

@@ -169,10 +169,11 @@ impl Reader {
                 }
                 Step::Missing => return Some(Evidence::Missing),
                 Step::Frame { damaged, at, length } => {
-                    let payload = |segment: &Segment| stamped(segment.frames.payload(at, length)).1;
-                    let tag = payload(self.open.as_ref()?);
-                    if !damaged && !matches!(tag, TAG_KERNEL | TAG_INPUT) {
-                        continue;
+                    let (_, tag, _) = stamped(self.open.as_ref()?.frames.payload(at, length));
+                    match (matches!(tag, TAG_KERNEL | TAG_INPUT), damaged) {
+                        (true, _) => {}
+                        (false, true) => return Some(Evidence::Missing),
+                        (false, false) => continue,
                     }
                     let (now, tag, body) = stamped(self.open.as_ref()?.frames.payload(at, length));
                     return Some(Evidence::Frame { damaged, now, tag, body });

@@ -83,8 +83,7 @@ where
                     self.report.damaged_bytes += skipped;
                     let since = self.last;
                     // The content is unknown: at least one input, of any kind.
-                    self.ready
-                        .extend(Kind::ALL.map(|kind| (now, Input::lost_by_machine(kind, since, 1))));
+                    self.ready.extend(Input::all_lost_by_machine(since).map(|lost| (now, lost)));
                 }
                 match tag {
                     TAG_KERNEL => match (self.decode)(body) {

@@ -479,7 +479,7 @@ impl Live {
                 Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
                 Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
                 Command::Watch(_) | Command::Forget(_) => continue,
-                // The holder of our lock lets it go with this.
+                // `Holding` decides when the role lets the lock go: what terminated must be on disk by then.
                 Command::ReleaseLock => {
                     self.pipeline.sinks().sync();
                     continue;

@@ -118,9 +118,6 @@ impl Pods {
     }
 
     pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
-        if !self.active {
-            return;
-        }
         while let Some((due, key)) = self.due.first().cloned() {
             if due > now {
                 break;
