@@ -1,6 +1,7 @@
 //! What Jaeger shows of a termination, compared with the agent's JSON of the same termination.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -182,8 +183,17 @@ pub(crate) fn end(span: &Value) -> u64 {
 
 fn nanos(time: &Value) -> anyhow::Result<u64> {
     let text = time.as_str().with_context(|| format!("{time} is no time"))?;
-    let since = humantime::parse_rfc3339(text)?.duration_since(std::time::UNIX_EPOCH)?;
-    Ok(u64::try_from(since.as_nanos())?)
+    Ok(u64::try_from(since_epoch(text)?.as_nanos())?)
+}
+
+/// Seconds since the epoch.
+pub(crate) fn seconds(time: &str) -> anyhow::Result<f64> {
+    Ok(since_epoch(time)?.as_secs_f64())
+}
+
+fn since_epoch(time: &str) -> anyhow::Result<Duration> {
+    let time = humantime::parse_rfc3339(time).with_context(|| format!("{time} is no time"))?;
+    Ok(time.duration_since(UNIX_EPOCH)?)
 }
 
 pub(crate) fn tag(of: &Value, key: &str) -> Value {

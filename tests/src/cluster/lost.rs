@@ -1,6 +1,8 @@
-//! A node that dies on a real cluster, and comes back: paused and resumed, or switched off and on. A StatefulSet moves to the other node
-//! once its node has the taint `out-of-service`.
+//! A node that is lost on a real cluster, and comes back: paused and resumed, switched off and on, cut off from the network, without its
+//! kubelet, without its container runtime. Eight pods of a StatefulSet on two nodes, a Deployment and a DaemonSet beside it. Where the
+//! machine is silent, the taint `out-of-service` moves its pods to the other node; and a paused one's pods move back the same way.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -11,19 +13,81 @@ use super::play::Stage;
 use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
 use super::{Cluster, node_name};
+use crate::cluster::node::Node;
+use crate::traces::{seconds, tag};
 
 /// The controller's grace period, the garbage collection's interval, and an emulated machine that boots.
 const SOON: Duration = Duration::from_secs(300);
 const STEP: Duration = Duration::from_secs(1);
 const TAINT: &str = "node.kubernetes.io/out-of-service";
+const REPLICAS: usize = 8;
+/// The API's own times have whole seconds.
+const APART: f64 = 2.0;
 
-/// How the node dies.
+/// How the node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// And is resumed: the same boot.
     Paused,
-    /// And is switched on: another boot.
     SwitchedOff,
+    /// Neither the API server nor another node reaches it.
+    CutOff,
+    WithoutKubelet,
+    WithoutRuntime,
+}
+
+impl Death {
+    pub const ALL: [Death; 5] = [
+        Death::Paused,
+        Death::SwitchedOff,
+        Death::CutOff,
+        Death::WithoutKubelet,
+        Death::WithoutRuntime,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Death::Paused => "paused",
+            Death::SwitchedOff => "switched-off",
+            Death::CutOff => "cut-off",
+            Death::WithoutKubelet => "without-kubelet",
+            Death::WithoutRuntime => "without-runtime",
+        }
+    }
+
+    fn strike(self, node: &mut Node) -> anyhow::Result<()> {
+        match self {
+            Death::Paused => node.pause(),
+            Death::SwitchedOff => node.power_off(),
+            Death::CutOff => node.connect(false),
+            Death::WithoutKubelet => node.run("systemctl stop kubelet").map(drop),
+            Death::WithoutRuntime => node.run("systemctl stop containerd").map(drop),
+        }
+    }
+
+    /// May be called again.
+    fn heal(self, node: &mut Node) -> anyhow::Result<()> {
+        match self {
+            Death::Paused => node.resume(),
+            Death::SwitchedOff if node.runs() => Ok(()),
+            Death::SwitchedOff => node.power_on(),
+            Death::CutOff => node.connect(true).and_then(|()| node.set_clock().map(drop)),
+            Death::WithoutKubelet => node.run("systemctl start kubelet").map(drop),
+            Death::WithoutRuntime => node.run("systemctl start containerd").map(drop),
+        }
+    }
+
+    /// Nobody can tell whether the machine runs: its pods move only with the taint. Where its agent answers, nobody sets it.
+    const fn is_fenced(self) -> bool {
+        matches!(self, Death::Paused | Death::SwitchedOff | Death::CutOff)
+    }
+
+    const fn verdict(self) -> &'static str {
+        if self.is_fenced() { "fenced-by-taint" } else { "unreachable" }
+    }
+
+    const fn is_rebooted(self) -> bool {
+        matches!(self, Death::SwitchedOff)
+    }
 }
 
 /// The cluster has a second node, which can be lost.
@@ -36,100 +100,219 @@ pub fn is_possible() -> bool {
 /// # Errors
 /// The story could not be played.
 pub fn play(stage: &Stage, death: Death) -> anyhow::Result<Vec<String>> {
-    let name = match death {
-        Death::Paused => "lost-paused",
-        Death::SwitchedOff => "lost-switched-off",
-    };
-    let lost = node_name(2);
-    stage.kubectl.apply(&stateful_set(name, &lost).to_string())?;
-    let played = play_here(stage, death, (name, &lost));
-    // Whatever happened, the node is whole for the next story.
-    let mut node = stage.cluster.node(&lost)?;
-    let restored = match death {
-        Death::Paused => node.resume(),
-        Death::SwitchedOff if !node.runs() => node.power_on().and_then(|()| node.until_up(None)),
-        Death::SwitchedOff => Ok(()),
-    };
-    let _ = stage.kubectl.run(&["taint", "nodes", &lost, &format!("{TAINT}-")]);
-    let removed = stage.kubectl.run(&["-n", NAMESPACE, "delete", "statefulset", name]);
-    let found = played?;
-    restored?;
-    removed?;
-    Ok(found)
+    let name = format!("lost-{}", death.name());
+    for workload in workloads(&name) {
+        stage.kubectl.apply(&workload.to_string())?;
+    }
+    let played = play_here(stage, death, &name);
+    for kind in ["statefulset", "deployment", "daemonset"] {
+        stage.kubectl.run(&["-n", NAMESPACE, "delete", kind, &name])?;
+    }
+    played
 }
 
-fn play_here(stage: &Stage, death: Death, (name, lost): (&str, &str)) -> anyhow::Result<Vec<String>> {
-    let pod = format!("{name}-0");
-    let old = until("the pod runs", || running(stage, &pod, None))?;
-    let mut node = stage.cluster.node(lost)?;
-    match death {
-        Death::Paused => node.pause()?,
-        Death::SwitchedOff => node.power_off()?,
+fn play_here(stage: &Stage, death: Death, name: &str) -> anyhow::Result<Vec<String>> {
+    let rounds: &[u8] = if death == Death::Paused { &[2, 1] } else { &[2] };
+    let mut problems = Vec::new();
+    let mut moved = BTreeMap::<String, u32>::new();
+    for round in rounds {
+        let lost = node_name(*round);
+        let played = lose(stage, death, name, &lost);
+        // Whatever happened, the node is whole for what follows.
+        let restored = death.heal(&mut stage.cluster.node(&lost)?);
+        let untainted = stage.kubectl.run(&["taint", "nodes", &lost, &format!("{TAINT}-")]);
+        let (pods, found) = played?;
+        restored?;
+        // The story has removed it already.
+        drop(untainted);
+        problems.extend(found);
+        for pod in pods {
+            *moved.entry(pod).or_default() += 1;
+        }
     }
-    until("the pod hangs", || {
+    if rounds.len() > 1 && !moved.values().any(|times| *times > 1) {
+        problems.push(format!("no pod moved twice: {moved:?}"));
+    }
+    Ok(problems)
+}
+
+/// Names of the StatefulSet's pods that moved, and what their traces do not show.
+fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    let before = until(
+        "all pods run",
+        || Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS)),
+    )?;
+    let gone: Vec<&Pod> = before.values().filter(|pod| pod.node == lost).collect();
+    anyhow::ensure!(!gone.is_empty(), "no pod of {name} is on {lost}: {before:?}");
+    let mut node = stage.cluster.node(lost)?;
+    death.strike(&mut node)?;
+    until("the StatefulSet's Event", || {
         let events = stage
             .kubectl
             .json(&["-n", NAMESPACE, "get", "events.events.k8s.io", "-o", "json"])?;
         let mut events = events["items"].as_array().into_iter().flatten();
-        let is_ours = |event: &Value| event["reason"] == "PodStuckOnLostNode" && event["regarding"]["name"] == name;
+        let is_ours = |event: &Value| {
+            event["reason"] == "PodStuckOnLostNode"
+                && event["regarding"]["kind"] == "StatefulSet"
+                && event["regarding"]["name"] == name
+                && event["note"].as_str().is_some_and(|note| note.contains(lost))
+        };
         Ok(events.any(is_ours).then_some(()))
     })?;
     let transition = transition(stage, lost)?;
-    stage
-        .kubectl
-        .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
-    until("the replacement runs", || running(stage, &pod, Some(&old)))?;
-    match death {
-        Death::Paused => node.resume()?,
-        Death::SwitchedOff => node.power_on().and_then(|()| node.until_up(None))?,
+    if death.is_fenced() {
+        stage
+            .kubectl
+            .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
+        until("the replacements run", || replaced(stage, name, &gone))?;
+        death.heal(&mut node)?;
+    } else {
+        death.heal(&mut node)?;
+        until("the replacements run", || replaced(stage, name, &gone))?;
     }
     until("the node is ready", || {
         let node = stage.kubectl.json(&["get", "node", lost, "-o", "json"])?;
         Ok((ready(&node)?["status"] == "True").then_some(()))
     })?;
-    stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
+    if death.is_fenced() {
+        stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
+    }
+    let after = until("all pods run again", || {
+        Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS))
+    })?;
 
     let mut problems = Vec::new();
-    let mut expected = vec!["pod.lost fenced-by-taint", "stuck", "replacement"];
-    if death == Death::Paused {
+    for pod in &gone {
+        let new = after.get(&pod.name).context("a pod of that name")?;
+        let spans = shown(stage, "k8s.pod.uid", &pod.uid, "pod.lost")?;
+        let found = of_pod(&spans, death, new);
+        problems.extend(found.into_iter().map(|problem| format!("{} on {lost}: {problem}", pod.name)));
+    }
+    let spans = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
+    let found = of_node(&spans, death, &transition);
+    problems.extend(found.into_iter().map(|problem| format!("{lost}: {problem}")));
+    Ok((gone.iter().map(|pod| pod.name.clone()).collect(), problems))
+}
+
+/// What the trace of a lost pod, which `new` replaces, does not show.
+fn of_pod(spans: &[Value], death: Death, new: &Pod) -> Vec<String> {
+    let root = format!("pod.lost {}", death.verdict());
+    let mut expected = vec![root.as_str(), "stuck", "replacement"];
+    if death.is_fenced() && !death.is_rebooted() {
         expected.push("duplicate.run");
     }
-    let spans = shown(stage, "k8s.pod.uid", &old, "pod.lost")?;
-    problems.extend(missing(&spans, &expected).map(|name| format!("the pod's trace has no span {name}: {spans:?}")));
-    let spans = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
-    let expected = ["node.lost fenced-by-taint", "node.down", "node.out_of_service"];
-    problems.extend(missing(&spans, &expected).map(|name| format!("the node's trace has no span {name}: {spans:?}")));
-    Ok(problems)
+    let mut problems = missing(spans, &expected);
+    if let Some(replacement) = spans.iter().find(|span| span["operationName"] == "replacement") {
+        if tag(replacement, "epitaph.replacement.pod.uid") != new.uid.as_str() {
+            problems.push(format!("is not replaced by {}: {replacement}", new.uid));
+        }
+        let (begin, end) = times(replacement);
+        for (what, shown, api) in [("created", begin, new.created), ("ready", end, new.ready)] {
+            if (shown - api).abs() > APART {
+                problems.push(format!("its replacement is {what} at {shown}, not at {api}"));
+            }
+        }
+    }
+    problems
 }
 
-/// One replica, on that node while it is ready, and evicted 5 s after the loss.
-fn stateful_set(name: &str, node: &str) -> Value {
-    let mut pod = victim(name, 2, &["idle"]);
-    let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
-    let prefers = json!({"weight": 100, "preference": {
-        "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}],
-    }});
-    merge(
-        &mut pod["spec"],
+fn of_node(spans: &[Value], death: Death, transition: &str) -> Vec<String> {
+    let root = format!("node.lost {}", death.verdict());
+    let mut expected = vec![root.as_str(), "node.not_ready", "node.down"];
+    if death.is_fenced() {
+        expected.push("node.out_of_service");
+    }
+    let mut problems = missing(spans, &expected);
+    let how = if death.is_rebooted() { "rebooted" } else { "same-boot" };
+    for span in spans {
+        if span["operationName"] == "node.down" && tag(span, "epitaph.node.return") != how {
+            problems.push(format!("did not come back as {how}: {span}"));
+        }
+        let begins = seconds(transition).is_ok_and(|api| (times(span).0 - api).abs() <= APART);
+        if span["operationName"] == root.as_str() && !begins {
+            problems.push(format!("does not begin at {transition}: {span}"));
+        }
+    }
+    problems
+}
+
+/// Spread over the nodes while both are ready, and evicted 5 s after the loss.
+fn workloads(name: &str) -> [Value; 3] {
+    let of = |label: &str| {
+        let mut pod = victim(label, 2, &["idle"]);
+        let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
+        merge(
+            &mut pod["spec"],
+            json!({
+                "tolerations": [toleration("node.kubernetes.io/unreachable"), toleration("node.kubernetes.io/not-ready")],
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {"story": label}},
+                }],
+            }),
+        );
         json!({
-            "tolerations": [toleration("node.kubernetes.io/unreachable"), toleration("node.kubernetes.io/not-ready")],
-            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [prefers]}},
-        }),
-    );
-    json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "replicas": 1, "serviceName": name, "selector": {"matchLabels": {"story": name}},
-            "template": {"metadata": {"labels": {"story": name}}, "spec": pod["spec"]},
-        },
-    })
+            "selector": {"matchLabels": {"story": label}},
+            "template": {"metadata": {"labels": {"story": label}}, "spec": pod["spec"]},
+        })
+    };
+    let workload = |kind: &str, label: &str, more: Value| {
+        let mut workload = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": of(label)});
+        merge(&mut workload["spec"], more);
+        workload
+    };
+    [
+        workload(
+            "StatefulSet",
+            name,
+            json!({"replicas": REPLICAS, "serviceName": name, "podManagementPolicy": "Parallel"}),
+        ),
+        workload("Deployment", &format!("{name}-deployment"), json!({"replicas": 2})),
+        workload("DaemonSet", &format!("{name}-daemonset"), json!({})),
+    ]
 }
 
-/// UID of the pod, once it is ready and not `old`.
-fn running(stage: &Stage, pod: &str, old: Option<&str>) -> anyhow::Result<Option<String>> {
-    let pod = stage.kubectl.json(&["-n", NAMESPACE, "get", "pod", pod, "-o", "json"])?;
-    let uid = pod["metadata"]["uid"].as_str().context("no UID")?;
-    Ok((ready(&pod)?["status"] == "True" && old != Some(uid)).then(|| uid.to_owned()))
+#[derive(Clone, Debug)]
+struct Pod {
+    name: String,
+    uid: String,
+    node: String,
+    /// Seconds since the epoch, by the API.
+    created: f64,
+    ready: f64,
+}
+
+/// The StatefulSet's pods by name; none while one of them is not ready.
+fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod>>> {
+    let selector = format!("story={name}");
+    let list = stage
+        .kubectl
+        .json(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "-o", "json"])?;
+    let mut found = BTreeMap::new();
+    for pod in list["items"].as_array().context("no items")? {
+        let metadata = &pod["metadata"];
+        let Ok(condition) = ready(pod) else { return Ok(None) };
+        if condition["status"] != "True" || !metadata["deletionTimestamp"].is_null() {
+            return Ok(None);
+        }
+        let text = |value: &Value| value.as_str().map(str::to_owned).context("a text");
+        let pod = Pod {
+            name: text(&metadata["name"])?,
+            uid: text(&metadata["uid"])?,
+            node: text(&pod["spec"]["nodeName"])?,
+            created: seconds(&text(&metadata["creationTimestamp"])?)?,
+            ready: seconds(&text(&condition["lastTransitionTime"])?)?,
+        };
+        found.insert(pod.name.clone(), pod);
+    }
+    Ok(Some(found))
+}
+
+/// Whether each of those pods has a successor that is ready.
+fn replaced(stage: &Stage, name: &str, gone: &[&Pod]) -> anyhow::Result<Option<()>> {
+    let Some(pods) = pods(stage, name)? else { return Ok(None) };
+    let is_new = |old: &&Pod| pods.get(&old.name).is_some_and(|new| new.uid != old.uid);
+    Ok(gone.iter().all(is_new).then_some(()))
 }
 
 /// As the attribute has it.
@@ -146,29 +329,44 @@ fn ready(object: &Value) -> anyhow::Result<&Value> {
         .context("no condition Ready")
 }
 
-/// Names of all spans of the trace with that attribute, once it has a root of that kind and nothing is added for a while.
-fn shown(stage: &Stage, key: &str, value: &str, root: &str) -> anyhow::Result<Vec<String>> {
-    let mut last = Vec::new();
+/// All spans of the trace with that attribute, once it has a root of that kind and nothing is added for a while.
+fn shown(stage: &Stage, key: &str, value: &str, root: &str) -> anyhow::Result<Vec<Value>> {
+    let mut last = BTreeSet::new();
     until(&format!("a trace with {root} and {key}={value}"), || {
         let traces = stage.jaeger.traces_with(key, value)?;
-        let names = |trace: &Value| -> Vec<String> {
-            let spans = trace["spans"].as_array().into_iter().flatten();
-            spans
-                .filter_map(|span| Some(span["operationName"].as_str()?.to_owned()))
-                .collect()
-        };
-        let mut found: Vec<Vec<String>> = traces.iter().map(names).collect();
-        found.retain(|names| names.iter().any(|name| name.starts_with(root)));
-        let Some(names) = found.pop() else { return Ok(None) };
-        let is_settled = names == last;
-        last = names;
+        let mut found = traces.into_iter().filter_map(|trace| trace["spans"].as_array().cloned());
+        let is_it = |spans: &Vec<Value>| spans.iter().any(|span| name_of(span).starts_with(root));
+        let Some(spans) = found.find(is_it) else { return Ok(None) };
+        let ids: BTreeSet<String> = spans.iter().map(|span| span["spanID"].to_string()).collect();
+        if ids == last {
+            return Ok(Some(spans));
+        }
+        last = ids;
         sleep(Duration::from_secs(10));
-        Ok(is_settled.then(|| last.clone()))
+        Ok(None)
     })
 }
 
-fn missing<'a>(spans: &[String], expected: &'a [&str]) -> impl Iterator<Item = &'a str> {
-    expected.iter().copied().filter(|name| !spans.iter().any(|span| span == name))
+fn name_of(span: &Value) -> &str {
+    span["operationName"].as_str().unwrap_or_default()
+}
+
+/// Begin and end, in seconds since the epoch.
+fn times(span: &Value) -> (f64, f64) {
+    let seconds = |value: &Value| value.as_f64().unwrap_or_default() / 1e6;
+    let begin = seconds(&span["startTime"]);
+    (begin, begin + seconds(&span["duration"]))
+}
+
+/// A line for each span that is not there, or there twice; `stuck` may be, by another holder.
+fn missing(spans: &[Value], expected: &[&str]) -> Vec<String> {
+    let count = |name: &str| spans.iter().filter(|span| name_of(span) == name).count();
+    let is_wrong = |name: &&&str| count(name) != 1 && !(**name == "stuck" && count(name) == 2);
+    let names: Vec<&str> = spans.iter().map(name_of).collect();
+    let wrong = expected.iter().filter(is_wrong);
+    wrong
+        .map(|name| format!("{} spans {name} in the trace {names:?}", count(name)))
+        .collect()
 }
 
 fn until<T>(what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {

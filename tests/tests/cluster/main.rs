@@ -53,13 +53,10 @@ fn main() {
             Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
         });
     // A cluster of one node has none to lose: `cargo xtask cluster up --nodes 2`.
-    let lost = [("paused", Death::Paused), ("switched-off", Death::SwitchedOff)]
-        .into_iter()
-        .filter(|_| lost::is_possible())
-        .map(|(name, death)| {
-            let shared = Arc::clone(&shared);
-            Trial::test(format!("lost-nodes::{name}"), move || shared.lose(death))
-        });
+    let lost = Death::ALL.into_iter().filter(|_| lost::is_possible()).map(|death| {
+        let shared = Arc::clone(&shared);
+        Trial::test(format!("lost-nodes::{}", death.name()), move || shared.lose(death))
+    });
     let install = {
         let shared = Arc::clone(&shared);
         Trial::test("chart::installed-upgraded-tested-and-removed", move || shared.install())
@@ -113,7 +110,7 @@ impl Shared {
         Err(format!("{table}\n{}", unproven.join("\n")).into())
     }
 
-    /// The other node, with its observer, dies.
+    /// A node, with its observer, is lost.
     fn lose(&self, death: Death) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
         let stage = self.stage()?;

@@ -301,6 +301,17 @@ impl Node {
         self.until_up(None)
     }
 
+    /// The network cables, plugged or not; root's shell goes through one of them.
+    ///
+    /// # Errors
+    /// The machine does not run, or its shell does not answer once plugged.
+    pub fn connect(&mut self, connected: bool) -> anyhow::Result<()> {
+        for network in vm::NETWORKS {
+            qmp::ask(&self.dir, "set_link", &json!({"name": network, "up": connected}))?;
+        }
+        if connected { self.until_up(None) } else { Ok(()) }
+    }
+
     /// The power plug: the machine is gone, its disk as it was at that moment. No effect if the machine does not run.
     ///
     /// # Errors

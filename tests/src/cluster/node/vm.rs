@@ -7,6 +7,9 @@ use std::process::Command;
 use super::{Known, Node, files, qmp};
 use crate::cluster::HOST_FOR_GUESTS;
 
+/// The guest's own network, and the one that the nodes share.
+pub const NETWORKS: [&str; 2] = ["own", "lan"];
+
 /// `dir` holds the machine's disk, kernel and initrd; the sockets and logs are made there.
 pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
     let Known {
