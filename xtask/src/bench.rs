@@ -1,6 +1,9 @@
 //! The measurements: builds the agent and the measuring program optimised, and has it measure on this machine.
 
-use std::process::{Command, ExitCode};
+use std::{
+    ffi::OsString,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
@@ -11,6 +14,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to measure")?.as_deref() {
         None => {}
         Some("api") => return api(args),
+        Some("observer") => return observer(args),
         Some(other) => bail!("no measurement `{other}`; `cargo xtask` lists the tasks"),
     }
     let only: Option<String> = args.opt_value_from_str("--only")?;
@@ -53,25 +57,51 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 }
 
 /// What a fleet's agents ask of a real API server, with kwok for the kubelets.
-fn api(mut args: Arguments) -> Result<ExitCode> {
+fn api(args: Arguments) -> Result<ExitCode> {
+    bpf::build()?;
+    let selection = ["--package", "epitaph-tests", "--bench", "api"];
+    let built = Built::of(&selection, "building the measurement")?;
+    shell::log("measuring takes a quarter of an hour; 5,000 agents need 6 GB of memory");
+    fleet(args, &built, &[])
+}
+
+/// What the observer of a large cluster costs, also while a tenth of the nodes is lost.
+fn observer(args: Arguments) -> Result<ExitCode> {
+    bpf::build()?;
+    let selection = [
+        "--release",
+        "--package",
+        "epitaph",
+        "--bin",
+        "epitaph",
+        "--package",
+        "epitaph-tests",
+        "--bench",
+        "api",
+    ];
+    let built = Built::of(&selection, "building the observer and the measurement, optimised")?;
+    shell::log("measuring takes half an hour");
+    let epitaph = built.bin("epitaph")?;
+    fleet(args, &built, &["observer".into(), epitaph.into()])
+}
+
+/// Runs the measurement of many nodes.
+fn fleet(mut args: Arguments, built: &Built, words: &[OsString]) -> Result<ExitCode> {
     let nodes: Option<u32> = args.opt_free_from_str()?;
     done(args)?;
-    bpf::build()?;
     let tools = cluster::api_tools()?;
     let kwok = go::build(
         &shell::root().join("xtask/kwok"),
         "sigs.k8s.io/kwok/cmd/kwok",
         "about three minutes on two cores",
     )?;
-    let built = Built::of(&["--package", "epitaph-tests", "--bench", "api"], "building the measurement")?;
-    let bench = built.bench("api")?;
-    shell::log("measuring takes a quarter of an hour; 5,000 agents need 6 GB of memory");
-    let status = Command::new(&bench)
+    let status = Command::new(built.bench("api")?)
         .arg(&kwok)
+        .args(words)
         .args(nodes.map(|nodes| nodes.to_string()))
         .env("EPITAPH_CLUSTER_TOOLS", &tools)
         .status()
-        .with_context(|| format!("running {}", bench.display()))?;
+        .context("running the measurement")?;
     Ok(if status.success() {
         ExitCode::SUCCESS
     } else {

@@ -2,26 +2,24 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use epitaph::source::pods::{Access, connect};
 use epitaph_core::report::Report;
-use epitaph_tests::cluster::process::{Lifetime, Process};
+use epitaph_tests::cluster::process::Process;
 use kube::Client;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use kube::core::Request;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::agent::{Agent, Counts};
+use crate::kwok::{self, post, post_all};
 
 pub const NAMESPACE: &str = "shop";
 const STAGES: &str = include_str!("stages.yaml");
-/// Requests of this program at the same time.
-const AT_ONCE: usize = 16;
 const GRACE: u64 = 2;
 
 /// How pods of a fleet end, in a hundred: see `docs/kubernetes.md`.
@@ -69,16 +67,14 @@ impl Fleet {
         post_all(&client, old).await?;
         let stages = directory.join("stages.yaml");
         std::fs::write(&stages, STAGES)?;
-        let mut command = Command::new(kwok);
-        command
-            .arg(format!("--kubeconfig={}", admin.display()))
-            .arg(format!("--config={}", stages.display()))
-            .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=0"])
-            // kwok serves nothing: no port is open beyond the loopback.
-            .args(["--server-address=", "--node-port=0"]);
-        let (log, records) = (directory.join("kwok.log"), directory.join("kwok"));
-        std::fs::create_dir_all(&records)?;
-        let kwok = Process::start("kwok", command, &log, &records, Lifetime::Caller)?;
+        let kwok = kwok::start(
+            kwok,
+            "kwok",
+            directory,
+            admin,
+            &stages,
+            &["--manage-all-nodes=true", "--node-lease-duration-seconds=0"],
+        )?;
         Ok(Fleet {
             client,
             nodes,
@@ -169,30 +165,4 @@ pub async fn agents(
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok((counts, received, running))
-}
-
-async fn post(client: &Client, path: &str, body: &Value) -> anyhow::Result<Value> {
-    let request = Request::new(path).create(&PostParams::default(), body.to_string().into_bytes())?;
-    let answer = client
-        .request_text(request)
-        .await
-        .with_context(|| format!("POST {path}: {body}"))?;
-    Ok(serde_json::from_str(&answer)?)
-}
-
-async fn post_all(client: &Client, objects: impl Iterator<Item = (String, Value)>) -> anyhow::Result<()> {
-    let mut running: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    for (path, body) in objects {
-        while running.len() >= AT_ONCE {
-            if let Some(done) = running.join_next().await {
-                done??;
-            }
-        }
-        let client = client.clone();
-        running.spawn(async move { post(&client, &path, &body).await.map(drop) });
-    }
-    while let Some(done) = running.join_next().await {
-        done??;
-    }
-    Ok(())
 }

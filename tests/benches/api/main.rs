@@ -1,4 +1,4 @@
-//! What the agents of a fleet cost the API server: `cargo xtask bench api`.
+//! What the agents of a fleet cost the API server: `cargo xtask bench api`. And the observer: see `observer.rs`.
 //!
 //! kwok plays nodes and pods against a real kube-apiserver on a real etcd. The agents are real but for their probes: see `agent.rs`. All
 //! of them run on this machine, so their number and the rate of deletions are what it carries; the requests of one agent and of one
@@ -7,7 +7,9 @@
 #[path = "../../tests/api_cost/agent.rs"]
 mod agent;
 mod fleet;
+mod kwok;
 mod metrics;
+mod observer;
 mod proxy;
 
 use std::path::{Path, PathBuf};
@@ -38,13 +40,24 @@ const REST: Duration = Duration::from_secs(20);
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
-    let kwok = args.next().map(PathBuf::from).context("usage: api KWOK [NODES]")?;
+    let usage = "usage: api KWOK [NODES] | api KWOK observer EPITAPH [NODES]";
+    let kwok = args.next().map(PathBuf::from).context(usage)?;
+    let mut args = args.peekable();
+    let of_observer = args.next_if(|arg| arg == "observer").is_some();
+    let epitaph = if of_observer {
+        Some(args.next().map(PathBuf::from).context(usage)?)
+    } else {
+        None
+    };
     let only = args
         .next()
         .map(|nodes| nodes.to_string_lossy().parse::<usize>())
         .transpose()?;
     let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no kube-apiserver: `cargo xtask bench api` sets it")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(epitaph) = epitaph {
+        return runtime.block_on(observer::measure(&tools, &kwok, &epitaph, only));
+    }
     println!(
         "| Nodes | Deletions/s | Requests/s idle | Requests/s | Bytes/s idle | Bytes/s | API server CPU idle | CPU | Requests per deletion |"
     );

@@ -77,12 +77,17 @@ impl ControlPlane {
         ControlPlane::start_with(tools, directory, Parts::ApiOnly, Lifetime::Caller, (flags, &[]))
     }
 
-    /// Every part, new, in `directory`, with further flags of kube-controller-manager; all stop on drop.
+    /// Every part, new, in `directory`, with further flags of kube-apiserver and kube-controller-manager; all stop on drop.
     ///
     /// # Errors
     /// One of them does not come up.
-    pub fn full_with(tools: &Tools, directory: &Path, controller_flags: &[&str]) -> anyhow::Result<ControlPlane> {
-        ControlPlane::start_with(tools, directory, Parts::Full, Lifetime::Caller, (&[], controller_flags))
+    pub fn full_with(
+        tools: &Tools,
+        directory: &Path,
+        flags: &[&str],
+        controller_flags: &[&str],
+    ) -> anyhow::Result<ControlPlane> {
+        ControlPlane::start_with(tools, directory, Parts::Full, Lifetime::Caller, (flags, controller_flags))
     }
 
     /// Starts the parts in `directory` that do not run yet, and returns when the API server is ready.

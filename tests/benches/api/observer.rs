@@ -1,0 +1,377 @@
+//! What the observer of a large cluster costs, and how soon it reports a tenth of the nodes that are lost in one moment:
+//! `cargo xtask bench observer`.
+//!
+//! The control plane is real. Two kwoks play the nodes with their Leases, and the pods; one of them is killed. Nodes have 50 images and
+//! pods the fields of an ordinary container, each with its managed fields.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use epitaph::source::pods::{Access, connect};
+use epitaph_tests::cluster::Tools;
+use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
+use epitaph_tests::cluster::deploy::as_observer;
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::cluster::process::Process;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::service::Service;
+use kube::Client;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::Request;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::kwok::{self, post, post_all};
+use crate::proxy::Proxy;
+
+const ROUNDS: [usize; 3] = [50, 150, 500];
+const PODS_PER_NODE: usize = 30;
+/// A tenth of the nodes is lost.
+const LOST_SHARE: usize = 10;
+const IMAGES: usize = 50;
+const MEASURED: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_secs(900);
+const STEP: Duration = Duration::from_millis(200);
+const USER: &str = "system:serviceaccount:epitaph:epitaph-observer";
+const STAGES: &str = include_str!("observer-stages.yaml");
+/// Nodes of one zone are evicted one after the other, by default one in 10 s: as fast as the observer is to be measured.
+const CONTROLLERS: &[&str] = &[
+    "--node-eviction-rate=100",
+    "--node-monitor-period=2s",
+    "--kube-api-qps=300",
+    "--kube-api-burst=600",
+];
+
+pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, only: Option<usize>) -> anyhow::Result<()> {
+    println!(
+        "| Nodes | Pods | Resident after the start | Bytes of the start | CPU at rest | Requests/min at rest | Bytes/s at rest | Lost | Pods \
+         evicted | Resident at most | CPU of the loss | Requests | Bytes | Reported after | All pods stuck after |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    for nodes in ROUNDS {
+        if only.is_none_or(|only| only == nodes) {
+            round(tools, kwok, epitaph, nodes).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn round(tools: &Tools, kwok: &Path, epitaph: &Path, nodes: usize) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (policy, audit) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
+    // Of a watch the beginning counts, of every other request the end.
+    let rule =
+        |verbs: &[&str], omitted: &str| json!({"level": "Metadata", "users": [USER], "verbs": verbs, "omitStages": [omitted]});
+    let rules = [
+        rule(&["watch"], "ResponseComplete"),
+        rule(&["get", "list", "create", "update", "patch", "delete"], "ResponseStarted"),
+        json!({"level": "None"}),
+    ];
+    let audited = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules});
+    std::fs::write(&policy, audited.to_string())?;
+    let flags = [
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", audit.display()),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let plane = ControlPlane::full_with(tools, &directory.path().join("plane"), &flags, CONTROLLERS)?;
+    let kubectl = plane.kubectl();
+    let client = connect(&Access::Kubeconfig(plane.admin())).await?;
+    for namespace in ["epitaph", "shop"] {
+        post(&client, "/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+    }
+    as_observer(&plane)?;
+    kubectl.run(&["-n", "epitaph", "delete", "deployment", "epitaph-observer"])?;
+
+    let mut cluster = Cluster::start(kwok, directory.path(), &plane.admin(), &client, nodes).await?;
+    eprintln!("{nodes} nodes: {} pods run", cluster.pods);
+
+    let proxy = Proxy::start(plane.port()).await?;
+    let token = plane.token("epitaph", "epitaph-observer")?;
+    let file = directory.path().join("observer.kubeconfig");
+    std::fs::write(&file, kubeconfig(&proxy.url(), &plane.authority()?, &Proof::Token(&token)))?;
+    let file = file.to_str().context("a path of ours is text")?.to_owned();
+    let program = Epitaph::copied(epitaph, directory.path())?;
+    let args = [
+        "--kubeconfig",
+        &file,
+        "--set",
+        "observer.namespace=epitaph",
+        "--set",
+        "observer.stuck_after=1s",
+    ];
+    let observer = Service::of("observer", &program, directory.path(), &args)?;
+    let (all, pods) = (nodes as f64, cluster.pods as f64);
+    until("the observer knows the cluster", || {
+        let known = |object: &str| observer.count("epitaph_observer_known", &[&format!("object=\"{object}\"")]);
+        Ok(known("nodes")? >= all && known("pods")? >= pods)
+    })
+    .await?;
+    sleep(Duration::from_secs(5)).await;
+    let at_start = Usage::of(&observer, &proxy, &audit)?;
+    sleep(MEASURED).await;
+    let at_rest = Usage::of(&observer, &proxy, &audit)?.since(&at_start);
+
+    let before = Usage::of(&observer, &proxy, &audit)?;
+    let lost = cluster.lose()?;
+    // By the API's own times, whose whole seconds are the beginning of the second.
+    let mut not_ready = BTreeMap::new();
+    let (mut reported, mut stuck) = (None, None);
+    let begun = Instant::now();
+    let mut evicted = 0.0;
+    while stuck.is_none() {
+        if begun.elapsed() > MOST {
+            bail!(
+                "of {lost} lost nodes {} are reported, of {} pods {evicted} as stuck: {}",
+                observer.count("epitaph_node_lost", &[])?,
+                lost * PODS_PER_NODE,
+                observer.log()
+            );
+        }
+        let now = seconds_now();
+        if not_ready.len() < lost {
+            not_ready = not_ready_since(&kubectl)?;
+        }
+        if reported.is_none() && observer.count("epitaph_node_lost", &[])? >= lost as f64 {
+            reported = Some(now);
+        }
+        evicted = observer.count("epitaph_node_pods_stuck", &[])?;
+        if reported.is_some() && evicted >= (lost * PODS_PER_NODE) as f64 {
+            stuck = Some(now);
+        }
+        sleep(STEP).await;
+    }
+    let of_loss = Usage::of(&observer, &proxy, &audit)?;
+    let change = of_loss.since(&before);
+    let last = not_ready.values().copied().fold(0.0, f64::max);
+    let after = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{:.1} s", time - last));
+    println!(
+        "| {nodes} | {} | {:.1} MiB | {:.1} MB | {:.2} % | {:.1} | {:.0} | {lost} | {evicted} | {:.1} MiB | {:.2} s | {} | {:.2} MB | {} | {} |",
+        cluster.pods,
+        mib(at_start.resident),
+        at_start.bytes / 1e6,
+        100.0 * at_rest.cpu / MEASURED.as_secs_f64(),
+        at_rest.requests as f64 * 60.0 / MEASURED.as_secs_f64(),
+        at_rest.bytes / MEASURED.as_secs_f64(),
+        mib(of_loss.most),
+        change.cpu,
+        change.requests,
+        change.bytes / 1e6,
+        after(reported),
+        after(stuck),
+    );
+    Ok(())
+}
+
+struct Cluster {
+    keeper: Process,
+    /// The kubelets of the nodes that are to be lost.
+    doomed: Process,
+    lost: usize,
+    pods: usize,
+}
+
+impl Cluster {
+    async fn start(kwok: &Path, directory: &Path, admin: &Path, client: &Client, nodes: usize) -> anyhow::Result<Cluster> {
+        let lost = (nodes / LOST_SHARE).max(1);
+        let name = |node: usize| format!("node-{node}");
+        let of_nodes = (0..nodes).map(|node| {
+            let doomed = (node < lost).to_string();
+            let labels = json!({"doomed": doomed, "topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"});
+            (
+                "/api/v1/nodes".to_owned(),
+                json!({"metadata": {"name": name(node), "labels": labels}}),
+            )
+        });
+        post_all(client, of_nodes).await?;
+        let mut patches: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        let status = json!({"status": {"images": images(), "allocatable": allocatable(), "capacity": allocatable()}});
+        for node in 0..nodes {
+            let patch = Patch::Merge(&status);
+            let request =
+                Request::new("/api/v1/nodes").patch_subresource("status", &name(node), &PatchParams::default(), &patch)?;
+            let client = client.clone();
+            patches.spawn(async move { Ok(client.request_text(request).await.map(drop)?) });
+            while patches.len() > 16 {
+                patches.join_next().await.context("a patch")???;
+            }
+        }
+        while let Some(done) = patches.join_next().await {
+            done??;
+        }
+        let stages = directory.join("observer-stages.yaml");
+        std::fs::write(&stages, STAGES)?;
+        let start = |of: &str, doomed: bool| {
+            let selector = format!("--manage-nodes-with-label-selector=doomed={doomed}");
+            let flags = [
+                selector.as_str(),
+                "--manage-all-nodes=false",
+                "--node-lease-duration-seconds=40",
+            ];
+            kwok::start(kwok, of, directory, admin, &stages, &flags)
+        };
+        let cluster = Cluster {
+            keeper: start("keeper", false)?,
+            doomed: start("doomed", true)?,
+            lost,
+            pods: nodes * PODS_PER_NODE,
+        };
+        let of_pods = (0..cluster.pods).map(|pod| ("/api/v1/namespaces/shop/pods".to_owned(), a_pod(pod, &name(pod % nodes))));
+        post_all(client, of_pods).await?;
+        let admin = Access::Kubeconfig(admin.to_owned());
+        let client = connect(&admin).await?;
+        let begun = Instant::now();
+        loop {
+            let others = ListParams::default().fields("status.phase!=Running").limit(1);
+            let request = Request::new("/api/v1/namespaces/shop/pods").list(&others)?;
+            let answer: Value = serde_json::from_str(&client.request_text(request).await?)?;
+            if answer["items"].as_array().is_some_and(Vec::is_empty) {
+                return Ok(cluster);
+            }
+            anyhow::ensure!(begun.elapsed() < MOST, "pods do not run: {answer}");
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// How many nodes are lost.
+    fn lose(&mut self) -> anyhow::Result<usize> {
+        self.doomed.signal(nix::libc::SIGKILL)?;
+        Ok(self.lost)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for kwok in [&mut self.keeper, &mut self.doomed] {
+            let _ = kwok.end(Duration::from_secs(5));
+        }
+    }
+}
+
+fn images() -> Vec<Value> {
+    let image = |n: usize| {
+        let name = format!("registry.example/team-{}/service-{n}", n % 7);
+        json!({"names": [format!("{name}@sha256:{n:064x}"), format!("{name}:1.{n}.0")], "sizeBytes": 100_000_000 + n})
+    };
+    (0..IMAGES).map(image).collect()
+}
+
+fn allocatable() -> Value {
+    json!({"cpu": "64", "memory": "256Gi", "pods": "250"})
+}
+
+/// As a chart makes it; evicted 3 s after the loss.
+fn a_pod(number: usize, node: &str) -> Value {
+    let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3});
+    let env: Vec<Value> = (0..12)
+        .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("value-{n}-of-an-ordinary-length")}))
+        .collect();
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10});
+    json!({
+        "metadata": {
+            "name": format!("cart-{number}"),
+            "labels": {"app.kubernetes.io/name": "cart", "app.kubernetes.io/instance": "cart", "app.kubernetes.io/version": "1.4.2"},
+            "annotations": {"checksum/config": format!("{number:064x}"), "prometheus.io/scrape": "true", "prometheus.io/port": "8080"},
+        },
+        "spec": {
+            "nodeName": node, "terminationGracePeriodSeconds": 1,
+            "tolerations": [toleration("node.kubernetes.io/unreachable"), toleration("node.kubernetes.io/not-ready")],
+            "containers": [{
+                "name": "app", "image": "registry.example/shop/cart:1.4.2", "env": env, "readinessProbe": probe, "livenessProbe": probe,
+                "ports": [{"name": "http", "containerPort": 8080}],
+                "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+                "volumeMounts": [{"name": "config", "mountPath": "/etc/cart"}],
+            }],
+            "volumes": [{"name": "config", "emptyDir": {}}],
+        },
+    })
+}
+
+/// When each lost node became not ready, in seconds since the epoch.
+fn not_ready_since(kubectl: &Kubectl) -> anyhow::Result<BTreeMap<String, f64>> {
+    let nodes = kubectl.json(&["get", "nodes", "-l", "doomed=true", "-o", "json"])?;
+    let mut found = BTreeMap::new();
+    for node in nodes["items"].as_array().into_iter().flatten() {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        let ready = conditions
+            .clone()
+            .find(|condition| condition["type"] == "Ready" && condition["status"] != "True");
+        let time = ready.and_then(|ready| ready["lastTransitionTime"].as_str());
+        if let Some(time) = time.and_then(epitaph_core::time::Wall::parse_rfc3339) {
+            found.insert(node["metadata"]["name"].to_string(), time.seconds());
+        }
+    }
+    Ok(found)
+}
+
+#[expect(clippy::disallowed_methods, reason = "compared with the API server's times")]
+fn seconds_now() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
+/// Of the observer's process, and of its requests.
+struct Usage {
+    /// Bytes.
+    resident: u64,
+    most: u64,
+    /// Seconds.
+    cpu: f64,
+    /// Both ways, those of TLS.
+    bytes: f64,
+    requests: usize,
+}
+
+impl Usage {
+    fn of(observer: &Service, proxy: &Proxy, audit: &Path) -> anyhow::Result<Usage> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", observer.pid()))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib: Option<u64> = line.and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok());
+            kib.map(|kib| kib * 1024).with_context(|| format!("no {name} in the status"))
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", observer.pid()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |field: usize| fields.get(field).and_then(|ticks| ticks.parse::<f64>().ok());
+        let ticks = ticks(11)
+            .zip(ticks(12))
+            .map(|(user, kernel)| user + kernel)
+            .context("no times in the stat")?;
+        let (to_server, to_observer) = proxy.bytes();
+        Ok(Usage {
+            resident: field("VmRSS")?,
+            most: field("VmHWM")?,
+            // USER_HZ.
+            cpu: ticks / 100.0,
+            bytes: (to_server + to_observer) as f64,
+            requests: std::fs::read_to_string(audit)?.lines().count(),
+        })
+    }
+
+    fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            resident: self.resident,
+            most: self.most,
+            cpu: self.cpu - before.cpu,
+            bytes: self.bytes - before.bytes,
+            requests: self.requests - before.requests,
+        }
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !is_so()? {
+        anyhow::ensure!(begun.elapsed() < MOST, "not so after minutes: {what}");
+        sleep(STEP).await;
+    }
+    Ok(())
+}
