@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
+use super::deploy::{self, RELEASE};
 use super::play::Stage;
 use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
@@ -138,6 +139,7 @@ fn play_here(stage: &Stage, death: Death, name: &str) -> anyhow::Result<Vec<Stri
 
 /// Names of the StatefulSet's pods that moved, and what their traces do not show.
 fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    spread_observers(stage)?;
     let before = until(
         "all pods run",
         || Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS)),
@@ -145,6 +147,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     let gone: Vec<&Pod> = before.values().filter(|pod| pod.node == lost).collect();
     anyhow::ensure!(!gone.is_empty(), "no pod of {name} is on {lost}: {before:?}");
     let mut node = stage.cluster.node(lost)?;
+    eprintln!("{name}: {lost} is lost with {} of the pods", gone.len());
     death.strike(&mut node)?;
     until("the StatefulSet's Event", || {
         let events = stage
@@ -160,6 +163,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         Ok(events.any(is_ours).then_some(()))
     })?;
     let transition = transition(stage, lost)?;
+    eprintln!("{name}: its pods hang, not ready since {transition}");
     if death.is_fenced() {
         stage
             .kubectl
@@ -177,6 +181,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     if death.is_fenced() {
         stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
     }
+    eprintln!("{name}: {lost} is back");
     let after = until("all pods run again", || {
         Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS))
     })?;
@@ -192,6 +197,16 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     let found = of_node(&spans, death, &transition);
     problems.extend(found.into_iter().map(|problem| format!("{lost}: {problem}")));
     Ok((gone.iter().map(|pod| pod.name.clone()).collect(), problems))
+}
+
+/// After an earlier loss both may run on the node that is lost next. New ones elsewhere would begin with the pods that already hang.
+fn spread_observers(stage: &Stage) -> anyhow::Result<()> {
+    let observer = format!("deployment/{RELEASE}-observer");
+    stage
+        .kubectl
+        .run(&["-n", deploy::NAMESPACE, "rollout", "restart", &observer])?;
+    let args = ["-n", deploy::NAMESPACE, "rollout", "status", &observer, "--timeout=240s"];
+    stage.kubectl.run(&args).map(drop)
 }
 
 /// What the trace of a lost pod, which `new` replaces, does not show.
@@ -239,7 +254,7 @@ fn of_node(spans: &[Value], death: Death, transition: &str) -> Vec<String> {
 /// Spread over the nodes while both are ready, and evicted 5 s after the loss.
 fn workloads(name: &str) -> [Value; 3] {
     let of = |label: &str| {
-        let mut pod = victim(label, 2, &["idle"]);
+        let mut pod = victim(label, 2, &["handle", "0"]);
         let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
         merge(
             &mut pod["spec"],
