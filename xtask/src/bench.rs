@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, cluster, debian, done, go, shell};
+use crate::{
+    agent::{self, Built},
+    bpf, cluster, debian, done, go, shell,
+};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to measure")?.as_deref() {
@@ -67,21 +70,10 @@ fn api(args: Arguments) -> Result<ExitCode> {
 
 /// What the observer of a large cluster costs, also while a tenth of the nodes is lost.
 fn observer(args: Arguments) -> Result<ExitCode> {
-    bpf::build()?;
-    let selection = [
-        "--release",
-        "--package",
-        "epitaph",
-        "--bin",
-        "epitaph",
-        "--package",
-        "epitaph-tests",
-        "--bench",
-        "api",
-    ];
-    let built = Built::of(&selection, "building the observer and the measurement, optimised")?;
+    let epitaph = agent::build(true)?;
+    let selection = ["--package", "epitaph-tests", "--bench", "api"];
+    let built = Built::of(&selection, "building the measurement")?;
     shell::log("measuring takes half an hour");
-    let epitaph = built.bin("epitaph")?;
     fleet(args, &built, &["observer".into(), epitaph.into()])
 }
 
