@@ -207,6 +207,7 @@ impl Subjects {
         let is_next = |id: &ProcessId| id.is_after(end) && !is_main(id) || known.iter().any(|next| next.same(id));
         state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
         state.exits_dropped = 0;
+        state.early.retain(is_next);
         state.doubts.expire(end);
         state.finished = main.map(|id| (id, end));
         let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
