@@ -84,7 +84,7 @@ impl Subjects {
         if home != own {
             self.weigh(home);
         }
-        self.fit(0);
+        self.fit_grown();
     }
 
     fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<&Subject>, out: &mut Vec<SubjectEvent>) {

@@ -126,8 +126,12 @@ pub(super) struct Subjects {
     spare: BTreeSet<(usize, CgroupId)>,
     /// Bytes of all subjects together beyond their slots.
     weight: usize,
+    /// A subject has more bytes than when it was last made sure that all fit.
+    grew: bool,
     /// The timers of the subjects.
     due: BTreeSet<(Boot, CgroupId)>,
+    /// Before this no timer is due, and nothing expires.
+    next: Boot,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with sockets that the kernel watches on its own, the oldest first.
@@ -162,7 +166,9 @@ impl Subjects {
             subjects: Map::default(),
             spare: BTreeSet::new(),
             weight: 0,
+            grew: false,
             due: BTreeSet::new(),
+            next: Boot(0),
             touched: BTreeSet::new(),
             armed: BTreeSet::new(),
             clients: Clients::default(),
