@@ -25,10 +25,10 @@ use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 
 use bus::Bus;
+pub(super) use kernel::may_be_sign;
 use next_boot::Previous;
 use open::InProgress;
 use plan::Plan;
-pub(super) use kernel::may_be_sign;
 pub(super) use pods::RunningPod;
 
 /// Most locks that are kept, of a list and of a shutdown: a machine has some.
