@@ -1,6 +1,7 @@
 //! Names and numbers that the kernel, a runtime or Kubernetes gives to things.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,17 @@ impl fmt::Display for Pid {
 }
 
 /// A cgroup: its hierarchy (0 is cgroup v2) and the inode number of its directory there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CgroupId {
     pub hierarchy: u32,
     pub id: u64,
+}
+
+/// One number, not two: a kernel record costs about ten look-ups. Inode numbers of cgroups are far below 2^48.
+impl Hash for CgroupId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.id ^ u64::from(self.hierarchy) << 48);
+    }
 }
 
 impl CgroupId {

@@ -90,6 +90,9 @@ impl Index {
     /// id and the record has only a v2 id. If all this shows nothing, the container around the process's cgroup may: see
     /// [`Index::learn`].
     pub fn attribute(&self, task: &Task) -> Attribution {
+        if let Some(place) = self.by_path(task.cgroup, task.v1_cgroup) {
+            return place.clone();
+        }
         let by_ids = self.by_ids(task.cgroup, task.v1_cgroup);
         let container = task.container.filter(|_| task.ns_level <= CONTAINER_LEVEL);
         if self.is_final(task.cgroup, &by_ids) {
@@ -99,6 +102,14 @@ impl Index {
         // As long as `/proc` may still have the process, the answer is still to come.
         let container = container.filter(|_| self.processes.has_exited(task));
         self.or_container(place, task.v1_cgroup.unwrap_or(task.cgroup), container)
+    }
+
+    /// The answer of [`Index::attribute`] for nearly every process of a machine with v2 alone: its cgroup's path is known, so nothing
+    /// else decides, and there is nothing to [learn](Index::learn).
+    pub fn by_path(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>) -> Option<&Attribution> {
+        let decides = self.is_enough(cgroup) && v1_cgroup.is_none();
+        let place = &self.cgroups.get(cgroup).filter(|_| decides)?.place;
+        (!matches!(place, Attribution::Unknown(_))).then_some(place)
     }
 
     /// Learns from a task which container a cgroup counts for, if the cgroup was gone before its path was known. The kernel side
@@ -128,6 +139,9 @@ impl Index {
     /// Whether the parent of the executing process is in the subject with that cgroup, in which the process is.
     pub fn is_parent_within(&self, exec: &ProcessExec, own: CgroupId) -> bool {
         let is_same = self.is_enough(exec.task.cgroup) && exec.parent_cgroup == exec.task.cgroup;
+        if let Some(place) = self.by_path(exec.parent_cgroup, exec.parent_v1_cgroup).filter(|_| !is_same) {
+            return place.own() == Some(own);
+        }
         is_same || matches!(self.attribute_parent(exec), Attribution::Subject(_, theirs) if theirs == own)
     }
 

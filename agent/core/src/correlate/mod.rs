@@ -158,17 +158,20 @@ impl Correlator {
             Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
             _ => now,
         };
-        let input_is_cut = input == Input::Cut;
+        let input_is_cut = matches!(input, Input::Cut);
         let is_kernel = matches!(input, Input::Kernel { .. });
         let mut from_pods = FromPods::default();
         if let Some(scan) = &mut self.scan {
             scan.take(&input);
         }
         match input {
-            Input::Kernel { at, event } => {
+            // Not moved: a record is large, and only a few are kept.
+            Input::Kernel { at, ref event } => {
                 self.subjects_due(until, &mut answers);
                 self.expire(&mut answers);
-                self.of_node(&mut answers, |node, out| node.kernel(at, &event, out));
+                if node::may_be_sign(event) {
+                    self.of_node(&mut answers, |node, out| node.kernel(at, event, out));
+                }
                 self.attribution.event(now, at, event, &mut self.buffers.found);
                 self.found(&mut answers);
             }

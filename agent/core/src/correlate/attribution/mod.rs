@@ -170,8 +170,8 @@ impl Attributor {
     }
 
     /// A kernel event. Waiting events may depend on it.
-    pub fn event(&mut self, now: Boot, at: Boot, event: Event, out: &mut Vec<Attributed>) {
-        match &event {
+    pub fn event(&mut self, now: Boot, at: Boot, event: &Event, out: &mut Vec<Attributed>) {
+        match event {
             Event::CgroupMkdir(made) => {
                 if let Some(path) = &made.path {
                     let fact = CgroupFact {
@@ -182,9 +182,9 @@ impl Attributor {
                 }
             }
             Event::CgroupRmdir(removed) => out.push(self.removed(now, at, removed.cgroup)),
-            _ => match self.place(at, &event, out) {
+            _ => match self.place(at, event, out) {
                 Placed::Done => {}
-                Placed::Unknown => self.wait(now, at, event, out),
+                Placed::Unknown => self.wait(now, at, event.clone(), out),
             },
         }
     }
@@ -270,19 +270,19 @@ impl Attributor {
     }
 
     fn place(&mut self, at: Boot, event: &Event, out: &mut Vec<Attributed>) -> Placed {
-        if let Some(task) = task_of(event)
+        let task = task_of(event);
+        let by_path = task.and_then(|task| self.index.by_path(task.cgroup, task.v1_cgroup)).cloned();
+        if let Some(task) = task
+            && by_path.is_none()
             && self.index.learn(task)
         {
             let cgroup = task.cgroup;
             self.retry(|event| matches!(event, Event::Tcp(tcp) if tcp.cgroup == Some(cgroup)), out);
         }
-        let place = match event {
-            Event::SignalGenerate(signal) => self.index.attribute(&signal.target),
-            Event::SignalDeliver(deliver) => self.index.attribute(&deliver.task),
-            Event::ProcessExit(exit) => self.index.attribute(&exit.task),
-            Event::ProcessExec(exec) => self.index.attribute(&exec.task),
-            Event::OomVictim(oom) => self.oom_place(oom),
-            Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
+        let place = match (event, by_path) {
+            (_, Some(place)) => place,
+            (Event::OomVictim(oom), None) => self.oom_place(oom),
+            (Event::Tcp(tcp), None) => match (tcp.client, tcp.cgroup) {
                 (Some(by), _) => {
                     let of = self.client(tcp);
                     out.push(Attributed::Client { at, tcp: *tcp, by, of });
@@ -291,9 +291,11 @@ impl Attributor {
                 (None, Some(cgroup)) => self.index.attribute_within(cgroup),
                 (None, None) => return Placed::Unknown,
             },
-            Event::SignalDiscarded(discarded) => self.index.attribute(&discarded.task),
-            // Announcements of agents are not evidence about a subject.
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
+            (_, None) => match task {
+                Some(task) => self.index.attribute(task),
+                // Announcements of agents are not evidence about a subject.
+                None => return Placed::Done,
+            },
         };
         let (subject, own) = match place {
             Attribution::Subject(subject, own) => (subject, own),
@@ -306,7 +308,7 @@ impl Attributor {
         {
             self.kernel_killed(signal.target, out);
         }
-        let sockets_of = task_of(event).and_then(|task| self.sockets_of(own, task.cgroup));
+        let sockets_of = task.and_then(|task| self.sockets_of(own, task.cgroup));
         out.push(Attributed::Evidence(Evidence {
             at,
             own,

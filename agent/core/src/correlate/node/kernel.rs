@@ -69,6 +69,11 @@ impl NodeMachine {
     }
 }
 
+/// Whether the machine has to see the record: nearly none.
+pub(in crate::correlate) fn may_be_sign(event: &Event) -> bool {
+    matches!(event, Event::SignalGenerate(signal) if is_to_init(signal) || signal.sender.tgid == INIT)
+}
+
 fn is_to_init(signal: &SignalGenerate) -> bool {
     signal.target.tgid == INIT && signal.target.ns_level == 0
 }

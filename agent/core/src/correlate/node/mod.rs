@@ -25,6 +25,7 @@ use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 
 use bus::Bus;
+pub(super) use kernel::may_be_sign;
 use next_boot::Previous;
 use open::InProgress;
 use plan::Plan;

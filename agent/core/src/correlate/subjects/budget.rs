@@ -27,14 +27,22 @@ impl Subjects {
     pub(super) fn weigh(&mut self, own: CgroupId) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let (bytes, spare) = (state.bytes(), state.spare());
-        let before = std::mem::replace(&mut state.weighed, bytes);
-        self.weight = self.weight - before + bytes;
+        let weighed = std::mem::replace(&mut state.weighed, bytes);
+        self.weight = self.weight - weighed + bytes;
+        self.grew |= bytes > weighed;
         let before = std::mem::replace(&mut state.spare, spare);
         if spare != before {
             self.spare.remove(&(before, own));
             if spare > 0 {
                 self.spare.insert((spare, own));
             }
+        }
+    }
+
+    /// As [`Subjects::fit`], after a change that made no room for itself.
+    pub(super) fn fit_grown(&mut self) {
+        if std::mem::take(&mut self.grew) {
+            self.fit(0);
         }
     }
 

@@ -54,11 +54,11 @@ impl Subjects {
         match what {
             What::Signal { signal, sender } => self.signal(at, own, signal, sender, out),
             What::Deliver(deliver) => {
-                let cap = self.limits.facts;
+                let (cap, late) = (self.limits.facts, self.limits.linger);
                 self.keep(own, out, |state| match state.concerns(&deliver.task) {
                     _ if state.is_past(&deliver.task) => true,
                     true => state.timeline().deliver(at, *deliver, cap),
-                    false => state.timeline().inside.entry(at, &deliver.task, deliver.signal, false, cap),
+                    false => state.entered(at, &deliver.task, deliver.signal, cap, late),
                 });
             }
             What::Discarded(discarded) => self.discarded(at, own, discarded, out),
@@ -84,7 +84,7 @@ impl Subjects {
         if home != own {
             self.weigh(home);
         }
-        self.fit(0);
+        self.fit_grown();
     }
 
     fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<&Subject>, out: &mut Vec<SubjectEvent>) {

@@ -126,8 +126,12 @@ pub(super) struct Subjects {
     spare: BTreeSet<(usize, CgroupId)>,
     /// Bytes of all subjects together beyond their slots.
     weight: usize,
+    /// A subject has more bytes than when it was last made sure that all fit.
+    grew: bool,
     /// The timers of the subjects.
     due: BTreeSet<(Boot, CgroupId)>,
+    /// Before this no timer is due, and nothing expires.
+    next: Boot,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with sockets that the kernel watches on its own, the oldest first.
@@ -162,7 +166,9 @@ impl Subjects {
             subjects: Map::default(),
             spare: BTreeSet::new(),
             weight: 0,
+            grew: false,
             due: BTreeSet::new(),
+            next: Boot(0),
             touched: BTreeSet::new(),
             armed: BTreeSet::new(),
             clients: Clients::default(),
@@ -265,7 +271,7 @@ impl Subjects {
     pub fn kept(&self) -> usize {
         let of = |state: &State| {
             let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
-            state.candidates.len() + state.exits.len() + state.cgroups.len() + timeline
+            state.candidates.len() + state.exits.len() + state.early.len() + state.cgroups.len() + timeline
         };
         let lists = self.due.len() + self.touched.len() + self.armed.len() + self.clients.kept() + self.gone.len();
         self.subjects.values().map(of).sum::<usize>() + lists

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, ProcessExit, Task};
-use crate::ids::{CgroupId, Comm, Pid};
+use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
 use crate::time::Boot;
 
 use super::TOUCH;
 use super::doubt::{Doubts, EVIDENCE, Span};
+use super::inside::InnerFacts;
 use super::timeline::Timeline;
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
@@ -36,6 +37,8 @@ pub(super) struct State {
     pub exits: VecDeque<(Boot, ProcessExit)>,
     /// Number of these exits that were dropped since the timeline began.
     pub exits_dropped: u64,
+    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
+    pub early: InnerFacts,
     /// When the cgroup was removed.
     pub removed: Option<Boot>,
     /// The last reported main process, and its exit.
@@ -103,6 +106,7 @@ impl State {
             timeline: None,
             exits: VecDeque::new(),
             exits_dropped: 0,
+            early: InnerFacts::default(),
             removed: None,
             finished: None,
             warned: None,
@@ -327,6 +331,17 @@ impl State {
         }
     }
 
+    /// A process that is not a candidate entered its handler. Workers of a healthy subject reload: without a timeline the entry is kept
+    /// for `late`, as an exit is, and begins none, unless there are many. False: not kept.
+    pub fn entered(&mut self, at: Boot, task: &Task, signal: Signal, cap: usize, late: Duration) -> bool {
+        self.early.expire(at.minus(late));
+        let facts = match self.timeline.is_some() || self.early.len() >= cap {
+            true => &mut self.timeline().inside,
+            false => &mut self.early,
+        };
+        facts.entry(at, task, signal, false, cap)
+    }
+
     /// Clients' errors count until then. A pod keeps its address until the sandbox is gone, and a late proxy sends clients there:
     /// these refusals belong to the termination before them.
     pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
@@ -394,6 +409,7 @@ impl State {
         self.candidates.capacity() * size_of::<Candidate>()
             + self.exits.capacity() * size_of::<(Boot, ProcessExit)>()
             + self.cgroups.capacity() * size_of::<CgroupId>()
+            + self.early.bytes()
             + self.doubts.bytes()
             + self.timeline.as_deref().map_or(0, Timeline::bytes)
     }
@@ -401,7 +417,7 @@ impl State {
     /// Bytes that [`State::squeeze`] can free.
     pub fn spare(&self) -> usize {
         let timeline = self.timeline.as_deref().filter(|timeline| timeline.is_squeezable());
-        self.exits.capacity() * size_of::<(Boot, ProcessExit)>() + timeline.map_or(0, Timeline::bytes)
+        self.exits.capacity() * size_of::<(Boot, ProcessExit)>() + self.early.bytes() + timeline.map_or(0, Timeline::bytes)
     }
 
     /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
@@ -409,6 +425,10 @@ impl State {
         let exits = self.exits.len();
         self.exits = VecDeque::new();
         self.exits_dropped += exits as u64;
+        if !self.early.is_empty() {
+            // Only a timeline knows what it lost.
+            self.timeline();
+        }
         self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + exits as u64
     }
 
@@ -426,7 +446,12 @@ impl State {
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {
-        self.timeline.get_or_insert_default()
+        self.timeline.get_or_insert_with(|| {
+            Box::new(Timeline {
+                inside: std::mem::take(&mut self.early),
+                ..Timeline::default()
+            })
+        })
     }
 }
 

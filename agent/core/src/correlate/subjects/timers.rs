@@ -1,5 +1,6 @@
 //! Timers of a subject: its facts are assembled, its next life begins, or its facts expire.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
@@ -35,6 +36,7 @@ impl Subjects {
         }
         if let Some(due) = due {
             self.due.insert((due, own));
+            self.next = self.next.min(due);
         }
         state.due = due;
         // A timer that moves before it fires emits no event, but the pod must not be reported without the container meanwhile.
@@ -46,6 +48,10 @@ impl Subjects {
     /// Runs the timers that are due. `until`: terminations that are due by then are assembled.
     pub fn run_timers(&mut self, now: Boot, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         self.now = now;
+        // Twice for each kernel record.
+        if now < self.next && self.touched.len() <= self.limits.timelines {
+            return;
+        }
         while let Some(&(due, own)) = self.due.first() {
             if due > until {
                 break;
@@ -60,7 +66,7 @@ impl Subjects {
         }
         while let Some(&(armed, own)) = self.armed.first() {
             // A subject that stays armed is listed anew, at this time: at the end of time that is due, too.
-            if armed >= self.now || armed.plus(WATCH.min(self.limits.idle)) > self.now {
+            if armed >= self.now || armed.plus(self.watch()) > self.now {
                 break;
             }
             self.armed.remove(&(armed, own));
@@ -82,6 +88,17 @@ impl Subjects {
             self.drops.timelines += 1;
             self.finish(own, Open::TimelineCap, around, out);
         }
+        let first = |set: &BTreeSet<(Boot, CgroupId)>, after: Duration| set.first().map(|(at, _)| at.plus(after));
+        let timers = [first(&self.due, Duration::ZERO), first(&self.touched, self.limits.idle)];
+        let armed = first(&self.armed, self.watch());
+        // What is touched or armed from now on is not due earlier than this.
+        let later = now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
+        self.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
+    }
+
+    /// How long the kernel watches sockets for nothing.
+    fn watch(&self) -> Duration {
+        WATCH.min(self.limits.idle)
     }
 
     /// Without a termination in progress nothing that a client met concerns one: no termination begins earlier than it is known to
@@ -207,6 +224,7 @@ impl Subjects {
         let is_next = |id: &ProcessId| id.is_after(end) && !is_main(id) || known.iter().any(|next| next.same(id));
         state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
         state.exits_dropped = 0;
+        state.early.retain(is_next);
         state.doubts.expire(end);
         state.finished = main.map(|id| (id, end));
         let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
@@ -265,6 +283,7 @@ impl Subjects {
     fn relist(&mut self, own: CgroupId, state: State, out: &mut Vec<SubjectEvent>) {
         if let Some(armed) = state.armed {
             self.armed.insert((armed, own));
+            self.next = self.next.min(armed.plus(self.watch()));
         }
         self.subjects.insert(own, state);
         self.reschedule(own, out);
