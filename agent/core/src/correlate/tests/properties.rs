@@ -53,6 +53,11 @@ pub(super) fn deaths() -> Vec<String> {
             +1.1 tcp app refused 80 5002\n+1.11 tcp app client-refused 80 5002\n+1.2 tcp app reset 80 5001
             +1.3 exit main 0\n+1.301 tcp app cut 80 5003 sent=0 received=5 last-sent=0 last-received=3\n+1.31 tcp app refused 80 5003",
         ),
+        container(
+            "proc worker in=app pid=107 ns=7 start=+0.1 parent=main comm=worker\n+0.1 exec worker\n+1 TERM runc -> main handler armed
+            +1.001 enter main TERM\n+1.01 TERM main -> worker handler already-armed\n+1.02 enter worker TERM
+            +1.2 exit worker 0\n+1.21 exit main 0",
+        ),
     ]
 }
 
@@ -91,7 +96,7 @@ proptest! {
 
     #[test]
     fn any_order_within_the_window_gives_the_verdict_of_the_true_order(
-        which in 0..19_usize,
+        which in 0..20_usize,
         delays in prop::collection::vec(any::<u64>(), 60),
     ) {
         let script = &deaths()[which];
@@ -118,8 +123,8 @@ proptest! {
             index_dead: 16,
             ..Limits::default()
         };
-        // Per subject 16 candidates, 32 exits, 16 cgroups; per timeline its facts, 64 listeners, accepted ones over again.
-        let subject = 16 + 32 + 16;
+        // Per subject 16 candidates, 32 exits, 16 cgroups, early handler entries; per timeline its facts, 64 listeners, accepted ones over again.
+        let subject = 16 + 32 + 16 + limits.facts;
         let timeline = 3 * limits.facts + 64 + 3 * limits.connections;
         let lists = 2 * limits.subjects + limits.pending + 64 + 1_024;
         let bound = limits.subjects * subject + (limits.timelines + 1) * timeline + lists;
@@ -135,6 +140,19 @@ proptest! {
         correlator.handle(now, Input::End);
         prop_assert_eq!(correlator.sizes(), (0, 0));
     }
+}
+
+#[test]
+fn a_worker_that_reloads_begins_no_timeline() {
+    let script = container(
+        "proc worker in=app pid=107 ns=7 start=+0.1 parent=main comm=worker\n+0.1 exec worker
+        +1 HUP main -> worker handler unarmed\n+1.01 enter worker HUP\n+9 HUP main -> worker handler unarmed\n+9.01 enter worker HUP",
+    );
+    let mut correlator = Correlator::new(Limits::default());
+    for (now, input) in script::parse(&script).inputs {
+        correlator.handle(now, input);
+    }
+    assert_eq!(correlator.sizes(), (1, 0));
 }
 
 /// Few cgroups and process ids, so that they meet.
