@@ -11,13 +11,14 @@ use epitaph_tests::service::Service;
 use nix::libc::ENOSPC;
 use serde_json::Value;
 
-use crate::stage::{Collector, Stage, TO_END, by_subject, story, times, until};
+use crate::stage::{Collector, Stage, TO_END, by_subject, reports, story, times, until};
 
 /// A story of half a second.
 const QUICK: &str = "default-action";
 
-/// Terminations that fill more than one segment.
-const MANY: usize = 60;
+/// Terminations that fill more than one segment, so many at once.
+const MANY: usize = 10;
+const AT_ONCE: usize = 6;
 
 /// The journal's state and its reason, on `/readyz`.
 fn state(agent: &Service) -> anyhow::Result<(String, Option<String>)> {
@@ -63,9 +64,8 @@ fn delivered(stage: &Stage, collector: &Collector) -> anyhow::Result<String> {
 }
 
 fn is_kept(journal: &Path, subject: &str) -> anyhow::Result<()> {
-    until("the report in the journal", || {
-        by_subject(journal).is_ok_and(|found| found.contains_key(subject))
-    })
+    let kept = || by_subject(journal).is_ok_and(|found| found.contains_key(subject));
+    until("the report in the journal", kept).with_context(|| format!("{:?}", reports(journal).map(|all| all.len())))
 }
 
 fn fill(file: &Path) -> anyhow::Result<()> {
@@ -88,29 +88,31 @@ fn a_disk_that_fills_up_costs_no_trace_and_is_used_again() -> anyhow::Result<()>
     let port = free_port()?;
     let collector = Collector::start(port)?;
     // Segments of 64 KiB: the disk is full at the end of one.
-    let mut agent = stage.agent_with(&journal, port, &["--set", "journal.max_bytes=1MiB"])?;
+    let small = ["--set", "journal.max_bytes=1048576"];
+    let mut agent = stage.agent_with(&journal, port, &small)?;
     let before = delivered(&stage, &collector)?;
-    is_kept(&journal, &before)?;
+    is_kept(&journal, &before).with_context(|| format!("before: {}", agent.log()))?;
     fill(&filler)?;
-    for _ in 0..MANY {
-        delivered(&stage, &collector)?;
-        if state(&agent)?.0 != "written" {
-            break;
-        }
-    }
+    std::thread::scope(|scope| {
+        let play = || (0..MANY).try_for_each(|_| stage.play(story(QUICK)).map(drop));
+        let players: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(play)).collect();
+        players
+            .into_iter()
+            .try_for_each(|player| player.join().map_err(|_| anyhow::anyhow!("the players panicked"))?)
+    })?;
     is_in_trouble(&agent, "full")?;
     let meanwhile = delivered(&stage, &collector)?;
     fs::remove_file(&filler)?;
     recovers(&agent)?;
     let after = delivered(&stage, &collector)?;
-    is_kept(&journal, &after)?;
+    is_kept(&journal, &after).with_context(|| format!("after: {}", agent.log()))?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     let found = by_subject(&journal)?;
     ensure!(found.contains_key(&before), "what was kept before is gone");
     // The next agent knows that it was reported, although the journal does not have it.
-    let mut agent = stage.agent_at(&journal, port)?;
+    let mut agent = stage.agent_with(&journal, port, &small)?;
     let again = delivered(&stage, &collector)?;
-    is_kept(&journal, &again)?;
+    is_kept(&journal, &again).with_context(|| format!("again: {}", agent.log()))?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     ensure!(!by_subject(&journal)?.contains_key(&meanwhile), "reported twice");
     Ok(())
@@ -132,7 +134,7 @@ fn a_read_only_disk_is_used_once_it_is_writable() -> anyhow::Result<()> {
     disk.read_only(false)?;
     recovers(&agent)?;
     let after = delivered(&stage, &collector)?;
-    is_kept(&journal, &after)?;
+    is_kept(&journal, &after).with_context(|| format!("after: {}", agent.log()))?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     Ok(())
 }
@@ -157,7 +159,7 @@ fn a_disk_that_fails_costs_no_trace_and_is_used_again() -> anyhow::Result<()> {
     disk.fail(false);
     recovers(&agent)?;
     let after = delivered(&stage, &collector)?;
-    is_kept(&journal, &after)?;
+    is_kept(&journal, &after).with_context(|| format!("after: {}", agent.log()))?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     ensure!(by_subject(&journal)?.contains_key(&before), "what was kept before is gone");
     Ok(())
