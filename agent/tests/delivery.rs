@@ -60,7 +60,8 @@ const OWN: &[u8] = b"epitaph-agent";
 const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 const BUSY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
 /// `ExportTraceServiceResponse { partial_success: { rejected_spans: 1 } }`.
-const ALL_BUT_ONE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\x0a\x02\x08\x01";
+const ALL_BUT_ONE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\x0a\x02\x08\x01";
 
 /// Replays the evidence of a demo story to that collector; also how long it took.
 fn replay(endpoint: &str, timeout: Duration) -> (Output, Duration) {

@@ -21,7 +21,10 @@ const SECTOR: usize = 512;
 /// What the disk was asked for.
 #[derive(Clone, Debug)]
 enum Step {
-    Write { at: usize, bytes: Vec<u8> },
+    Write {
+        at: usize,
+        bytes: Vec<u8>,
+    },
     /// All writes before are on the disk.
     Flush,
 }
@@ -290,7 +293,9 @@ impl Request<'_> {
             // READ: offset, size
             15 => {
                 let state = shared.state();
-                let from = usize::try_from(self.u64(HEADER + 8)).unwrap_or(usize::MAX).min(state.blocks.len());
+                let from = usize::try_from(self.u64(HEADER + 8))
+                    .unwrap_or(usize::MAX)
+                    .min(state.blocks.len());
                 let to = from.saturating_add(self.u32(HEADER + 16) as usize).min(state.blocks.len());
                 Ok(state.blocks[from..to].to_vec())
             }
@@ -381,10 +386,7 @@ mod tests {
     #[test]
     fn what_is_flushed_outlives_a_cut_and_an_error_is_one() -> anyhow::Result<()> {
         if !is_root() {
-            skip(
-                "what_is_flushed_outlives_a_cut_and_an_error_is_one",
-                "mounting needs root",
-            );
+            skip("what_is_flushed_outlives_a_cut_and_an_error_is_one", "mounting needs root");
             return Ok(());
         }
         let place = tempfile::tempdir()?;
@@ -398,7 +400,9 @@ mod tests {
         File::create(disk.root().join("late"))?.write_all(b"late")?;
         let mut seed = 7_u64;
         let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % below
         };
         for at in [synced, disk.position()] {

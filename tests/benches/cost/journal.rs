@@ -53,7 +53,10 @@ struct Usage {
 impl Usage {
     fn of(agent: &Service) -> anyhow::Result<Usage> {
         let io = fs::read_to_string(format!("/proc/{}/io", agent.pid()))?;
-        let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("no write_bytes")?;
+        let written = io
+            .lines()
+            .find_map(|line| line.strip_prefix("write_bytes: "))
+            .context("no write_bytes")?;
         Ok(Usage {
             cpu_ticks: cpu_ticks(agent.pid())?,
             bytes: agent.count("epitaph_journal_written_bytes_total", &[])?,

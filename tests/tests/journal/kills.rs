@@ -278,7 +278,9 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
         wrong.is_empty(),
         "{}\nruns: {:?}\ngaps: {gaps:?}",
         wrong.join("\n"),
-        runs.iter().map(|run| (run.started, run.ready, run.killed)).collect::<Vec<_>>()
+        runs.iter()
+            .map(|run| (run.started, run.ready, run.killed))
+            .collect::<Vec<_>>()
     );
     Ok(judged)
 }

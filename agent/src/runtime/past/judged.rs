@@ -68,12 +68,12 @@ impl Judged {
                 "kernel record of an unknown version",
                 "kernel records of an unknown version",
             ),
+            (report.tail_bytes, "byte of an incomplete end", "bytes of an incomplete end"),
             (
-                report.tail_bytes,
-                "byte of an incomplete end",
-                "bytes of an incomplete end",
+                report.error.is_some().into(),
+                "part that cannot be read",
+                "parts that cannot be read",
             ),
-            (report.error.is_some().into(), "part that cannot be read", "parts that cannot be read"),
         ]
     }
 }
