@@ -1,14 +1,22 @@
 //! `epitaph why` and `epitaph list` as processes: what they print, their exit codes, and the memory that they take.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use epitaph::recording::Writer;
+use epitaph_core::decode::encode::encode;
+use epitaph_core::event::{Armed, CgroupMkdir, CgroupRmdir, Event, ExitStatus, ProcessExec, ProcessExit, Task};
 use epitaph_core::fixtures::{pods, sample, terminations};
+use epitaph_core::ids::{CgroupId, Comm, Pid};
 use epitaph_core::render::json;
+use epitaph_core::time::Boot;
 
 /// Private memory of a command that reads a full journal: it shares the agent's limit in Kubernetes.
 const MEMORY: usize = 16 << 20;
+
+/// The same with a recording: with what the core may hold (`limits.memory`).
+const RECORDING: usize = MEMORY + (16 << 20);
 
 /// Most bytes of a journal.
 const JOURNAL: usize = 64 << 20;
@@ -153,7 +161,10 @@ fn what_cannot_be_read_is_refused_with_a_remedy() {
         let (code, error) = refused(args, "hello\nworld\n");
         assert!(code == 65 && error.contains("2 damaged lines"), "{code} {error}");
         let (code, error) = refused(args, "EPITAPH\n\u{1}\0\0\0");
-        assert!(code == 65 && error.contains("epitaph replay"), "{code} {error}");
+        assert!(
+            code == 65 && error.contains("the header of the recording is damaged"),
+            "{code} {error}"
+        );
     }
     for args in [
         ["list", "--since", "60"].as_slice(),
@@ -224,10 +235,14 @@ fn journal(directory: &Path, lines: impl Iterator<Item = String>) {
     write(&mut segment);
 }
 
-/// By the kernel's own limit of private memory: an allocation beyond it fails, and the command with it.
 fn bounded(args: &[&str]) -> String {
+    bounded_by(MEMORY, args)
+}
+
+/// By the kernel's own limit of private memory: an allocation beyond it fails, and the command with it.
+fn bounded_by(memory: usize, args: &[&str]) -> String {
     let output = Command::new("prlimit")
-        .arg(format!("--data={MEMORY}"))
+        .arg(format!("--data={memory}"))
         .arg(env!("CARGO_BIN_EXE_epitaph"))
         .args(args)
         .env_clear()
@@ -263,6 +278,118 @@ fn a_full_file_is_read_within_the_memory() {
     full_history().for_each(|line| out.write_all(line.as_bytes()).unwrap());
     out.flush().unwrap();
     assert!(bounded(&["list", "--summary", "--from", file.to_str().unwrap()]).contains("terminations"));
+}
+
+/// A container that starts and exits with code 1, and another one, and so on.
+fn full_recording(file: &Path, containers: u32) {
+    let out = std::io::BufWriter::new(std::fs::File::create(file).unwrap());
+    let mut writer = Writer::new(out, &terminations::observation()).unwrap();
+    let mut at = 1_000_000_000;
+    let mut write = |event: &Event| {
+        at += 1_000_000;
+        writer.record(Boot(at), &encode(at, event)).unwrap();
+    };
+    for n in 1..=containers {
+        let cgroup = CgroupId::v2(1_000 + u64::from(n));
+        let task = Task {
+            tgid: Pid(10_000 + n),
+            tid: Pid(10_000 + n),
+            ppid: Pid(500),
+            ns_level: 1,
+            ns_pid: 1,
+            pidns: 4_026_531_840,
+            cgroup,
+            v1_cgroup: None,
+            container: None,
+            start: Boot(u64::from(n)),
+            comm: Comm::new("job"),
+        };
+        write(&Event::CgroupMkdir(CgroupMkdir {
+            cgroup,
+            parent: CgroupId::v2(1),
+            container: None,
+            path: Some(format!("/system.slice/cri-containerd-{n:064x}.scope")),
+        }));
+        write(&Event::ProcessExec(ProcessExec {
+            task,
+            parent_cgroup: CgroupId::v2(2),
+            parent_v1_cgroup: None,
+            parent_container: None,
+            parent_comm: Comm::new("containerd-shim"),
+        }));
+        write(&Event::ProcessExit(ProcessExit {
+            task,
+            status: ExitStatus::Exited(1),
+            armed: Some(Armed::No),
+        }));
+        write(&Event::CgroupRmdir(CgroupRmdir { cgroup }));
+    }
+    writer.flush().unwrap();
+}
+
+/// Longer than the memory: the core that judges the evidence is bounded, too.
+#[test]
+fn a_long_recording_is_read_within_the_memory() {
+    const CONTAINERS: u32 = 20_000;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("long.epitaph");
+    full_recording(&file, CONTAINERS);
+    assert!(std::fs::metadata(&file).unwrap().len() > MEMORY as u64);
+    let from = ["--from", file.to_str().unwrap()];
+    let summary = bounded_by(RECORDING, &[&["list", "--summary"], &from[..]].concat());
+    assert!(summary.starts_with(&format!("{CONTAINERS} terminations, ")), "{summary}");
+    let why = bounded_by(RECORDING, &[&["why", &format!("{CONTAINERS:064x}")], &from[..]].concat());
+    assert!(why.contains("PID 1 `job` exited with code 1"), "{why}");
+}
+
+/// The evidence of a demo story.
+fn story(name: &str) -> PathBuf {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/stories");
+    corpus.join(format!("{name}.epitaph"))
+}
+
+#[test]
+fn a_recording_is_judged_and_then_shown() {
+    let file = story("ignored-without-handler");
+    let path = file.to_str().unwrap();
+    let text = |args: &[&str]| {
+        let output = epitaph(args, "");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        (
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (list, error) = text(&["list", "--from", path, "--output", "json"]);
+    assert_eq!(error, "");
+    let report: serde_json::Value = serde_json::from_str(list.trim_end()).unwrap();
+    assert_eq!(report["verdict"], "ignored-stop-signal");
+    let id = report["subject"]["id"].as_str().unwrap();
+    let (why, _) = text(&["why", "--from", path, &id[..12]]);
+    for part in ["ignored-stop-signal  UNCLEAN", "SIGKILL from the runtime", "\nRemedy\n"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert_eq!(text(&["list", "--from", path, "--verdict", "clean"]).0, "");
+    // Standard input as well; and the reach of a name that is not there is the recording's.
+    let piped = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+        .args(["why", "--from", "-", "no-such-name"])
+        .stdin(std::fs::File::open(&file).unwrap())
+        .env_clear()
+        .output()
+        .unwrap();
+    let error = String::from_utf8(piped.stderr).unwrap();
+    assert!(
+        piped.status.code() == Some(66) && error.contains("in standard input, which has 1 termination since"),
+        "{error}"
+    );
+
+    // A recorder that was killed in the middle of a write.
+    let directory = tempfile::tempdir().unwrap();
+    let cut = directory.path().join("cut.epitaph");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
+    let (_, error) = text(&["list", "--from", cut.to_str().unwrap()]);
+    assert!(error.contains("bytes of an incomplete end"), "{error}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub mod cgroup;
 pub mod cluster;
 pub mod contained;
 pub mod demo;
+pub mod disk;
 pub mod epitaph;
 pub mod ground_truth;
 pub mod guest;

@@ -49,7 +49,21 @@ impl Service {
         Service::spawn("agent", command, directory, &[])
     }
 
-    fn spawn(name: &str, mut command: Command, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+    /// An agent that was only just started: it may still load its probes.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn begun(epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+        Service::begin("agent", epitaph.command(), directory, args)
+    }
+
+    fn spawn(name: &str, command: Command, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+        let mut service = Service::begin(name, command, directory, args)?;
+        service.until_ready()?;
+        Ok(service)
+    }
+
+    fn begin(name: &str, mut command: Command, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
         let port = free_port()?;
         let log = directory.join(format!("{name}-{port}.log"));
         let file = std::fs::File::create(&log)?;
@@ -59,17 +73,22 @@ impl Service {
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()?;
-        let mut service = Service { child, port, log };
+        Ok(Service { child, port, log })
+    }
+
+    /// # Errors
+    /// It ends, or does not get ready.
+    pub fn until_ready(&mut self) -> anyhow::Result<()> {
         for _ in 0..1200 {
-            if let Some(status) = service.child.try_wait()? {
-                bail!("it ended with {status}: {}", service.log());
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended with {status}: {}", self.log());
             }
-            if get(port, "/readyz").is_ok_and(|(status, _)| status == 200) {
-                return Ok(service);
+            if get(self.port, "/readyz").is_ok_and(|(status, _)| status == 200) {
+                return Ok(());
             }
             sleep(STEP);
         }
-        bail!("it did not get ready: {}", service.log())
+        bail!("it did not get ready: {}", self.log())
     }
 
     pub fn pid(&self) -> u32 {

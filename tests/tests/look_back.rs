@@ -1,7 +1,9 @@
-//! People who look after the fact, at a running agent: its log line, and `epitaph why` and `list` from its journal.
+//! People who look after the fact: at a running agent its log line, and `epitaph why` and `list` from its journal; the file of a killed
+//! `epitaph record`.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -90,6 +92,58 @@ fn an_unclean_termination_is_logged_and_found_in_the_journal() -> anyhow::Result
 
     let status = agent.end(Duration::from_secs(6))?;
     ensure!(status.success(), "{status}: {}", agent.log());
+    Ok(())
+}
+
+/// What `epitaph record` has shown is in its file, whenever it is killed, and the file claims no loss that did not happen.
+#[test]
+fn a_recording_that_was_killed_has_what_was_shown_and_no_false_loss() -> anyhow::Result<()> {
+    let test = "a_recording_that_was_killed_has_what_was_shown_and_no_false_loss";
+    if !is_root() {
+        skip(test, "observing needs root");
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let players = Players::new(&binaries())?;
+    let epitaph = Epitaph::copied(&program(&binaries()), directory.path())?;
+    let file = directory.path().join("evidence.epitaph");
+    let mut recorder = epitaph
+        .command()
+        .args(["record", "--output", "json"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(recorder.stdout.take().context("piped")?).lines();
+    ensure!(lines.next().context("it ended")??.contains("\"observing\""));
+    let mut shown = Vec::new();
+    for name in ["default-action", "ignored-without-handler"] {
+        let story = stories().find(|story| story.name == name).context("no such story")?;
+        let role = players.cast(story)?;
+        let differs = players.play(&role)?.differs(&role);
+        ensure!(differs.is_empty(), "{}", differs.join("\n"));
+        loop {
+            let object: Value = serde_json::from_str(&lines.next().context("it ended")??)?;
+            let is_of_it = object["type"] == "termination" && object["subject"]["id"] == *role.subject;
+            shown.push(object);
+            if is_of_it {
+                break;
+            }
+        }
+    }
+    recorder.kill()?;
+    recorder.wait()?;
+
+    let replayed = epitaph.command().args(["replay", "--output", "json"]).arg(&file).output()?;
+    ensure!(replayed.status.success(), "{replayed:?}");
+    let objects: Vec<Value> = String::from_utf8(replayed.stdout)?
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    for object in &shown {
+        ensure!(objects.contains(object), "shown, and not in the file: {object}");
+    }
+    let lost = |objects: &[Value]| objects.iter().filter(|object| object["type"] == "lost").count();
+    ensure!(lost(&objects) == lost(&shown), "a loss that did not happen: {objects:?}");
     Ok(())
 }
 

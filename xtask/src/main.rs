@@ -21,6 +21,7 @@ mod fuzz;
 mod go;
 mod image;
 mod jaeger;
+mod journal;
 mod kernels;
 mod monitoring;
 mod programs;
@@ -50,7 +51,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [CASE...] | programs [STORY...]",
+        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [CASE...] | programs [STORY...] | journal [KILLS]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
@@ -58,7 +59,8 @@ const TASKS: &[Task] = &[
                 image: the container image's digest through two builds, a registry and containerd, and its size (root); \
                 deb: the package installed, run and purged in an emulated Debian (root); \
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
-                programs: real programs of Debian's packages, which are installed, as containers (root)",
+                programs: real programs of Debian's packages, which are installed, as containers (root); \
+                journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk (root)",
         run: test::task,
     },
     Task {
@@ -90,7 +92,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|signals|connections|agents|attacks] | api [NODES]",
+        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; prints a table (root). \
                 api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets",

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, kernels, monitoring, programs,
-    shell, skips, skips::Allowed, tally::Tally,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, journal, kernels, monitoring,
+    programs, shell, skips, skips::Allowed, tally::Tally,
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -28,6 +28,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("deb") => return deb::test(args),
         Some("systemd") => return deb::test_systemd(args),
         Some("programs") => return programs::task(args),
+        Some("journal") => return journal::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;

@@ -18,7 +18,8 @@ pub struct PastArgs {
     /// Configuration of the agent, which names the journal [default: the installed one]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Read JSON lines as `epitaph watch --output json` prints them, from a file or from standard input (-), instead of the journal
+    /// Read this file, or standard input (-), instead of the journal: a recording of `epitaph record` or `epitaph export`, which is
+    /// judged again, or JSON lines as `epitaph watch --output json` prints them
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
     /// Terminations since then: a duration before now such as 90s, 15m, 1h or 2d, or a time such as 2026-01-02T03:04:05Z

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use super::format::{
     FileKind, Finished, ReportId, SegmentHeader, TAG_ANSWERED, TAG_REPORT, newer_name, read_answered, segment_name,
 };
 use super::reader::{Place, Skipped};
+use super::store::on_disk;
 use crate::recording::frames::{Frames, Next, PREFIX, stamped};
 use crate::recording::{ReadError, Reader, read_header};
 
@@ -121,7 +122,12 @@ impl Past {
     /// Reads the reports and answers of a segment: `take` returns the finished ones.
     fn scan(&mut self, disk: &Disk, number: u64, take: &mut Take<'_>) -> io::Result<()> {
         let file = disk.directory.read(&segment_name(number))?;
-        let mut length = file.metadata()?.len();
+        let metadata = file.metadata()?;
+        let mut length = metadata.len();
+        if metadata.blocks() * 512 > on_disk(length) {
+            // What an agent that was killed had reserved. Not needed for anything else: on a read-only disk it stays.
+            let _ = disk.cut(number, length);
+        }
         let mut frames = Frames::new(file);
         if read_header::<_, SegmentHeader>(&mut frames).is_err() {
             self.skipped.unreadable += 1;

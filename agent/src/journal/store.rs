@@ -24,6 +24,12 @@ impl Bounds {
     }
 }
 
+/// A segment of that length takes whole blocks: agents that are killed again and again leave many short ones.
+pub(super) const fn on_disk(length: u64) -> u64 {
+    const BLOCK: u64 = 4096;
+    length.next_multiple_of(BLOCK)
+}
+
 /// Where a part of an appended batch went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -79,7 +85,7 @@ impl Store {
 
     /// Bytes of all segments; the current one counts with all that is reserved.
     pub fn bytes(&self) -> u64 {
-        let sealed: u64 = self.sealed.iter().map(|(_, bytes)| bytes).sum();
+        let sealed: u64 = self.sealed.iter().map(|(_, bytes)| on_disk(*bytes)).sum();
         let current = self
             .current
             .as_ref()

@@ -205,6 +205,36 @@ fn the_oldest_segments_go_and_the_bound_holds() {
     close(opened.thread);
 }
 
+#[test]
+fn what_a_killed_agent_had_reserved_is_given_back() {
+    let (_directory, path) = place();
+    let (segment, _) = one_segment(&path, 2);
+    let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
+    let keep = nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    nix::fcntl::fallocate(&file, keep, 0, 4 << 20).unwrap();
+    let taken = || file.metadata().unwrap().blocks() * 512;
+    assert!(taken() >= 4 << 20, "{} bytes", taken());
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
+    assert!(taken() <= 64 << 10, "{} bytes", taken());
+    close(opened.thread);
+    assert_eq!(read(&path), (vec![0, 1], reader::Skipped::default()));
+}
+
+#[test]
+fn many_short_segments_count_with_their_blocks() {
+    let (_directory, path) = place();
+    let small = Options {
+        max_bytes: 64 << 10,
+        ..options(&path)
+    };
+    for n in 0..30 {
+        let opened = open(&small, &observation(), &|| false).unwrap();
+        assert!(written(&opened.journal, n));
+        close(opened.thread);
+        assert!(segments(&path).len() <= 16, "{} segments", segments(&path).len());
+    }
+}
+
 /// Writes a journal of one segment; returns the segment and where each report begins.
 fn one_segment(path: &Path, count: u64) -> (PathBuf, Vec<usize>) {
     let opened = open(&options(path), &observation(), &|| false).unwrap();

@@ -117,7 +117,7 @@ impl Live {
     ) -> Result<Live, RuntimeError> {
         let since = observation.since;
         let wall_offset = observation.wall_offset;
-        let watched = past.map(|past| pipeline.resume(past)).transpose()?;
+        let watched = past.map(|past| pipeline.resume(past, &observation)).transpose()?;
         pipeline.feed(since, Input::Start(observation))?;
         for (name, state) in kernel.probes() {
             let (name, state) = (name.clone(), state.clone());

@@ -40,7 +40,7 @@ async fn run(directory: &Path, observation: &Observation, events: Vec<NodeEvent>
     sinks.journal = Some(Journaling::new(&opened));
     let core = Correlator::new(Limits::default());
     let mut pipeline = Pipeline::new(core, observation.clone(), None, sinks);
-    pipeline.resume(&opened.past).unwrap();
+    pipeline.resume(&opened.past, observation).unwrap();
     let mut now = observation.since;
     pipeline.feed(now, Input::Start(observation.clone())).unwrap();
     pipeline.feed(now, Input::Scanned).unwrap();

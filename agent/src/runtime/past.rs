@@ -2,6 +2,7 @@
 //!
 //! Without the asynchronous runtime: in Kubernetes the commands share the agent's memory limit.
 
+mod judged;
 mod source;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};

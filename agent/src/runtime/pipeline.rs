@@ -121,8 +121,9 @@ impl Pipeline {
         Ok(self.take(now, input)?.1)
     }
 
-    /// Takes the inputs of earlier runs: reports that these had finished are left out. Returns the commands that still hold.
-    pub fn resume(&mut self, past: &Past) -> Result<Vec<Command>, RuntimeError> {
+    /// Takes the inputs of earlier runs: reports that these had finished are left out. Returns the commands that still hold. `current`: of
+    /// this run.
+    pub fn resume(&mut self, past: &Past, current: &Observation) -> Result<Vec<Command>, RuntimeError> {
         self.replaying = Some(past.finished.clone());
         self.is_past = true;
         let mut watched = BTreeSet::new();
@@ -156,6 +157,11 @@ impl Pipeline {
         // The connects of clients are not kept.
         if let Some(last) = last {
             self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
+            if self.observation.boot_id == current.boot_id {
+                // No longer than this: an agent without a termination in progress writes nothing.
+                let gap = current.since.since(last);
+                tracing::info!(?gap, "observing again: what began and ended in the gap is not reported");
+            }
         }
         self.is_past = false;
         let watched = watched.into_iter().map(Command::Watch);
@@ -169,11 +175,7 @@ impl Pipeline {
 
     /// Whether the core answered, and its commands.
     fn take(&mut self, now: Boot, input: Input) -> Result<(bool, Vec<Command>), RuntimeError> {
-        // What another boot left open ended by that boot's clock.
-        let old = match &input {
-            Input::Start(new) if new.boot_id != self.observation.boot_id => Some(self.observation.clone()),
-            _ => None,
-        };
+        let old = observed(&mut self.observation, &input);
         self.before(&input)?;
         let answers = self.core.handle(now, input);
         let answered = !answers.is_empty();
@@ -188,15 +190,10 @@ impl Pipeline {
     /// Passes to the sinks what they need of the input itself.
     fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
         if self.is_past {
-            match input {
-                Input::Start(observation) => self.observation = observation.clone(),
-                Input::Clock(offset) => self.observation.wall_offset = *offset,
-                _ => {}
-            }
             return Ok(());
         }
         match input {
-            Input::Start(observation) => self.observation = observation.clone(),
+            Input::Start(_) => {}
             Input::Probe { name, state } => match &mut self.probes {
                 Some(probes) => probes.push((name.clone(), state.clone())),
                 None => self.sinks.observing(&self.observation, &[(name.clone(), state.clone())])?,
@@ -209,7 +206,6 @@ impl Pipeline {
         }
         match input {
             Input::Pods(state) => self.sinks.pods(state),
-            Input::Clock(offset) => self.observation.wall_offset = *offset,
             Input::ApiClock(clock) => self.sinks.api_clock(clock),
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             Input::Node(event) => self.sinks.node(event),
@@ -244,5 +240,21 @@ impl Pipeline {
             Some(recorder) => Ok(recorder.flush()?),
             None => Ok(()),
         }
+    }
+}
+
+/// Takes over what the input reports about the observation. Returns the earlier one if the answers to the input are by its clock: what
+/// another boot left open ended by that boot's clock.
+pub(super) fn observed(observation: &mut Observation, input: &Input) -> Option<Observation> {
+    match input {
+        Input::Start(new) => {
+            let old = std::mem::replace(observation, new.clone());
+            (old.boot_id != new.boot_id).then_some(old)
+        }
+        Input::Clock(offset) => {
+            observation.wall_offset = *offset;
+            None
+        }
+        _ => None,
     }
 }

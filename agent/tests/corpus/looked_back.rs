@@ -1,16 +1,22 @@
 //! Every judgement of the corpus as `epitaph why` and `list` show it: each one is read, no line is too long, and no text is lost.
+//! `epitaph list` reads each from the recording itself, too.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use epitaph::history::{Counts, Found, Report, Search, Wanted};
 use epitaph::story::{self, Brief, Columns, List, Story};
 use epitaph_core::render::text::Style;
 use serde_json::Value;
 
-/// What is wrong with one of the objects of a replay.
-pub fn check(objects: &[Value]) -> Result<(), String> {
-    for object in objects
-        .iter()
-        .filter(|object| ["termination", "pod-termination"].iter().any(|kind| object["type"] == *kind))
-    {
+/// What is wrong with one of the objects of the recording's replay.
+pub fn check(recording: &Path, objects: &[Value]) -> Result<(), String> {
+    let is_termination = |object: &&Value| ["termination", "pod-termination"].iter().any(|kind| object["type"] == *kind);
+    let terminations: Vec<&Value> = objects.iter().filter(is_termination).collect();
+    if listed(recording)?.iter().ne(terminations.iter().copied()) {
+        return Err("`epitaph list --from` differs from `epitaph replay`".to_owned());
+    }
+    for object in terminations {
         let line = object.to_string();
         let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
         found_by_its_trace(object, &report, &line)?;
@@ -20,6 +26,24 @@ pub fn check(objects: &[Value]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn listed(recording: &Path) -> Result<Vec<Value>, String> {
+    let list = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+        .args(["list", "--output", "json", "--from"])
+        .arg(recording)
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("epitaph list: {error}"))?;
+    let objects = String::from_utf8_lossy(&list.stdout);
+    match list.status.success() {
+        true => objects
+            .lines()
+            .map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}")))
+            .collect(),
+        false => Err(format!("epitaph list: {}", String::from_utf8_lossy(&list.stderr))),
+    }
 }
 
 fn found_by_its_trace(object: &Value, report: &Report, line: &str) -> Result<(), String> {

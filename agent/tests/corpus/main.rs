@@ -68,7 +68,7 @@ fn check(room: &Path, name: &str, update: bool) -> Option<String> {
     let recording = room.join(format!("{name}.epitaph"));
     let file = room.join(format!("{name}.expected"));
     let judged = judged::replayed(&recording).and_then(|objects| {
-        looked_back::check(&objects)?;
+        looked_back::check(&recording, &objects)?;
         judged::judged(&recording, &objects)
     });
     let judged = match judged {

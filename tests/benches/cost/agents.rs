@@ -99,7 +99,7 @@ fn database(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// User and system time of a process, in clock ticks.
-fn cpu_ticks(pid: u32) -> anyhow::Result<u64> {
+pub fn cpu_ticks(pid: u32) -> anyhow::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
     let times = rest.split(' ').skip(11).take(2);

@@ -5,6 +5,7 @@
 mod agents;
 mod attacks;
 mod connections;
+mod journal;
 mod pure;
 mod signals;
 mod stats;
@@ -22,7 +23,7 @@ fn main() -> anyhow::Result<()> {
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | signals | connections | agents | attacks]")?;
+        .context("usage: cost EPITAPH [core | signals | connections | agents | journal | attacks]")?;
     let only = args.next();
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
     ensure!(
@@ -42,6 +43,9 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("agents") {
         agents::measure(&epitaph, &mut table)?;
+    }
+    if wanted("journal") {
+        journal::measure(&epitaph, &mut table)?;
     }
     // Half an hour on two processors: only if it is named.
     if only.as_ref().is_some_and(|only| only == "attacks") {

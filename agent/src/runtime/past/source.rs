@@ -1,4 +1,4 @@
-//! Where finished terminations are read: the journal of this node's agent, or JSON lines.
+//! Where finished terminations are read: the journal of this node's agent, JSON lines, or a recording.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -11,8 +11,9 @@ use crate::config::{Config, Env, Overrides};
 use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
 use crate::journal::reader::{OpenError, Reader, Skipped};
 
-use super::super::{RuntimeError, privileges};
+use super::super::{RuntimeError, core, privileges};
 use super::Flow;
+use super::judged::Judged;
 
 /// Configurations of the agent as it is installed: by the chart, by the Debian package. They name the journal.
 const INSTALLED: [&str; 2] = ["/etc/epitaph/config/epitaph.toml", "/etc/epitaph/epitaph.toml"];
@@ -32,6 +33,7 @@ pub struct Source {
 
 enum Input {
     Lines(Lines<Box<dyn BufRead>>),
+    Recording(Box<Judged>),
     Journal(Box<Reader>),
 }
 
@@ -49,7 +51,7 @@ impl Source {
         if let Err(error) = privileges::drop_all_but(&mut []) {
             eprintln!("warning: {error}; running with more privileges than needed");
         }
-        Source::lines(name, input)
+        Source::file(name, input, env)
     }
 
     fn journal(directory: &Path) -> Result<Source, RuntimeError> {
@@ -57,15 +59,19 @@ impl Source {
         Ok(Source::of(name, Input::Journal(Box::new(reader))))
     }
 
-    fn lines(name: String, mut input: Box<dyn BufRead>) -> Result<Source, RuntimeError> {
+    /// A recording, known by its beginning, or else JSON lines.
+    fn file(name: String, mut input: Box<dyn BufRead>, env: &dyn Env) -> Result<Source, RuntimeError> {
         let begin = input.fill_buf().map_err(|error| unreadable(&name, &error))?;
-        if begin.starts_with(b"EPITAPH\n") {
-            let problem = format!("{name} is a recording: evidence that is not judged yet");
-            return Err(RuntimeError::new(SysExit::Data, problem).with_remedy(
-                "judge it first: `epitaph replay FILE --output json | epitaph why --from - NAME`, or `list --from -`",
-            ));
+        if !begin.starts_with(b"EPITAPH\n") {
+            return Ok(Source::of(name, Input::Lines(Lines::new(input))));
         }
-        Ok(Source::of(name, Input::Lines(Lines::new(input))))
+        // The core as `epitaph replay` has it.
+        let config = Config::for_person(env, &Overrides::default())?;
+        let judged = Judged::new(input, &name, core(&config))?;
+        let since = judged.since();
+        let mut source = Source::of(name, Input::Recording(Box::new(judged)));
+        source.since = Some(since);
+        Ok(source)
     }
 
     fn of(name: String, input: Input) -> Source {
@@ -81,7 +87,19 @@ impl Source {
     /// Hands over each report with its line.
     pub fn each(&mut self, mut to: impl FnMut(&Report, &str) -> Result<Flow, RuntimeError>) -> Result<(), RuntimeError> {
         loop {
+            let judged;
             let (object, line) = match &mut self.input {
+                Input::Recording(recording) => {
+                    let Some(next) = recording.next_object() else { return Ok(()) };
+                    judged = next;
+                    match parse(judged.as_bytes()) {
+                        Some(object) => (object, judged.as_str()),
+                        None => {
+                            self.damaged += 1;
+                            continue;
+                        }
+                    }
+                }
                 Input::Lines(lines) => match lines.next_line() {
                     Ok(Some(next)) => next,
                     Ok(None) => return Ok(()),
@@ -124,6 +142,7 @@ impl Source {
                     (skipped.too_long, &too_long[0], &too_long[1]),
                 ])
             }
+            Input::Recording(judged) => counts(judged.not_read()),
             Input::Journal(reader) => not_read(reader.skipped(), self.damaged),
         }
     }
@@ -134,7 +153,11 @@ impl Source {
 
     /// There is something, and nothing of it was understood.
     pub fn parsed_nothing(&self) -> bool {
-        self.objects == 0 && !self.not_read().is_empty()
+        let nothing = match &self.input {
+            Input::Recording(judged) => judged.inputs() == 0,
+            Input::Lines(_) | Input::Journal(_) => self.objects == 0,
+        };
+        nothing && !self.not_read().is_empty()
     }
 
     pub fn nothing_readable(&self) -> RuntimeError {
@@ -143,6 +166,7 @@ impl Source {
             Input::Lines(_) => {
                 error.with_remedy("give what `epitaph watch --output json` or `epitaph list --output json` prints")
             }
+            Input::Recording(_) => error.with_remedy("replay it with the epitaph that recorded it, or a newer one"),
             Input::Journal(_) => error.with_remedy("use the epitaph that wrote the journal, or a newer one"),
         }
     }
@@ -241,7 +265,7 @@ fn open(path: &Path) -> Result<File, RuntimeError> {
             _ => SysExit::NoInput,
         };
         RuntimeError::new(code, format!("cannot open {}: {error}", path.display()))
-            .with_remedy("give a file with what `epitaph watch --output json` prints, or - for standard input")
+            .with_remedy("give a recording, a file with what `epitaph watch --output json` prints, or - for standard input")
     })
 }
 

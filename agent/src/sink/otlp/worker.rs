@@ -127,7 +127,10 @@ impl Sender {
             self.report_trouble(&why);
             let pause = pause(after, jittered(wait), self.backoff.most);
             wait = (wait * 2).min(self.backoff.most);
-            if *closing.borrow() {
+            if after.is_some_and(|after| !after.is_zero()) {
+                // The collector's own wish holds during a shutdown, too: what is not sent by then is in the journal, or is counted.
+                tokio::time::sleep(pause).await;
+            } else if *closing.borrow() {
                 // During a shutdown the deadline is near: no long waits.
                 tokio::time::sleep(self.backoff.first.min(pause)).await;
             } else {

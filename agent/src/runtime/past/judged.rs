@@ -1,0 +1,87 @@
+//! The terminations of a recording: its evidence judged again, as `epitaph replay` does.
+
+use std::collections::VecDeque;
+use std::io::BufRead;
+
+use epitaph_core::correlate::Correlator;
+use epitaph_core::input::Observation;
+use epitaph_core::render::json;
+use epitaph_core::report::Report;
+use epitaph_core::time::Wall;
+
+use super::super::RuntimeError;
+use super::super::pipeline::observed;
+use super::super::replay::Recorded;
+
+/// Reads a recording once. Holds what the core holds, and the reports of one input.
+pub struct Judged {
+    recorded: Recorded<Box<dyn BufRead>>,
+    core: Correlator,
+    observation: Observation,
+    ready: VecDeque<String>,
+}
+
+impl Judged {
+    /// `name`: of the file, for people.
+    pub fn new(file: Box<dyn BufRead>, name: &str, core: Correlator) -> Result<Judged, RuntimeError> {
+        let recorded = Recorded::new(file, &name)?;
+        Ok(Judged {
+            observation: recorded.observation().clone(),
+            recorded,
+            core,
+            ready: VecDeque::new(),
+        })
+    }
+
+    /// When the observation began.
+    pub fn since(&self) -> Wall {
+        let observation = self.recorded.observation();
+        observation.wall_offset.wall(observation.since)
+    }
+
+    /// The next termination, as `epitaph replay --output json` prints it.
+    pub fn next_object(&mut self) -> Option<String> {
+        while self.ready.is_empty() {
+            let (now, input) = self.recorded.next()?;
+            let old = observed(&mut self.observation, &input);
+            let answers = self.core.handle(now, input);
+            let observation = old.as_ref().unwrap_or(&self.observation);
+            self.ready
+                .extend(answers.reports.iter().filter_map(|report| object(report, observation)));
+        }
+        self.ready.pop_front()
+    }
+
+    /// Pieces of evidence so far.
+    pub fn inputs(&self) -> u64 {
+        self.recorded.report().inputs
+    }
+
+    /// What is missing, each kind with its number.
+    pub fn not_read(&self) -> [(u64, &'static str, &'static str); 5] {
+        let report = self.recorded.report();
+        [
+            (report.damaged, "damaged place", "damaged places"),
+            (report.unknown_inputs, "unknown input", "unknown inputs"),
+            (
+                report.undecodable,
+                "kernel record of an unknown version",
+                "kernel records of an unknown version",
+            ),
+            (report.tail_bytes, "byte of an incomplete end", "bytes of an incomplete end"),
+            (
+                report.error.is_some().into(),
+                "part that cannot be read",
+                "parts that cannot be read",
+            ),
+        ]
+    }
+}
+
+fn object(report: &Report, observation: &Observation) -> Option<String> {
+    match report {
+        Report::Terminated(t) => Some(json::line(&json::termination(t, observation))),
+        Report::PodTerminated(p) => Some(json::line(&json::pod_termination(p, observation))),
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! `epitaph replay --otlp` at collectors that fail in every way: what it sends, how long it waits, and how it ends.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A request with traces of terminations, and when it came.
+type Came = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
+
+/// A collector by HTTP, which answers its nth request with such traces by the nth of `answers`, and later ones by the last.
+fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let came = Came::default();
+    let kept = came.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            while let Some((is_traces, body)) = request(&mut stream) {
+                if !is_traces {
+                    let _ = stream.write_all(TAKEN);
+                    continue;
+                }
+                let count = {
+                    let mut kept = kept.lock().unwrap();
+                    kept.push((now(), body));
+                    kept.len()
+                };
+                let answer = answers[(count - 1).min(answers.len() - 1)];
+                if stream.write_all(answer).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    (port, came)
+}
+
+/// Whether the next request has traces of terminations (or else metrics, or spans of epitaph itself), and its body.
+fn request(stream: &mut TcpStream) -> Option<(bool, Vec<u8>)> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
+    let mut body = vec![0; length.trim().parse().ok()?];
+    stream.read_exact(&mut body).ok()?;
+    let is_own = body.windows(OWN.len()).any(|part| part == OWN);
+    Some((head.starts_with("post /v1/traces ") && !is_own, body))
+}
+
+/// Service name of what epitaph reports about itself.
+const OWN: &[u8] = b"epitaph-agent";
+
+const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+const BUSY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
+/// `ExportTraceServiceResponse { partial_success: { rejected_spans: 1 } }`.
+const ALL_BUT_ONE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\x0a\x02\x08\x01";
+
+/// Replays the evidence of a demo story to that collector; also how long it took.
+fn replay(endpoint: &str, timeout: Duration) -> (Output, Duration) {
+    let story = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/stories/ignored-without-handler.epitaph");
+    let begin = now();
+    let output = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+        .arg("replay")
+        .arg(story)
+        .args(["--otlp", endpoint, "--otlp-protocol", "http/protobuf"])
+        .env_clear()
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", timeout.as_millis().to_string())
+        .output()
+        .unwrap();
+    (output, begin.elapsed())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// `n` and `m` of "n of m spans sent"; the command must have failed with it.
+fn not_all_sent(output: &Output) -> (u64, u64) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{error}");
+    assert!(error.contains("remedy: start the collector"), "{error}");
+    let words: Vec<&str> = error.split_whitespace().collect();
+    let at = words.windows(2).position(|two| two == ["spans", "sent"]).expect("spans sent");
+    (words[at - 3].parse().unwrap(), words[at - 1].parse().unwrap())
+}
+
+/// A guard against a hang, not a measure.
+const FOR_A_LOADED_MACHINE: Duration = Duration::from_secs(60);
+
+#[test]
+fn every_span_is_sent_or_the_command_fails() {
+    let (port, came) = collector(&[TAKEN]);
+    let (output, _) = replay(&format!("http://127.0.0.1:{port}"), FOR_A_LOADED_MACHINE);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(came.lock().unwrap().len(), 1);
+
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let timeout = Duration::from_secs(3);
+    let (output, took) = replay(&format!("http://{closed}"), timeout);
+    let (sent, all) = not_all_sent(&output);
+    assert!(sent == 0 && all > 0, "{sent} of {all}");
+    assert!(took >= timeout, "it did not wait for a collector that is late: {took:?}");
+}
+
+#[test]
+fn a_busy_collector_gets_the_same_bytes_after_the_pause_that_it_asked_for() {
+    let (port, came) = collector(&[BUSY, TAKEN]);
+    let (output, _) = replay(&format!("http://127.0.0.1:{port}"), FOR_A_LOADED_MACHINE);
+    assert!(output.status.success(), "{output:?}");
+    let came = came.lock().unwrap();
+    let [(first, body), (second, again)] = &came[..] else {
+        panic!("{} requests", came.len())
+    };
+    assert_eq!(body, again);
+    assert!(*second - *first >= Duration::from_secs(2), "{:?}", *second - *first);
+}
+
+#[test]
+fn a_partial_success_is_counted_and_not_sent_again() {
+    let (port, came) = collector(&[ALL_BUT_ONE]);
+    let (output, _) = replay(&format!("http://127.0.0.1:{port}"), FOR_A_LOADED_MACHINE);
+    let (sent, all) = not_all_sent(&output);
+    assert_eq!(all - sent, 1, "{sent} of {all}");
+    assert_eq!(came.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_collector_that_hangs_in_tls_is_given_up_in_time() {
+    // Takes the connection, and never answers.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (output, took) = replay(&format!("https://127.0.0.1:{port}"), Duration::from_secs(2));
+    assert_eq!(not_all_sent(&output).0, 0);
+    assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
+    drop(listener);
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_given_up_in_time() {
+    // RFC 2606: no such name is ever registered.
+    let (output, took) = replay("http://collector.invalid:4318", Duration::from_secs(2));
+    assert_eq!(not_all_sent(&output).0, 0);
+    assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
+}

@@ -1,0 +1,286 @@
+//! Agents that are killed at random moments, many times in a row, while containers terminate.
+
+use std::collections::{HashMap, HashSet};
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::ensure;
+use epitaph::recording::Reader;
+use epitaph_core::decode::decode;
+use epitaph_core::input::Input;
+use epitaph_tests::epitaph::run;
+use epitaph_tests::http::free_port;
+use epitaph_tests::play::Played;
+use epitaph_tests::runtime::{Did, Kill, Stop};
+use epitaph_tests::story::{Program, Story};
+use epitaph_tests::sys::boot_now;
+use nix::libc::SIGTERM;
+
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, number, reports, story};
+
+/// Kills of the everyday tests. `EPITAPH_KILLS=1000` for the long run.
+const KILLS: usize = 4;
+
+/// Containers that terminate at the same time.
+const PLAYERS: u64 = 3;
+
+/// Between what happens and its frame in the journal: an agent that is killed sooner may not know of it. On a busy machine the agent
+/// waits for its turn.
+const MARGIN_NS: u64 = 1_000_000_000;
+
+/// A container, by the players' own account. Times are of `CLOCK_BOOTTIME`, ns.
+struct Play {
+    subject: String,
+    name: &'static str,
+    is_clean: bool,
+    /// Between these, the termination began.
+    begin: (u64, u64),
+    end: u64,
+}
+
+/// From when to when an agent ran.
+struct Run {
+    started: u64,
+    /// None: killed before.
+    ready: Option<u64>,
+    killed: u64,
+}
+
+/// Every termination that began before a kill, and was seen to, has exactly one distinct root span at the collector, and none is clean
+/// unless one agent saw all of it. What is not reported began and ended within gaps that the journal states.
+#[test]
+fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Result<()> {
+    let test = "every_termination_has_one_root_whenever_the_agent_is_killed";
+    let Some(stage) = Stage::set(test)? else { return Ok(()) };
+    let kills = number("EPITAPH_KILLS", KILLS)?;
+    let port = free_port()?;
+    let collector = Collector::start(port)?;
+    let over = AtomicBool::new(false);
+    let (stage, over) = (&stage, &over);
+    let (plays, runs) = std::thread::scope(|scope| {
+        let playing: Vec<_> = (1..=PLAYERS)
+            .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), over)))
+            .collect();
+        let runs = kill_and_restart(stage, port, kills, over);
+        over.store(true, Ordering::Relaxed);
+        let mut plays = Vec::new();
+        for player in playing {
+            plays.extend(player.join().map_err(|_| anyhow::anyhow!("the players panicked"))??);
+        }
+        anyhow::Ok((plays, runs?))
+    })?;
+    let reports: Vec<Report> = reports(&stage.journal())?.into_values().collect();
+    sent_as_they_are_kept(&collector, &reports)?;
+    let gaps = gaps(stage)?;
+    let judged = judge(&plays, &runs, &reports, &gaps)?;
+    println!(
+        "{kills} kills, {} of them before the agent was ready; {} terminations, {} seen to begin, {} reports, {} within gaps",
+        runs.iter().filter(|run| run.ready.is_none()).count(),
+        plays.len(),
+        judged.seen,
+        judged.reported,
+        judged.in_gap,
+    );
+    ensure!(judged.seen > 0, "no termination began while an agent observed");
+    Ok(())
+}
+
+fn play(stage: &Stage, mut random: Random, over: &AtomicBool) -> anyhow::Result<Vec<Play>> {
+    let mut plays = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let story: &'static Story = Box::leak(Box::new(any(&mut random)));
+        let role = stage.players.cast(story)?;
+        let played = stage.players.play(&role)?;
+        let differs = played.differs(&role);
+        ensure!(differs.is_empty(), "{}: {}", story.name, differs.join("\n"));
+        plays.push(Play::of(role.subject.as_str(), story, &played)?);
+        std::thread::sleep(Duration::from_millis(random.below(1_000) as u64));
+    }
+    Ok(plays)
+}
+
+/// A stop of a few seconds, or an exit that nobody asked for.
+fn any(random: &mut Random) -> Story {
+    let stop = |grace| Stop::Signal {
+        signal: SIGTERM,
+        grace,
+        frozen: false,
+        kill: Kill::Main,
+    };
+    let handled = |code: &'static str, seconds: usize| {
+        let seconds = ["1", "2", "3"][seconds];
+        let args: &'static [&'static str] = Box::leak(Box::new(["handle-for", seconds, code]));
+        Story {
+            program: Program::Victim(args),
+            stop: stop(Duration::from_secs(20)),
+            ..*story(if code == "0" { "handler-exits-0" } else { "handler-exits-3" })
+        }
+    };
+    match random.below(6) {
+        0 => handled("0", random.below(3)),
+        1 => handled("3", random.below(3)),
+        2 => Story {
+            stop: stop(Duration::from_millis(300 + random.below(5_000) as u64)),
+            ..*story("ignored-without-handler")
+        },
+        3 => *story("default-action"),
+        4 => *story("completed"),
+        _ => *story("exits-1-by-itself"),
+    }
+}
+
+impl Play {
+    fn of(subject: &str, story: &'static Story, played: &Played) -> anyhow::Result<Play> {
+        let (mut ready, mut signalled, mut ended) = (None, None, None);
+        for did in &played.did {
+            match did {
+                Did::Ready { at, .. } => ready = Some(*at),
+                Did::Signalled { at, .. } => signalled = Some(*at),
+                Did::Ended { at, .. } => ended = Some(*at),
+                _ => {}
+            }
+        }
+        let (Some(ready), Some(end)) = (ready, ended) else {
+            anyhow::bail!("{}: not ready, or not ended: {:?}", story.name, played.did)
+        };
+        Ok(Play {
+            subject: subject.to_owned(),
+            name: story.name,
+            is_clean: story.expected.verdict == "clean",
+            begin: signalled.map_or((ready, end), |at| (at, at)),
+            end,
+        })
+    }
+}
+
+/// Starts an agent, kills it at a random moment, and so on; the last one reports what is left.
+fn kill_and_restart(stage: &Stage, port: u16, kills: usize, over: &AtomicBool) -> anyhow::Result<Vec<Run>> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut runs = Vec::new();
+    let mut to_ready = Duration::from_secs(1);
+    for _ in 0..kills {
+        let started = boot_now();
+        let mut agent = stage.begun(&stage.journal(), port, &[])?;
+        let mut pause = |most: Duration| {
+            std::thread::sleep(Duration::from_millis(random.below(most.as_millis() as usize + 1) as u64));
+        };
+        // Two of three observe for a while, some of them long enough to finish a report.
+        let ready = if runs.len() % 3 == 2 {
+            pause(to_ready);
+            None
+        } else {
+            agent.until_ready()?;
+            let ready = boot_now();
+            to_ready = Duration::from_nanos(ready - started);
+            pause(Duration::from_millis(if runs.len() % 4 == 0 { 6_000 } else { 1_500 }));
+            Some(ready)
+        };
+        let killed = boot_now();
+        agent.kill()?;
+        runs.push(Run { started, ready, killed });
+        if runs.len() % 100 == 0 {
+            println!("{} kills", runs.len());
+        }
+    }
+    let started = boot_now();
+    let mut last = stage.agent(port)?;
+    let ready = Some(boot_now());
+    std::thread::sleep(Duration::from_secs(2));
+    over.store(true, Ordering::Relaxed);
+    // The longest stop, and the agent's own wait for late records.
+    std::thread::sleep(Duration::from_secs(12));
+    let killed = boot_now();
+    ensure!(last.end(TO_END)?.success(), "{}", last.log());
+    runs.push(Run { started, ready, killed });
+    Ok(runs)
+}
+
+/// The collector has each report, and no byte that the journal does not have.
+fn sent_as_they_are_kept(collector: &Collector, reports: &[Report]) -> anyhow::Result<()> {
+    let kept: HashSet<&[u8]> = reports.iter().flat_map(|report| fields(&report.request)).collect();
+    let bodies = collector.bodies();
+    let sent: HashSet<&[u8]> = bodies.iter().flat_map(|body| fields(body)).collect();
+    ensure!(sent.is_subset(&kept), "the collector got spans that are not in the journal");
+    for report in reports {
+        let is_sent = fields(&report.request).all(|field| sent.contains(field));
+        ensure!(is_sent, "not sent: {}", report.json);
+    }
+    Ok(())
+}
+
+/// Between the last evidence of one run and the begin of the next, ns.
+fn gaps(stage: &Stage) -> anyhow::Result<Vec<(u64, u64)>> {
+    let file = stage.directory.path().join("all.epitaph");
+    let (journal, out) = (stage.journal().display().to_string(), file.display().to_string());
+    let exported = run(stage.epitaph.command(), ["export", "--journal", &journal, &out])?;
+    ensure!(exported.code == Some(0), "{exported:?}");
+    gaps_of(&file)
+}
+
+fn gaps_of(recording: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
+    let mut gaps = vec![];
+    let mut last = 0;
+    for (now, input) in Reader::new(BufReader::new(std::fs::File::open(recording)?), decode)? {
+        if let Input::Start(observation) = &input {
+            gaps.push((last, observation.since.0));
+        }
+        last = now.0;
+    }
+    Ok(gaps)
+}
+
+#[derive(Default)]
+struct Judged {
+    seen: usize,
+    reported: usize,
+    in_gap: usize,
+}
+
+fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) -> anyhow::Result<Judged> {
+    let mut of: HashMap<&str, Vec<&Report>> = HashMap::new();
+    for report in reports {
+        of.entry(report.subject()).or_default().push(report);
+    }
+    let mut judged = Judged::default();
+    let mut wrong = Vec::new();
+    for play in plays {
+        let Play { name, subject, end, .. } = play;
+        let (earliest, latest) = play.begin;
+        let found = of.get(subject.as_str()).map_or(&[][..], Vec::as_slice);
+        let is_seen = runs
+            .iter()
+            .any(|run| run.ready.is_some_and(|ready| ready <= earliest) && latest + MARGIN_NS <= run.killed);
+        let is_seen_whole = runs.iter().any(|run| run.started <= earliest && *end <= run.killed);
+        // Without evidence in between, there may have been an agent: nothing showed it that the container was terminating.
+        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= *to);
+        let is_in_gap = in_gap(latest) && in_gap(*end);
+        judged.seen += usize::from(is_seen);
+        judged.reported += usize::from(!found.is_empty());
+        judged.in_gap += usize::from(found.is_empty() && is_in_gap);
+        let mut is_wrong = |what: &str| {
+            let verdicts: Vec<&str> = found.iter().map(|report| report.verdict()).collect();
+            wrong.push(format!(
+                "{name} {subject}, begin {earliest} to {latest}, end {end}: {what}: {verdicts:?}"
+            ));
+        };
+        match found {
+            [] if is_seen => is_wrong("began before a kill, and is not reported"),
+            [] if !is_in_gap => is_wrong("not reported, and not within a stated gap"),
+            [] => {}
+            [report] if report.verdict() == "clean" && !(play.is_clean && is_seen_whole) => is_wrong("clean without evidence"),
+            [_] => {}
+            _ => is_wrong("more than one root"),
+        }
+    }
+    ensure!(
+        wrong.is_empty(),
+        "{}\nruns: {:?}\ngaps: {gaps:?}",
+        wrong.join("\n"),
+        runs.iter()
+            .map(|run| (run.started, run.ready, run.killed))
+            .collect::<Vec<_>>()
+    );
+    Ok(judged)
+}

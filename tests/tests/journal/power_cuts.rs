@@ -1,0 +1,169 @@
+//! The power of the journal's disk is cut at any moment: what was written since the last flush is there, torn or missing, in any order.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::disk::{Disk, Mounted};
+use epitaph_tests::epitaph::run;
+use epitaph_tests::http::free_port;
+use serde_json::Value;
+
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, number, reports, story};
+
+/// Cuts of the everyday tests. `EPITAPH_CUTS=50` for the long run.
+const CUTS: usize = 10;
+
+/// Of so many images, one is given to an agent.
+const BOOTED: usize = 10;
+
+/// What terminates, one after the other.
+const STORIES: [&str; 5] = [
+    "default-action",
+    "handler-exits-0",
+    "ignored-without-handler",
+    "completed",
+    "exits-1-by-itself",
+];
+
+/// Container → whether its end was clean, by the players' own account.
+type Truth = HashMap<String, bool>;
+
+/// What the collector got is in the journal of every image: a trace leaves once it is synced. No image makes a termination clean that was
+/// not. An agent that goes on with an image delivers what is left, the same bytes.
+#[test]
+fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
+    let test = "nothing_synced_is_lost_to_a_power_cut";
+    let Some(stage) = Stage::set(test)? else { return Ok(()) };
+    let cuts = number("EPITAPH_CUTS", CUTS)?;
+    let disk = Arc::new(Disk::new(stage.directory.path(), "ext4", 24 << 20)?);
+    let journal = disk.root().join("journal");
+    let port = free_port()?;
+    // Each body with the disk's position: what was synced before.
+    let received = Arc::<Mutex<Vec<(usize, Vec<u8>)>>>::default();
+    let _collector = Collector::with(port, {
+        let (disk, received) = (disk.clone(), received.clone());
+        move |body| {
+            let at = (disk.position(), body.to_vec());
+            received.lock().unwrap_or_else(PoisonError::into_inner).push(at);
+        }
+    })?;
+
+    let mut truth = Truth::new();
+    let mut first = None;
+    // The first run is killed, the second ends.
+    for turn in 0..2 {
+        let mut agent = stage.agent_at(&journal, port)?;
+        first.get_or_insert(disk.position());
+        for name in STORIES {
+            truth.insert(stage.play(story(name))?, story(name).expected.verdict == "clean");
+        }
+        match turn {
+            0 => agent.kill()?,
+            _ => ensure!(agent.end(TO_END)?.success(), "{}", agent.log()),
+        }
+    }
+    let (first, last) = (first.context("no run")?, disk.position());
+    let received = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let sent = received.iter().flat_map(|(_, body)| fields(body)).count();
+    ensure!(sent >= STORIES.len(), "the collector got {sent} traces");
+
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let (mut found, mut booted) = (0, 0);
+    for cut in 0..cuts {
+        let at = first + random.below(last - first) + 1;
+        let image = stage.directory.path().join("image");
+        std::fs::write(&image, disk.cut(at, &mut |below| random.below(below)))?;
+        let mounted = Mounted::new(&image, &stage.directory.path().join("cut"))?;
+        let journal = mounted.root().join("journal");
+        let context = || format!("cut {cut}, at {at} of {first} to {last}");
+        let kept: Vec<Report> = reports(&journal).with_context(context)?.into_values().collect();
+        found += kept.len();
+        let synced = received.iter().filter(|(position, _)| *position <= at);
+        holds(&kept, synced.map(|(_, body)| body.as_slice())).with_context(context)?;
+        none_falsely_clean(kept.iter().map(|report| &report.json), &truth).with_context(context)?;
+        replayed(&stage, &journal, &truth).with_context(context)?;
+        if cut % BOOTED == 0 {
+            resumed(&stage, &journal, &received, &truth).with_context(context)?;
+            booted += 1;
+        }
+    }
+    println!(
+        "{cuts} cuts within {} writes and flushes, {found} reports in them, {booted} with an agent",
+        last - first
+    );
+    Ok(())
+}
+
+fn holds<'a>(kept: &[Report], synced: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<()> {
+    let kept: HashSet<&[u8]> = kept.iter().flat_map(|report| fields(&report.request)).collect();
+    for body in synced {
+        for field in fields(body) {
+            ensure!(
+                kept.contains(field),
+                "the collector got what is not in the journal: {}",
+                String::from_utf8_lossy(field).escape_debug()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn none_falsely_clean<'a>(reports: impl Iterator<Item = &'a Value>, truth: &Truth) -> anyhow::Result<()> {
+    for report in reports {
+        let subject = report["subject"]["id"].as_str().unwrap_or_default();
+        let is_clean = report["verdict"] == "clean";
+        ensure!(!is_clean || truth.get(subject) != Some(&false), "falsely clean: {report}");
+    }
+    Ok(())
+}
+
+/// The evidence of the image, judged again.
+fn replayed(stage: &Stage, journal: &Path, truth: &Truth) -> anyhow::Result<()> {
+    let file = stage.directory.path().join("cut.epitaph");
+    let (journal, name) = (journal.display().to_string(), file.display().to_string());
+    let exported = run(stage.epitaph.command(), ["export", "--journal", &journal, &name])?;
+    if exported.code == Some(66) {
+        // Cut before the first evidence.
+        return Ok(());
+    }
+    ensure!(exported.code == Some(0), "{exported:?}");
+    let listed = run(stage.epitaph.command(), ["list", "--output", "json", "--from", &name])?;
+    std::fs::remove_file(&file)?;
+    ensure!(listed.code == Some(0), "{listed:?}");
+    let reports: Vec<Value> = listed.out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    none_falsely_clean(reports.iter(), truth)
+}
+
+/// An agent goes on with the image.
+fn resumed(stage: &Stage, journal: &Path, received: &[(usize, Vec<u8>)], truth: &Truth) -> anyhow::Result<()> {
+    let port = free_port()?;
+    let collector = Collector::start(port)?;
+    let mut agent = stage.agent_at(journal, port)?;
+    let kept: Vec<Report> = reports(journal)?.into_values().collect();
+    // Half a minute for a loaded machine.
+    for _ in 0..600 {
+        if delivered(&kept, &collector, received) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    ensure!(delivered(&kept, &collector, received), "not delivered: {}", agent.log());
+    ensure!(agent.end(TO_END)?.success(), "{}", agent.log());
+    let kept = reports(journal)?;
+    let mut subjects = HashSet::new();
+    for report in kept.values().filter(|report| truth.contains_key(report.subject())) {
+        ensure!(subjects.insert(report.subject()), "two roots of {}", report.json);
+    }
+    none_falsely_clean(kept.values().map(|report| &report.json), truth)
+}
+
+/// Whether each report reached the one or the other collector.
+fn delivered(kept: &[Report], collector: &Collector, received: &[(usize, Vec<u8>)]) -> bool {
+    let bodies = collector.bodies();
+    let all = bodies.iter().chain(received.iter().map(|(_, body)| body));
+    let sent: HashSet<&[u8]> = all.flat_map(|body| fields(body)).collect();
+    kept.iter()
+        .all(|report| fields(&report.request).all(|field| sent.contains(field)))
+}
