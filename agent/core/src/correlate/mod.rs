@@ -262,7 +262,6 @@ impl Correlator {
             self.node.pods(self.pods.running());
         }
         answers.reports.extend(out.reports);
-        answers.commands.extend(out.commands);
     }
 
     /// Attributed evidence → subjects.

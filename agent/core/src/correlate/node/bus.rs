@@ -5,17 +5,12 @@ use std::time::Duration;
 use super::{APART, FromNode, LOCKS, NodeMachine, SPOOF_SLACK, TEXT};
 use crate::ids::CgroupId;
 use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, ShutdownKind, SignalSender};
-use crate::report::Command;
 use crate::shutdown::{Ending, Lock};
 use crate::text::bounded;
 use crate::time::Boot;
 
 /// A lost message explains a later shutdown no longer than this, or than logind's limit: a shutdown takes minutes.
 const REACH: Duration = Duration::from_secs(600);
-/// logind's own default of `InhibitDelayMaxSec`.
-const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
-/// Of the limit, what is left for others when our own lock goes, at most.
-const MARGIN: Duration = Duration::from_secs(2);
 
 /// Whether messages may be missing.
 #[derive(Debug, Default)]
@@ -190,33 +185,8 @@ impl NodeMachine {
         if !open.facts.signs.is_real() {
             return;
         }
-        self.release(out);
         if self.open.as_ref().is_some_and(|open| open.is_decided(now, self)) {
             self.left = self.close(now, Ending::AgentEnded, out);
-        }
-    }
-
-    /// Our own lock is not held longer than the kubelet's, and well within the limit.
-    pub(super) fn release_lock(&mut self, now: Boot, out: &mut FromNode) {
-        let Some(prepared) = self.open.as_ref().and_then(|open| open.facts.signs.prepared) else {
-            return;
-        };
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        let until = prepared.plus(limit - MARGIN.min(limit / 4));
-        let waits_for_kubelet = self
-            .locks
-            .as_ref()
-            .is_some_and(|locks| locks.iter().any(Inhibitor::is_kubelets));
-        if !waits_for_kubelet || now >= until {
-            self.release(out);
-        }
-    }
-
-    fn release(&mut self, out: &mut FromNode) {
-        if let Some(open) = &mut self.open
-            && !std::mem::replace(&mut open.released, true)
-        {
-            out.commands.push(Command::ReleaseLock);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, SignalSender};
-use crate::report::{Command, Report};
+use crate::report::Report;
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
@@ -45,7 +45,6 @@ const STILL_UP: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct FromNode {
     pub reports: Vec<Report>,
-    pub commands: Vec<Command>,
 }
 
 /// See the module.
@@ -202,7 +201,6 @@ impl NodeMachine {
             NodeEvent::AgentEnds { .. } => self.agent_ends(now, own, out),
             NodeEvent::Lost { reason, .. } => self.bus_gap(now, &reason),
         }
-        self.release_lock(now, out);
     }
 
     /// Time passed.
@@ -218,7 +216,6 @@ impl NodeMachine {
                 self.continued(gone, out);
             }
         }
-        self.release_lock(now, out);
     }
 
     /// No more input of this boot, and no more boot follows here.

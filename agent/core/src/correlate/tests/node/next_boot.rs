@@ -85,7 +85,6 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             ",
         ),
         expect![[r#"
-            +59.000 release our lock
             +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
@@ -111,7 +110,6 @@ fn an_older_state_shows_nothing() {
             ",
         ),
         expect![[r#"
-            +59.000 release our lock
             +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
@@ -131,7 +129,6 @@ fn what_an_agent_reported_before_its_end_is_not_reported_again() {
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +13.000 release our lock
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
@@ -152,7 +149,6 @@ fn a_soft_reboot_keeps_the_boot() {
             +11 node bus connected
             "),
         expect![[r#"
-            +2.000 release our lock
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
               the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
               fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
@@ -167,7 +163,6 @@ fn a_shutdown_that_is_over_after_a_gap() {
     check(
         &gap("+1 node prepare true reboot\n+10 start\n+11 node bus connected"),
         expect![[r#"
-            +10.000 release our lock
             +11.000 node 1 Warning +1.000…+11.000 unknown Continued
               how the reboot went is unknown: epitaph was not observing for a part of it
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
