@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
-use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, SignalSender};
+use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
 use crate::report::Report;
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
@@ -73,10 +73,20 @@ pub(super) struct NodeMachine {
     /// The last one that is over, with its end: what it stopped may exit later.
     last: Option<(EndedByShutdown, Boot)>,
     /// Reported by an agent that ended within it.
-    left: Option<ShutdownKey>,
+    left: Option<Left>,
     /// The agent ended in order, and nothing began since.
     agent_ended: bool,
     previous: Option<Box<Previous>>,
+}
+
+/// What an agent that ended within a shutdown has left to its successor.
+#[derive(Clone, Debug)]
+struct Left {
+    key: ShutdownKey,
+    kind: Option<ShutdownKind>,
+    end: Boot,
+    /// The successor began in the same boot: a soft reboot, or the shutdown did not come to its end.
+    back: Option<Boot>,
 }
 
 impl NodeMachine {
@@ -90,6 +100,9 @@ impl NodeMachine {
         self.bus.begin(observation.since);
         // What is held may have changed.
         self.locks = None;
+        if let Some(left) = self.left.as_mut().filter(|_| gap) {
+            left.back.get_or_insert(observation.since);
+        }
         if let Some(open) = self.open.as_mut().filter(|_| gap) {
             open.resumed = Some(observation.since);
             open.facts.gaps.observation = true;

@@ -157,6 +157,48 @@ fn a_soft_reboot_keeps_the_boot() {
     );
 }
 
+/// As systemd does it: the agent ends with the services, and has reported the shutdown by then.
+#[test]
+fn a_soft_reboot_after_the_agent_has_ended_in_order() {
+    check(
+        &gap(&format!(
+            "{}\n+17 node agent-ends 1\n+20 start\n+21 node bus connected",
+            ORDERLY.replace("reboot", "soft-reboot")
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the soft-reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+            +21.000 down +17.000…+20.000 of 1, soft
+        "#]],
+    );
+}
+
+/// The successor continues in the same boot, which then loses its power: another shutdown.
+#[test]
+fn a_reboot_that_did_not_happen_is_not_the_end_of_the_boot() {
+    check(
+        &gap(&format!(
+            "{ORDERLY}\n+17 node agent-ends 1\n+20 start\n+21 node bus connected\n+900 reboot back=+940"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+            +900.000 down +899.800…+940.000 of 2
+            +930.000 node 2 Critical +899.800…+899.800 unannounced UNCLEAN Down { back: Boot(4540000000000) }
+              the node went down without any announcement, and was back 40.2 s after the last evidence
+              fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
+        "#]],
+    );
+}
+
 /// The agent is started again within a shutdown that is cancelled meanwhile.
 #[test]
 fn a_shutdown_that_is_over_after_a_gap() {
