@@ -286,7 +286,7 @@ impl NodeMachine {
                 let mut open = self.begin(now);
                 open.facts.signs.scheduled = self.plan.take().map(Plan::into_parts);
                 if let Some((plan, _)) = &open.facts.signs.scheduled {
-                    open.facts.kind = crate::node::ShutdownKind::parse(&plan.kind);
+                    open.facts.kind = ShutdownKind::parse(&plan.kind);
                 }
                 open
             }
