@@ -267,10 +267,8 @@ pub const NOT_MEASURED: &[(Debian, &[&str])] = &[
     (
         Debian::Eleven,
         &[
-            "systemctl-poweroff",
             "systemctl-reboot",
             "shutdown-poweroff-now",
-            "shutdown-reboot-now",
             "shutdown-reboot-later",
             "cancelled",
             "power-button",
