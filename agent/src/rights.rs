@@ -97,7 +97,7 @@ pub const AGENT_LIST_EVENTS: Right = right(
 pub const AGENT_POST_EVENTS: Right = right(
     Role::AgentEvents,
     "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}",
-    "The agent's own Events on pods and workloads. Not needed with kubernetes.events = false.",
+    "The agent's own Events on pods, workloads and its node. Not needed with kubernetes.events = false.",
     "No Events; traces and metrics are complete.",
 );
 pub const OBSERVER_ENDPOINT_SLICES: Right = right(

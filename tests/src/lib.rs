@@ -33,6 +33,7 @@ pub mod programs;
 pub mod report;
 pub mod runtime;
 pub mod service;
+pub mod shutdowns;
 pub mod skip;
 pub mod stories;
 pub mod story;

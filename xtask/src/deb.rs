@@ -55,19 +55,21 @@ pub fn test(mut args: Arguments) -> Result<ExitCode> {
 /// `cargo xtask test systemd`: shutdowns of an emulated Debian with the package, each by another command.
 pub fn test_systemd(mut args: Arguments) -> Result<ExitCode> {
     let dev = args.contains("--dev");
+    let debian: String = args.opt_value_from_str("--debian")?.unwrap_or_else(|| "13".to_owned());
+    let suite = cluster::Suite::numbered(&debian).with_context(|| format!("no machine of Debian {debian}: 11 and 13"))?;
     let cases: Vec<String> = args
         .finish()
         .into_iter()
         .map(|case| case.to_string_lossy().into_owned())
         .collect();
     let package = build(dev)?;
-    let tools = cluster::node_tools()?;
+    let tools = cluster::machine_tools(suite)?;
     let allowed = Allowed::read(skips::of_this_machine())?;
     let mut cargo = shell::cargo();
     cargo.args(["test", "--package", "epitaph-tests", "--test", "systemd", "--", "--nocapture"]);
     without_telemetry_settings(&mut cargo);
     cargo.env("EPITAPH_DEB", &package).env("EPITAPH_CLUSTER_TOOLS", &tools);
-    cargo.env("EPITAPH_SHUTDOWNS", cases.join(","));
+    cargo.env("EPITAPH_SHUTDOWNS", cases.join(",")).env("EPITAPH_DEBIAN", &debian);
     let mut tally = Tally::default();
     let clean = counted(&mut cargo, "shutting an emulated Debian down in many ways", &mut tally)?;
     let broken = u64::from(!clean && tally.failed == 0);

@@ -28,7 +28,7 @@ impl Answers {
     }
 }
 
-/// A command for the kernel about a cgroup's sockets, a question to the Kubernetes API, or the release of our lock.
+/// A command for the kernel about a cgroup's sockets, or a question to the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The pod's deletion was requested, or a stop began before they were let go: watch them.
@@ -38,9 +38,6 @@ pub enum Command {
     /// Only the pod's Kubernetes Events can complete a termination: list them, and announce that at once by
     /// [`PodEventsState::Asked`](crate::pod::PodEventsState::Asked), which makes the termination wait for the answer.
     ListEvents(Arc<PodIdentity>),
-    /// A shutdown of the node is in progress, and our own delay lock is not needed any more: the journal is to be synced, so that
-    /// nothing keeps the lock. Sent once for a shutdown.
-    ReleaseLock,
 }
 
 /// A report for the sinks.

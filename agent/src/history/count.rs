@@ -23,11 +23,16 @@ pub enum Group {
     Unit(Text),
     /// By its id.
     Container(Text),
+    /// Its shutdowns.
+    Node(Text),
 }
 
 impl Group {
     /// None for a report that names nothing.
     pub fn of(report: &Report) -> Option<Group> {
+        if report.is_of_node() {
+            return Some(Group::Node(report.node.clone()));
+        }
         if let Some(pod) = report.pod() {
             return Some(Group::Workload {
                 namespace: pod.namespace.clone(),
@@ -77,6 +82,10 @@ impl Counts {
     pub fn add(&mut self, report: &Report) {
         let end = report.end.map(|at| at.0);
         self.saw(report);
+        // Its shutdown is counted.
+        if report.is_down() {
+            return;
+        }
         let group = Group::of(report).filter(|group| self.groups.contains_key(group) || self.groups.len() < GROUPS);
         let Some(verdicts) = group.map(|group| self.groups.entry(group).or_default()) else {
             self.ungrouped += 1;
@@ -106,7 +115,7 @@ impl Counts {
     pub fn names(&self) -> Vec<String> {
         let name = |group: &Group| match group {
             Group::Workload { workload, .. } => Some(workload.name.to_string()),
-            Group::Unit(name) => Some(name.to_string()),
+            Group::Unit(name) | Group::Node(name) => Some(name.to_string()),
             Group::Container(_) => None,
         };
         self.groups.keys().filter_map(name).collect()

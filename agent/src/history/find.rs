@@ -28,6 +28,8 @@ enum Match {
     Id,
     /// The beginning of a pod's name.
     Prefix,
+    /// The time after the shutdown that has the same names.
+    Down,
 }
 
 /// Which part of a report matched.
@@ -61,6 +63,16 @@ impl Wanted {
     /// By the names of the pod, of its workload, of a unit; by the id of the trace.
     fn matches_own(&self, report: &Report) -> Option<Match> {
         let text = self.text.as_str();
+        if report.is_of_node() {
+            let is_name = *text.strip_prefix("node/").unwrap_or(text) == *report.node;
+            let is_trace = is_id(text) && report.trace_id.starts_with(&text.to_ascii_lowercase());
+            return match (is_name, is_trace) {
+                (false, false) => None,
+                _ if report.is_down() => Some(Match::Down),
+                (true, _) => Some(Match::Name),
+                (false, true) => Some(Match::Id),
+            };
+        }
         if let Some(Subject::Unit { name }) = &report.subject
             && (**name == *text || name.strip_suffix(".service") == Some(text))
         {
@@ -214,6 +226,9 @@ impl<B> Search<B> {
 impl Report {
     /// Namespace and workload of a pod, also with the container where the pod continued; a unit; the beginning of a container's id.
     pub fn short_name(&self) -> String {
+        if self.is_of_node() {
+            return format!("node {}", self.node);
+        }
         let container = self.kubernetes.as_ref().and_then(|context| context.container.as_deref());
         if let Some(pod) = self.pod() {
             let workload = match &*pod.workload.name {
@@ -249,6 +264,7 @@ impl Group {
             Group::Workload { namespace, workload } => format!("{} {namespace}/{}", workload.kind, workload.name),
             Group::Unit(name) => format!("unit {name}"),
             Group::Container(id) => format!("container {}", id.get(..12).unwrap_or(id)),
+            Group::Node(name) => format!("node {name}"),
         }
     }
 }

@@ -76,10 +76,10 @@ impl<R: BufRead> Lines<R> {
 pub fn parse(line: &[u8]) -> Option<Line> {
     // The parser does not look at the bytes of texts in fields that it skips.
     let line = str::from_utf8(line).ok()?;
-    let is_report = |kind: &str| [Report::TERMINATION, Report::POD_TERMINATION].contains(&kind);
+    let is_report = |kind: &str| Report::TYPES.contains(&kind);
     // Almost every line is a report: parsed once.
     match serde_json::from_str::<Report>(line) {
-        Ok(report) if is_report(&report.r#type) => Some(Line::Report(Box::new(report))),
+        Ok(report) if is_report(&report.r#type) => Some(Line::Report(Box::new(with_verdict(report)))),
         Ok(other) if !other.r#type.is_empty() => Some(Line::Other(other.since)),
         Ok(_) => None,
         // An object of another type may have other values in fields of the same name.
@@ -88,6 +88,21 @@ pub fn parse(line: &[u8]) -> Option<Line> {
             (!r#type.is_empty() && !is_report(&r#type)).then_some(Line::Other(None))
         }
     }
+}
+
+/// A `node-down` is a span of time, not a judgement: a list needs a word and a sentence for it all the same.
+fn with_verdict(mut report: Report) -> Report {
+    if report.is_down() {
+        let seconds = report.down_ms / 1e3;
+        let down = match seconds {
+            ..600.0 => format!("{seconds:.1} s"),
+            _ => format!("{:.0} min", seconds / 60.0),
+        };
+        report.verdict = "down".into();
+        report.severity = "info".into();
+        report.sentence = format!("the node was down for {down} until its next boot").as_str().into();
+    }
+    report
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Finished terminations, read back: the JSON lines of docs/json.md, from a file, a pipe or the journal.
+//! Finished terminations and shutdowns of the node, read back: the JSON lines of docs/json.md, from a file, a pipe or the journal.
 //!
 //! Tolerant: unknown objects and fields are skipped, and a damaged line is counted. Streaming: one line in memory at a time.
 //! Every text of a report is bounded and escaped when it is read ([`Text`]).
@@ -7,6 +7,7 @@ mod count;
 mod find;
 mod lines;
 mod model;
+mod node;
 mod value;
 
 pub use count::{Counted, Counts, Group};
@@ -16,6 +17,7 @@ pub use model::{
     Advice, Asked, Connections, Gaps, Gone, Kill, Kubernetes, Listener, Main, Oom, Pod, PreStop, Report, Reported, Request,
     Sender, Shortened, Status, Stop, Subject, Unseen, Workload,
 };
+pub use node::{Cut, Delay, Lock, Phase, PodInShutdown, Signs, Spoofed};
 pub use value::{At, Text};
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The objects `termination` and `pod-termination`, as far as people are shown them. docs/json.md describes each field.
+//! The objects `termination`, `pod-termination`, `node-shutdown` and `node-down`, as far as people are shown them. docs/json.md describes each field.
 //!
 //! Every field may be absent: an older epitaph did not have it, or a newer one has another.
 
 use serde::Deserialize;
 
-use super::{At, Text};
+use super::{At, Delay, Lock, Phase, PodInShutdown, Signs, Text};
 
-/// A `termination`, or a `pod-termination` with its `containers`.
+/// A `termination`, a `pod-termination` with its `containers`, or what happened to the node: a `node-shutdown` or `node-down`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Report {
@@ -43,6 +43,17 @@ pub struct Report {
     pub unseen: Vec<Unseen>,
     pub containers: Vec<Report>,
 
+    // Only of the node.
+    pub node: Text,
+    pub kind: Text,
+    pub ordinal: u64,
+    pub signs: Signs,
+    pub delay: Option<Delay>,
+    pub locks: Vec<Lock>,
+    pub phases: Vec<Phase>,
+    pub pods: Vec<PodInShutdown>,
+    pub down_ms: f64,
+
     /// Only of `observing`: the begin of the observation.
     pub(super) since: Option<At>,
 }
@@ -50,6 +61,24 @@ pub struct Report {
 impl Report {
     pub const TERMINATION: &str = "termination";
     pub const POD_TERMINATION: &str = "pod-termination";
+    pub const NODE_SHUTDOWN: &str = "node-shutdown";
+    pub const NODE_DOWN: &str = "node-down";
+    pub const TYPES: [&str; 4] = [
+        Report::TERMINATION,
+        Report::POD_TERMINATION,
+        Report::NODE_SHUTDOWN,
+        Report::NODE_DOWN,
+    ];
+
+    /// About the node itself.
+    pub fn is_of_node(&self) -> bool {
+        [Report::NODE_SHUTDOWN, Report::NODE_DOWN].contains(&&*self.r#type)
+    }
+
+    /// The time from a shutdown to the next boot.
+    pub fn is_down(&self) -> bool {
+        *self.r#type == *Report::NODE_DOWN
+    }
 
     /// The pod, of a pod or of a container in one.
     pub fn pod(&self) -> Option<&Pod> {
@@ -270,6 +299,11 @@ pub struct Gaps {
     pub over_cap: u64,
     pub late_start: bool,
     pub inactive_probes: Vec<Text>,
+    // Only of the node.
+    pub bus: Option<Text>,
+    pub exits: bool,
+    pub observation: bool,
+    pub pods: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

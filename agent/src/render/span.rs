@@ -52,6 +52,8 @@ pub struct Options {
     pub service_name: Option<String>,
     /// `k8s.cluster.name`, which no API reports.
     pub cluster_name: Option<String>,
+    /// The Kubernetes node that this machine is, if it is one.
+    pub node_name: Option<String>,
     /// Attributes for the resource. An attribute of the same key that this module sets replaces them.
     pub resource_attributes: BTreeMap<String, String>,
     /// Only unclean terminations become traces: see [`Options::wants`].

@@ -1,5 +1,7 @@
 //! Live observation of one machine: inputs from the probes, `/proc` and the pods' watch go to the pipeline.
 
+mod ending;
+
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -173,10 +175,13 @@ impl Live {
         let mut until = None;
         while !self.pipeline.sinks().reader_gone {
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop), if until.is_none() => match self.stays() {
-                    Some(stays) => until = Some(Instant::now() + stays),
-                    None => break,
-                },
+                _ = stop.wait_for(|stop| *stop), if until.is_none() => {
+                    self.hear_role_out().await?;
+                    match self.stays() {
+                        Some(stays) => until = Some(Instant::now() + stays),
+                        None => break,
+                    }
+                }
                 Some(act) = acts.recv() => match act {
                     Act::Quit => break,
                     Act::Resize { columns } => self.pipeline.sinks().resize(columns)?,
@@ -217,31 +222,6 @@ impl Live {
         self.pipeline.sinks().finish()
     }
 
-    /// How long the agent observes on after its stop signal: at a shutdown of the node until its own grace period ends, which the
-    /// kubelet's phase of critical pods may cut. None: it ends at once.
-    fn stays(&self) -> Option<Duration> {
-        let core = self.pipeline.core();
-        let grace = self.grace.filter(|_| core.is_shutting_down())?;
-        let grace = core.last_phase().map_or(grace, |phase| phase.min(grace));
-        tracing::info!(
-            ?grace,
-            "the node is shutting down: observing until no pod terminates any more"
-        );
-        Some(grace.saturating_sub(LAST))
-    }
-
-    /// What the next boot must know: that no more evidence follows.
-    fn agent_ends(&mut self) -> Result<(), RuntimeError> {
-        if !self.pipeline.core().observes_node() {
-            return Ok(());
-        }
-        let ends = NodeEvent::AgentEnds {
-            pid: Pid(std::process::id()),
-        };
-        let commands = self.pipeline.feed(clock::now(), Input::Node(ends))?;
-        self.obey(commands)
-    }
-
     /// The records that wait now, and no more: under a storm the ring buffer is never empty.
     fn drain_rest(&mut self) -> Result<(), RuntimeError> {
         let mut left = self.kernel.ring_records();
@@ -266,6 +246,7 @@ impl Live {
         if let Some(logind) = &self.logind
             && self.holding.is_over(now, self.pipeline.sinks().unsent())
         {
+            self.pipeline.sinks().sync();
             logind.release();
         }
         self.meet_peers(now)?;
@@ -479,11 +460,6 @@ impl Live {
                 Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
                 Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
                 Command::Watch(_) | Command::Forget(_) => continue,
-                // `Holding` decides when the role lets the lock go: what terminated must be on disk by then.
-                Command::ReleaseLock => {
-                    self.pipeline.sinks().sync();
-                    continue;
-                }
                 Command::ListEvents(pod) => {
                     let Some(pods) = &self.pods else { continue };
                     for input in pods.list_events(pod) {

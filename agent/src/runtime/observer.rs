@@ -96,6 +96,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         spans: Options {
             service_name: config.export.service_name.clone(),
             cluster_name: config.export.cluster_name.clone(),
+            node_name: None,
             resource_attributes: config.export.resource_attributes.clone(),
             unclean_only: false,
         },

@@ -14,7 +14,7 @@ use epitaph_core::time::Wall;
 use crate::cli::{self, ListFormat, PastArgs, SysExit, WhyFormat};
 use crate::clock;
 use crate::config::{Env, settings};
-use crate::history::{Counts, Report, Search, Wanted};
+use crate::history::{Counts, Line, Report, Search, Wanted, parse};
 use crate::journal::export::{self, Part};
 use crate::sink::terminal::screen::Screen;
 use crate::story::{self, Brief, Columns, List, Story};
@@ -45,7 +45,10 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let Some((found, others, more)) = search.finish() else {
         return Err(not_found(&source, &args.what, &counts));
     };
-    let report = serde_json::from_str(&found.line).expect("the line was parsed");
+    let Some(Line::Report(report)) = parse(found.line.as_bytes()) else {
+        return Err(source.nothing_readable());
+    };
+    let report = *report;
     let story = Story {
         report,
         found,

@@ -148,8 +148,6 @@ impl Pipeline {
                         watched.remove(&cgroup);
                     }
                     Command::ListEvents(pod) => unanswered.push(pod),
-                    // Of a lock that ended with its process.
-                    Command::ReleaseLock => {}
                 }
             }
             Ok::<_, RuntimeError>(())

@@ -59,6 +59,7 @@ impl Sinks {
             spans: Options {
                 service_name: config.export.service_name.clone(),
                 cluster_name: config.export.cluster_name.clone(),
+                node_name: config.kubernetes.node_name.clone(),
                 resource_attributes: config.export.resource_attributes.clone(),
                 unclean_only: config.export.unclean_only,
             },

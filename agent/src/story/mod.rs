@@ -46,4 +46,6 @@ impl Story {
 #[path = "fuzz_tests.rs"]
 mod fuzz;
 #[cfg(test)]
+mod node_tests;
+#[cfg(test)]
 mod tests;

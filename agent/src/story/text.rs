@@ -94,6 +94,9 @@ pub(super) fn remedies(shown: &Report) -> Vec<String> {
 
 /// `pod shop/cart-7d9f8b6c5-x2x4z, container app`.
 pub(super) fn title(shown: &Report) -> String {
+    if shown.is_of_node() {
+        return format!("node {}", shown.node);
+    }
     let container = shown.kubernetes.as_ref().and_then(|context| context.container.as_deref());
     let of_subject = || match &shown.subject {
         Some(Subject::Container { id, .. }) => format!("container {}", id.get(..12).unwrap_or(id)),
@@ -152,7 +155,23 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             over_cap,
             late_start,
             inactive_probes,
+            bus,
+            exits,
+            observation,
+            pods,
         } = &of.gaps;
+        if let Some(bus) = bus {
+            add(bus.to_string());
+        }
+        for (is_missing, what) in [
+            (*exits, "exits of processes were not observed"),
+            (*observation, "epitaph was away for a part of it"),
+            (*pods, "the pods of the node were not known"),
+        ] {
+            if is_missing {
+                add(what.to_owned());
+            }
+        }
         if *late_start {
             add("the process started before epitaph did".to_owned());
         }
@@ -190,10 +209,14 @@ fn reported(end: &Reported) -> String {
 /// Name and value, in the order in which they are shown.
 pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
     let shown = story.shown();
-    let mut rows = vec![(
-        "axes",
-        format!("cause {}, exit {}, traffic {}", shown.cause, shown.exit, shown.traffic),
-    )];
+    let first = match shown.is_of_node() {
+        true => ("kind", shown.kind.to_string()),
+        false => (
+            "axes",
+            format!("cause {}, exit {}, traffic {}", shown.cause, shown.exit, shown.traffic),
+        ),
+    };
+    let mut rows = vec![first];
     rows.extend(shown.end.map(|end| ("ended", format!("{} UTC", moment(end.0)))));
     let decisive = shown
         .containers
@@ -227,7 +250,9 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
     if !shown.trace_id.is_empty() {
         rows.push(("trace", shown.trace_id.to_string()));
     }
-    rows.push(("meaning", format!("`epitaph explain {}`", shown.verdict)));
+    if !shown.is_down() {
+        rows.push(("meaning", format!("`epitaph explain {}`", shown.verdict)));
+    }
     rows.retain(|(_, value)| !value.is_empty());
     rows
 }
@@ -254,14 +279,18 @@ pub(super) fn before(story: &Story) -> String {
         format!("; the records begin at {} UTC", moment(since))
     });
     let name = group.name();
+    let what = match group {
+        Group::Node(_) => "shutdown",
+        Group::Workload { .. } | Group::Unit(_) | Group::Container(_) => "termination",
+    };
     match (found.same, found.all) {
-        (_, 0) => format!("no earlier termination of {name} is known{since}"),
+        (_, 0) => format!("no earlier {what} of {name} is known{since}"),
         (same, all) => {
             let same = if same == 0 { "none".to_owned() } else { same.to_string() };
             let last = found
                 .last_same
                 .map_or_else(String::new, |last| format!(", the last at {} UTC", moment(last)));
-            let earlier = many(all, "earlier termination");
+            let earlier = many(all, &format!("earlier {what}"));
             format!("{same} of {earlier} of {name} had the same verdict{last}{since}")
         }
     }

@@ -1,5 +1,7 @@
 //! A report → what happened when, in order of time.
 
+mod node;
+
 use epitaph_core::time::Wall;
 
 use super::words::{between, duration, many, setting, short};
@@ -46,6 +48,11 @@ pub struct Part {
 
 /// One part for a single container; for a pod with several bad ones a part for each. Containers that ended well have a row.
 pub fn timeline(report: &Report) -> Vec<Part> {
+    if report.is_of_node() {
+        let heading = None;
+        let rows = sorted(node::rows(report));
+        return vec![Part { heading, rows }];
+    }
     let request = report.request().map(requested).unwrap_or_default();
     let part = |heading, rows| Part {
         heading,

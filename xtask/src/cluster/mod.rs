@@ -19,7 +19,9 @@ use pico_args::Arguments;
 
 use crate::{agent::Built, bpf, done, shell};
 
-pub use {oldest::task as test_oldest, programs::build as programs, stories::task as test, tools::api as api_tools};
+pub use {
+    oldest::task as test_oldest, programs::build as programs, rootfs::Suite, stories::task as test, tools::api as api_tools,
+};
 
 pub const FLAGS: &str = "up [--nodes N] | status | down | shell [NODE] | kubectl ... | test [STORY...]";
 
@@ -48,6 +50,14 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 /// The tools of a cluster with nodes, built if need be.
 pub fn node_tools() -> Result<PathBuf> {
     tools::all(true)
+}
+
+/// The tools of machines with the Debian of `suite`, built if need be. Those of clusters serve as well where they are that Debian.
+pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
+    match suite {
+        Suite::Trixie => tools::all(true),
+        Suite::Bullseye => tools::bare(suite),
+    }
 }
 
 /// Builds what is missing, and starts what does not run.

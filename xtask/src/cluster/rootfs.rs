@@ -19,7 +19,44 @@ use crate::{
     shell::{self, Content},
 };
 
-const SUITE: &str = "trixie";
+/// A Debian that a machine is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Debian 11: systemd 247, kernel 5.10.
+    Bullseye,
+    /// Debian 13: the nodes of clusters.
+    Trixie,
+}
+
+impl Suite {
+    /// By the number that people know: `11`.
+    pub fn numbered(number: &str) -> Option<Suite> {
+        match number {
+            "11" => Some(Suite::Bullseye),
+            "13" => Some(Suite::Trixie),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Suite::Bullseye => "bullseye",
+            Suite::Trixie => "trixie",
+        }
+    }
+
+    /// Modules besides [`MODULES`], and how mmdebstrap lays the root out as the installer does.
+    fn additions(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Suite::Bullseye => (&["virtio_pci", "crc32c_generic", "ext4"], &[MERGED_USR]),
+            Suite::Trixie => (&[], &[]),
+        }
+    }
+}
+
+/// As the installer does, and as every later Debian is.
+const MERGED_USR: &str =
+    "--setup-hook=cd \"$1\" && for dir in bin sbin lib lib64; do mkdir -p usr/$dir && ln -s usr/$dir $dir; done";
 /// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 7] = [
     // For the agent's image.
@@ -62,7 +99,7 @@ const UNREAD: [&str; 4] = [
     "/usr/share/locale/*",
     "/usr/share/info/*",
 ];
-/// To find the disk and the network; ext4 and virtio's bus are built into the kernel.
+/// To find the disk and the network; in [`Suite::Trixie`] ext4 and virtio's bus are built into the kernel.
 const MODULES: [&str; 3] = ["virtio_blk", "virtio_net", "virtio_rng"];
 /// Room for images and logs. The file is sparse.
 const DISK_MIB: u32 = 8192;
@@ -92,12 +129,13 @@ pub struct Rootfs {
     pub busybox: PathBuf,
 }
 
-/// Builds the disk with `programs` in `/usr/local/bin`, once for its content. The path of each must change with its content.
+/// Builds the disk of a `suite` with `programs` in `/usr/local/bin`, once for its content. The path of each program must change with its
+/// content.
 ///
 /// # Errors
 /// Not root, no Debian archive among the machine's apt sources, or a step of the build fails.
-pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
-    let dir = shell::cache().join("cluster").join(format!("node-{}", key(programs)));
+pub fn build(suite: Suite, programs: &[PathBuf]) -> Result<Rootfs> {
+    let dir = shell::cache().join("cluster").join(format!("node-{}", key(suite, programs)));
     let parts = Rootfs {
         disk: dir.join("rootfs.raw"),
         kernel: dir.join("vmlinuz"),
@@ -115,7 +153,7 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
     // Under another name until it is whole.
     let partial = dir.with_extension(std::process::id().to_string());
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
-    if let Err(error) = make(programs, &partial) {
+    if let Err(error) = make(suite, programs, &partial) {
         fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
         return Err(error);
     }
@@ -123,21 +161,22 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
     Ok(parts)
 }
 
-fn make(programs: &[PathBuf], partial: &Path) -> Result<()> {
+fn make(suite: Suite, programs: &[PathBuf], partial: &Path) -> Result<()> {
     let root = partial.join("root");
-    bootstrap(&root)?;
+    bootstrap(suite, &root)?;
     add_programs(&root, programs)?;
     take_kernel(&root, &partial.join("vmlinuz"))?;
     fs::copy(root.join("bin/busybox"), partial.join("busybox")).context("taking busybox from the nodes' root")?;
-    make_initrd(&root, partial)?;
+    make_initrd(suite, &root, partial)?;
     make_disk(&root, &partial.join("rootfs.raw"))?;
     fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))
 }
 
-fn key(programs: &[PathBuf]) -> String {
+fn key(suite: Suite, programs: &[PathBuf]) -> String {
     let mut content = Content::default();
-    content.part("suite", SUITE.as_bytes());
-    for part in PACKAGES.iter().chain(&UNREAD).chain(&MODULES) {
+    content.part("suite", suite.name().as_bytes());
+    let (modules, options) = suite.additions();
+    for part in PACKAGES.iter().chain(&UNREAD).chain(&MODULES).chain(modules).chain(options) {
         content.part("part", part.as_bytes());
     }
     content.part("init", INIT.as_bytes());
@@ -150,8 +189,14 @@ fn key(programs: &[PathBuf]) -> String {
     content.hex()[..16].to_owned()
 }
 
-fn bootstrap(root: &Path) -> Result<()> {
-    let sources = packages::sources(&[SUITE], &[&format!("{SUITE}-security")])?;
+fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
+    let security = format!("{}-security", suite.name());
+    let security: &[&str] = match suite {
+        // Its support has ended: the lists name packages that are not there any more.
+        Suite::Bullseye => &[],
+        Suite::Trixie => &[&security],
+    };
+    let sources = packages::sources(&[suite.name()], security)?;
     let mut mmdebstrap = Command::new("unshare");
     // A mount namespace of its own: what is mounted for the packages' scripts goes with it.
     mmdebstrap
@@ -165,7 +210,8 @@ fn bootstrap(root: &Path) -> Result<()> {
         .arg(format!("--include={}", PACKAGES.join(",")))
         .args(["--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=force-unsafe-io"])
         .args(UNREAD.map(|path| format!("--dpkgopt=path-exclude={path}")))
-        .arg(SUITE)
+        .args(suite.additions().1)
+        .arg(suite.name())
         .arg(root)
         .args(sources.lines())
         .env("PATH", shell::path())
@@ -195,8 +241,8 @@ fn take_kernel(root: &Path, target: &Path) -> Result<()> {
     fs::create_dir(root.join("boot")).context("emptying /boot")
 }
 
-/// Busybox, three modules and [`INIT`]: distributions' own initrds start an udev, which costs seconds under emulation.
-fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
+/// Busybox, some modules and [`INIT`]: distributions' own initrds start an udev, which costs seconds under emulation.
+fn make_initrd(suite: Suite, root: &Path, dir: &Path) -> Result<()> {
     let tree = dir.join("initrd.d");
     for sub in ["bin", "proc", "sys", "dev", "root", "node", "modules"] {
         fs::create_dir_all(tree.join(sub)).with_context(|| format!("making the initrd's {sub}"))?;
@@ -206,7 +252,9 @@ fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
         symlink("busybox", tree.join("bin").join(applet))?;
     }
     let modules = only(&root.join("usr/lib/modules"), "")?;
-    let order = in_order(&fs::read_to_string(modules.join("modules.dep")).context("reading modules.dep")?)?;
+    let read = |name: &str| fs::read_to_string(modules.join(name)).with_context(|| format!("reading {name}"));
+    let wanted = [suite.additions().0, &MODULES].concat();
+    let order = in_order(&wanted, &read("modules.dep")?, &read("modules.builtin")?)?;
     let mut names = String::new();
     for module in order {
         let name = module
@@ -233,10 +281,10 @@ fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
     fs::remove_dir_all(&tree).with_context(|| format!("removing {}", tree.display()))
 }
 
-/// The files of [`MODULES`] and of what they need, in the order of loading.
-fn in_order(modules_dep: &str) -> Result<Vec<String>> {
+/// The files of the modules and of what they need, in the order of loading; without those that are built into the kernel.
+fn in_order(modules: &[&str], modules_dep: &str, modules_builtin: &str) -> Result<Vec<String>> {
     let mut order: Vec<String> = Vec::new();
-    for module in MODULES {
+    for module in modules {
         let named = |line: &&str| {
             let file = line
                 .split(':')
@@ -245,8 +293,11 @@ fn in_order(modules_dep: &str) -> Result<Vec<String>> {
                 .rsplit('/')
                 .next()
                 .unwrap_or_default();
-            file.split(".ko").next().is_some_and(|name| name.replace('-', "_") == module)
+            file.split(".ko").next().is_some_and(|name| name.replace('-', "_") == *module)
         };
+        if modules_builtin.lines().any(|line| named(&line)) {
+            continue;
+        }
         let line = modules_dep
             .lines()
             .find(named)
@@ -325,7 +376,7 @@ kernel/drivers/net/virtio_net.ko.xz: kernel/drivers/net/net_failover.ko.xz kerne
 kernel/drivers/block/virtio_blk.ko.xz:
 kernel/drivers/char/hw_random/virtio-rng.ko.xz: kernel/net/core/failover.ko.xz
 ";
-        let order = in_order(dep).unwrap();
+        let order = in_order(&MODULES, dep, "").unwrap();
         let names: Vec<&str> = order.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
         assert_eq!(
             names,
@@ -337,6 +388,15 @@ kernel/drivers/char/hw_random/virtio-rng.ko.xz: kernel/net/core/failover.ko.xz
                 "virtio-rng.ko.xz"
             ]
         );
-        assert!(in_order("").is_err());
+        let builtin = "kernel/drivers/block/virtio_blk.ko\nkernel/drivers/net/virtio_net.ko\n";
+        let order = in_order(&MODULES, dep, builtin).unwrap();
+        assert_eq!(
+            order,
+            [
+                "kernel/net/core/failover.ko.xz",
+                "kernel/drivers/char/hw_random/virtio-rng.ko.xz"
+            ]
+        );
+        assert!(in_order(&MODULES, "", "").is_err());
     }
 }

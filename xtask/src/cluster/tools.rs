@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{programs, rootfs};
+use super::{
+    programs,
+    rootfs::{self, Suite},
+};
 use crate::{
     go, jaeger,
     shell::{self, Content},
@@ -43,13 +46,23 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
     links.insert("bin/jaeger".into(), jaeger::path()?);
     if nodes {
         links.insert("bin/go-server".into(), go_server()?);
-        let parts = rootfs::build(&on_nodes)?;
-        links.insert("node/rootfs.raw".into(), parts.disk);
-        links.insert("node/vmlinuz".into(), parts.kernel);
-        links.insert("node/initrd".into(), parts.initrd);
-        links.insert("node/busybox".into(), parts.busybox);
+        machine(&mut links, rootfs::build(Suite::Trixie, &on_nodes)?);
     }
     linked(&links)
+}
+
+/// For machines of the `suite` that are no nodes: no kubelet, no container runtime.
+pub fn bare(suite: Suite) -> Result<PathBuf> {
+    let mut links = in_bin(programs::build(programs::API)?);
+    machine(&mut links, rootfs::build(suite, &[])?);
+    linked(&links)
+}
+
+fn machine(links: &mut BTreeMap<String, PathBuf>, parts: rootfs::Rootfs) {
+    links.insert("node/rootfs.raw".into(), parts.disk);
+    links.insert("node/vmlinuz".into(), parts.kernel);
+    links.insert("node/initrd".into(), parts.initrd);
+    links.insert("node/busybox".into(), parts.busybox);
 }
 
 fn helm() -> Result<PathBuf> {

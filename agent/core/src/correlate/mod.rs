@@ -265,7 +265,6 @@ impl Correlator {
             self.node.pods(self.pods.running());
         }
         answers.reports.extend(out.reports);
-        answers.commands.extend(out.commands);
     }
 
     /// Attributed evidence → subjects.

@@ -56,6 +56,8 @@ pub(super) fn of_node(host: &str, boot_id: &str, options: &Options) -> Resource 
     );
     a.data(key::SERVICE_INSTANCE_ID, host);
     a.maybe(key::K8S_CLUSTER_NAME, options.cluster_name.clone());
+    // With Kubernetes, the machine is called by its node's name.
+    a.maybe(key::K8S_NODE_NAME, options.node_name.clone().filter(|name| name == host));
     a.data(key::HOST_NAME, host);
     build(a, Some(boot_id), options)
 }

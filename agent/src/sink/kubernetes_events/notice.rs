@@ -4,7 +4,7 @@ use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodContext;
 use epitaph_core::observe::LossAlarm;
 use epitaph_core::pod::{PodIdentity, Workload};
-use epitaph_core::report::{PodTermination, Report, StopSignalIgnored};
+use epitaph_core::report::{NodeShutdown, PodTermination, Report, StopSignalIgnored};
 use epitaph_core::termination::{TerminationFacts, TerminationKey};
 use epitaph_core::text::head;
 use epitaph_core::time::{Boot, Wall};
@@ -41,6 +41,7 @@ pub(super) enum Reason {
     StopSignalIgnored,
     TerminationStuck,
     PodStuckOnLostNode,
+    UncleanShutdown,
 }
 
 impl Reason {
@@ -50,6 +51,7 @@ impl Reason {
             Reason::StopSignalIgnored => "StopSignalIgnored",
             Reason::TerminationStuck => "TerminationStuck",
             Reason::PodStuckOnLostNode => "PodStuckOnLostNode",
+            Reason::UncleanShutdown => "UncleanShutdown",
         }
     }
 
@@ -58,6 +60,7 @@ impl Reason {
         match self {
             Reason::UncleanTermination | Reason::TerminationStuck | Reason::PodStuckOnLostNode => "Terminate",
             Reason::StopSignalIgnored => "Stop",
+            Reason::UncleanShutdown => "Shutdown",
         }
     }
 }
@@ -90,10 +93,10 @@ pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
             observation,
         ),
         Report::StopSignalIgnored(early) => of_early(early, observation),
+        Report::NodeShutdown(shutdown) => of_shutdown(shutdown),
         Report::ChildOomKilled { .. }
         | Report::Workload(_)
         | Report::WorkloadGone(_)
-        | Report::NodeShutdown(_)
         | Report::NodeDown(_)
         | Report::OptedOut { .. }
         | Report::Dropped { .. } => Vec::new(),
@@ -131,6 +134,37 @@ fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice
         termination: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
     };
     about.notices(termination.end, observation)
+}
+
+/// The agent of a node calls the machine by the node's name. After the next boot, the Event is about the boot before.
+fn of_shutdown(shutdown: &NodeShutdown) -> Vec<Notice> {
+    let verdict = &shutdown.verdict;
+    if !verdict.unclean {
+        return Vec::new();
+    }
+    let name = shutdown.host.to_string();
+    let remedy = verdict
+        .remedy
+        .as_deref()
+        .map_or_else(String::new, |remedy| format!(". Remedy: {remedy}"));
+    vec![Notice {
+        key: Key {
+            object: Object {
+                kind: "Node".to_owned(),
+                api_version: Some("v1".to_owned()),
+                namespace: None,
+                uid: Some(name.clone()),
+                name,
+            },
+            reason: Reason::UncleanShutdown,
+            headline: verdict.headline,
+            container: None,
+        },
+        at: shutdown.clock.wall(shutdown.end),
+        note: fitting(&format!("{}{remedy}", verdict.sentence)),
+        termination: digest(&format!("shutdown {} {}", shutdown.key.boot_id, shutdown.key.ordinal)),
+        workload: None,
+    }]
 }
 
 fn of_container(

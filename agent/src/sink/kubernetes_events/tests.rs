@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use epitaph_core::event::Disposition;
 use epitaph_core::fixtures::builder::{Builder, at, termination};
-use epitaph_core::fixtures::{self, sample};
+use epitaph_core::fixtures::{self, sample, shutdowns};
 use epitaph_core::ids::{Pid, Signal};
 use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodTerminationFacts;
@@ -368,4 +368,25 @@ fn a_403_names_the_rule() {
     let going = kube::core::Status::failure(going, "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(going.boxed()), &AGENT_POST_EVENTS);
     assert!(!failure.to_string().contains("RBAC"), "{failure}");
+}
+
+#[test]
+fn an_unclean_shutdown_is_an_event_on_the_node() {
+    let notices = notice::of(&Report::NodeShutdown(Box::new(shutdowns::truncated())), &observation());
+    let [notice] = notices.as_slice() else { panic!("{notices:?}") };
+    let object = &notice.key.object;
+    // `kubectl describe node` looks for Events with the name as the uid.
+    assert_eq!((object.kind.as_str(), object.name.as_str()), ("Node", "node-7"));
+    assert_eq!((object.uid.as_deref(), &object.namespace), (Some("node-7"), &None));
+    assert_eq!(series::namespace(object), "default");
+    expect!["UncleanShutdown truncated: the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock. Remedy: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s"].assert_eq(&format!(
+        "{} {}: {}",
+        notice.key.reason.name(),
+        notice.key.headline,
+        notice.note
+    ));
+
+    let mut calm = shutdowns::truncated();
+    calm.verdict.unclean = false;
+    assert!(notice::of(&Report::NodeShutdown(Box::new(calm)), &observation()).is_empty());
 }

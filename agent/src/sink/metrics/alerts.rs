@@ -6,6 +6,7 @@
 
 mod nodes;
 mod pages;
+mod shutdowns;
 mod yaml;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
@@ -87,6 +88,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.agent_down(),
                 rules.kubernetes_away(),
                 rules.node_not_ready(),
+                shutdowns::unclean(&rules),
             ],
         },
         Group {

@@ -13,8 +13,8 @@ use epitaph_core::verdict::table::TABLE as VERDICTS;
 use super::alerts::{RATE, RUNBOOKS, UNCLEAN_RATIO, alert_of, duration, unanswered, workload_labels};
 use super::table::{
     BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY,
-    PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK,
-    WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
+    NODE_SHUTDOWN_LAST, PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT,
+    WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 
 pub use json::json;
@@ -86,7 +86,7 @@ pub fn sections() -> Vec<Section> {
         },
         Section {
             title: "Agents",
-            panels: vec![agents(), probes(), lost(), spans(), not_ready()],
+            panels: vec![agents(), probes(), lost(), spans(), not_ready(), shutdowns()],
         },
         Section {
             title: "Lost nodes",
@@ -353,6 +353,21 @@ fn not_ready() -> Panel {
             "",
         )],
         alerts: vec!["EpitaphNodeNotReadyForShutdown"],
+    }
+}
+
+fn shutdowns() -> Panel {
+    let labels = with(&["cluster".to_owned()], &["instance", "verdict"]);
+    let last = NODE_SHUTDOWN_LAST.prometheus();
+    Panel {
+        title: "Last shutdowns of nodes",
+        about: "When each node was last shut down with which verdict, as far as its agent has reported since its start; the shutdown before a \
+                boot is reported after the boot. `epitaph why NODE` on the node has the story.",
+        view: View::Table(labels.clone(), None),
+        unit: "dateTimeAsIso",
+        width: 24,
+        queries: vec![query(format!("max by ({}) ({last}) * 1000", labels.join(", ")), "")],
+        alerts: vec!["EpitaphNodeShutdownUnclean"],
     }
 }
 

@@ -19,7 +19,7 @@ fn logind_frame() {
         .collect();
     seeds.extend([
         both,
-        wire::frame(&FromAgent::Hello { protocol }),
+        wire::frame(&FromAgent::Hello { protocol, stays: true }),
         wire::frame(&FromAgent::Release),
     ]);
     run("logind_frame", seeds, |bytes| {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use epitaph_core::node::NodeEvent;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -86,13 +87,13 @@ async fn serve(stream: UnixStream, outbox: &Outbox, session: &mpsc::Sender<FromL
                 while let Some(message) = frames.take::<FromAgent>() {
                     let (message, _) = message.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                     match message {
-                        FromAgent::Hello { .. } => {
+                        FromAgent::Hello { stays, .. } => {
+                            outbox.agent_stays(stays);
                             if !std::mem::replace(welcome, true) {
                                 tracing::info!("connected to the agent");
                                 let _ = session.send(FromLink::Connected).await;
-                                for node in outbox.begin(clock::now()) {
-                                    write(&mut writer, &FromRole::Event { node }).await?;
-                                }
+                                let events = outbox.begin(clock::now());
+                                send_all(&mut writer, outbox, events).await?;
                             }
                         }
                         FromAgent::Release => {
@@ -102,11 +103,15 @@ async fn serve(stream: UnixStream, outbox: &Outbox, session: &mpsc::Sender<FromL
                 }
             }
             // Before the agent has answered, what happens waits for the next agent.
-            () = outbox.changed(), if *welcome => send_new(&mut writer, outbox).await?,
+            () = outbox.changed(), if *welcome => {
+                let events = outbox.take(clock::now());
+                send_all(&mut writer, outbox, events).await?;
+            }
             _ = alive.tick() => {
                 if *welcome {
                     // Losses alone do not wake.
-                    send_new(&mut writer, outbox).await?;
+                    let events = outbox.take(clock::now());
+                    send_all(&mut writer, outbox, events).await?;
                 }
                 write(&mut writer, &FromRole::Alive).await?;
             }
@@ -114,10 +119,11 @@ async fn serve(stream: UnixStream, outbox: &Outbox, session: &mpsc::Sender<FromL
     }
 }
 
-async fn send_new(writer: &mut OwnedWriteHalf, outbox: &Outbox) -> io::Result<()> {
-    for node in outbox.take(clock::now()) {
+async fn send_all(writer: &mut OwnedWriteHalf, outbox: &Outbox, events: Vec<NodeEvent>) -> io::Result<()> {
+    for node in events {
         write(writer, &FromRole::Event { node }).await?;
     }
+    outbox.written();
     Ok(())
 }
 

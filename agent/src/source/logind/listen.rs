@@ -130,6 +130,8 @@ impl Logind {
             let path = path.to_owned();
             move |source| ListenError { path, source }
         };
+        // Of systemd: it stops the role before the agent.
+        let stays = options.inherited.is_none();
         let (listener, uid) = match options.inherited {
             Some(listener) => {
                 let path = listener.local_addr().ok().and_then(|at| at.as_pathname().map(Path::to_owned));
@@ -146,6 +148,7 @@ impl Logind {
         let server = Server {
             listener,
             uid,
+            stays,
             proc: options.proc,
             to,
             counters: counters.clone(),
@@ -180,6 +183,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 struct Server {
     listener: UnixListener,
     uid: u32,
+    stays: bool,
     proc: PathBuf,
     to: mpsc::Sender<Input>,
     counters: Arc<LogindCounters>,
@@ -300,6 +304,7 @@ impl Server {
                         is_greeted = true;
                         let hello = FromAgent::Hello {
                             protocol: wire::PROTOCOL,
+                            stays: self.stays,
                         };
                         if link::write(&mut writer, &hello).await.is_err() {
                             return Ok(());

@@ -28,10 +28,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use epitaph_core::node::NodeEvent;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
 use outbox::Outbox;
+use session::FromLink;
 
 pub use drops::LogindDropReason;
 pub use error::ListenError;
@@ -45,6 +46,9 @@ pub const NOBODY: u32 = 65_534;
 
 /// In a node shutdown the kubelet ends the role with the agent: the role goes on until the agent is gone, for so long at most.
 const LINGER: Duration = Duration::from_secs(25);
+
+/// What the bus has sent by the stop signal is with the agent within this time.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Losses are shown at the latest after so long.
 const SHOW: Duration = Duration::from_secs(1);
@@ -64,9 +68,19 @@ pub struct RoleOptions {
 pub async fn run(options: &RoleOptions, socket: &std::path::Path, stop: impl Future<Output = ()>) {
     let outbox = Outbox::new();
     let (to_session, from_link) = mpsc::channel(16);
+    let settle = to_session.clone();
     let stopped = async {
         stop.await;
-        if outbox.is_preparing() {
+        // Without a lock that delays the shutdown, its announcement and the stop signal come at the same moment.
+        let settled = async {
+            let (done, settled) = oneshot::channel();
+            let _ = settle.send(FromLink::Settle(done)).await;
+            // Also an error: of a session that has no bus.
+            let _ = settled.await;
+            outbox.is_with_agent().await;
+        };
+        let _ = tokio::time::timeout(SETTLE, settled).await;
+        if outbox.is_preparing() && outbox.stays() {
             tracing::info!("a shutdown is under way: observing until the agent is gone");
             let _ = tokio::time::timeout(LINGER, link::gone(&outbox)).await;
         }

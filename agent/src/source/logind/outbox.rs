@@ -23,11 +23,17 @@ pub(super) struct Outbox {
     changed: Notify,
     /// An agent is connected.
     linked: AtomicBool,
+    /// The agent observes on in a shutdown.
+    stays: AtomicBool,
+    /// Everything that was taken is written.
+    written: Notify,
     pub drops: Drops,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// Taken, and not known to be written.
+    is_writing: bool,
     queue: VecDeque<(Boot, NodeEvent)>,
     /// The latest of each kind that is a complete state, in the order of their first.
     states: Vec<NodeEvent>,
@@ -39,6 +45,8 @@ impl Outbox {
             inner: Mutex::default(),
             changed: Notify::new(),
             linked: AtomicBool::new(false),
+            stays: AtomicBool::new(false),
+            written: Notify::new(),
             drops: Drops::default(),
         }
     }
@@ -98,6 +106,7 @@ impl Outbox {
 
     /// Empties the queue; what is too old is counted.
     fn recent(&self, now: Boot, inner: &mut Inner) -> Vec<NodeEvent> {
+        inner.is_writing = true;
         let queue = std::mem::take(&mut inner.queue);
         let total = queue.len();
         let recent = queue.into_iter().filter(|(at, _)| now.since(*at) <= STALE);
@@ -117,6 +126,33 @@ impl Outbox {
 
     pub fn is_linked(&self) -> bool {
         self.linked.load(Ordering::Relaxed)
+    }
+
+    pub fn agent_stays(&self, stays: bool) {
+        self.stays.store(stays, Ordering::Relaxed);
+    }
+
+    /// Whether the connected agent observes on in a shutdown.
+    pub fn stays(&self) -> bool {
+        self.is_linked() && self.stays.load(Ordering::Relaxed)
+    }
+
+    /// What [`Outbox::take`] and [`Outbox::begin`] gave is with the agent.
+    pub fn written(&self) {
+        self.lock().is_writing = false;
+        self.written.notify_one();
+    }
+
+    /// Waits until the connected agent has everything; there is one waiter.
+    pub async fn is_with_agent(&self) {
+        while self.is_linked() && !self.is_written() {
+            self.written.notified().await;
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        let inner = self.lock();
+        inner.queue.is_empty() && !inner.is_writing
     }
 
     /// Whether a shutdown is under way, by logind itself.

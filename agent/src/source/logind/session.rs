@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use epitaph_core::node::{BusState, NodeEvent, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
 use futures::StreamExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use zbus::MessageStream;
 use zbus::wire::OwnedFd;
@@ -35,16 +35,21 @@ const FAST: Duration = Duration::from_millis(250);
 /// Between two attempts: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
+/// Rounds of questions at the end of the role, while signals come.
+const SETTLES: u32 = 3;
+
 /// A service that refuses so many rounds of questions is not observed.
 const FAILURES: u32 = 3;
 
-/// From the connection to the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// From the connection to the agent, and at the end of the role.
+#[derive(Debug)]
 pub(super) enum FromLink {
     /// An agent reads.
     Connected,
     Gone,
     Release,
+    /// Answered, or dropped, when everything that the bus has sent so far is in the outbox.
+    Settle(oneshot::Sender<()>),
 }
 
 /// Observes the bus as long as the role runs.
@@ -83,6 +88,8 @@ fn follow(plan: &mut LockPlan, command: FromLink) {
         FromLink::Connected => plan.agent(true),
         FromLink::Gone => plan.agent(false),
         FromLink::Release => plan.release(),
+        // There is no bus.
+        FromLink::Settle(_) => {}
     }
 }
 
@@ -96,6 +103,7 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
     plan.begin();
     let session = Session {
         bus,
+        signals,
         gate: &gate,
         outbox,
         proc: &options.proc,
@@ -107,10 +115,12 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
         failures: 0,
         jobs_refused: false,
     };
-    // Both at once: the stream must be read while calls are under way, because their answers come after it.
+    // Both at once: the stream must be read while calls are under way, because their answers come after it. And the stream first: a
+    // signal that came before an answer is known before the answer.
     tokio::select! {
+        biased;
         () = read(stream, &gate, outbox, to) => BusError::Closed,
-        error = session.run(signals, link) => error,
+        error = session.run(link) => error,
     }
 }
 
@@ -138,6 +148,8 @@ async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to
 
 struct Session<'s> {
     bus: Bus,
+    /// Of the bus, admitted, in their order.
+    signals: mpsc::Receiver<Admitted>,
     gate: &'s Mutex<Gate>,
     outbox: &'s Outbox,
     /// Where processes of the host are shown, if they are.
@@ -155,18 +167,14 @@ struct Session<'s> {
 }
 
 impl Session<'_> {
-    async fn run(mut self, mut signals: mpsc::Receiver<Admitted>, link: &mut mpsc::Receiver<FromLink>) -> BusError {
-        match self.follow_all(&mut signals, link).await {
+    async fn run(mut self, link: &mut mpsc::Receiver<FromLink>) -> BusError {
+        match self.follow_all(link).await {
             Ok(never) => match never {},
             Err(error) => error,
         }
     }
 
-    async fn follow_all(
-        &mut self,
-        signals: &mut mpsc::Receiver<Admitted>,
-        link: &mut mpsc::Receiver<FromLink>,
-    ) -> Result<Infallible, BusError> {
+    async fn follow_all(&mut self, link: &mut mpsc::Receiver<FromLink>) -> Result<Infallible, BusError> {
         self.bus.subscribe().await?;
         for of in Service::ALL {
             let owner = self.bus.owner(of).await?;
@@ -179,17 +187,38 @@ impl Session<'_> {
             self.lock().await?;
             tokio::select! {
                 biased;
-                Some(signal) = signals.recv() => {
+                Some(signal) = self.signals.recv() => {
                     self.take(signal).await?;
                     next = next.min(Instant::now() + FAST / 5);
                 }
-                Some(command) = link.recv() => follow(self.plan, command),
+                Some(command) = link.recv() => match command {
+                    FromLink::Settle(done) => {
+                        self.settle().await?;
+                        // Nobody waits any more: the role ends by its own time.
+                        let _ = done.send(());
+                    }
+                    command => follow(self.plan, command),
+                },
                 () = sleep_until(next) => {
                     self.ask().await?;
                     next = Instant::now() + if self.preparing || self.ending { FAST } else { SLOW };
                 }
             }
         }
+    }
+
+    /// What the bus sent before now has come when the answers have come.
+    async fn settle(&mut self) -> Result<(), BusError> {
+        for _ in 0..SETTLES {
+            self.ask().await?;
+            if self.signals.is_empty() {
+                break;
+            }
+            while let Ok(signal) = self.signals.try_recv() {
+                self.take(signal).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn take(&mut self, signal: Admitted) -> Result<(), BusError> {
@@ -317,15 +346,22 @@ impl Session<'_> {
         }
     }
 
+    /// Given up when a signal comes in between: it is older than the answer, and taken first. Another round follows soon.
     async fn ask_all(&mut self) -> Result<(), BusError> {
         if let Some(systemd) = self.owner(Service::Systemd) {
             let state = self.bus.system_state(&systemd).await?;
+            if !self.signals.is_empty() {
+                return Ok(());
+            }
             self.put(NodeEvent::SystemState { state });
         }
         let Some(logind) = self.owner(Service::Logind) else {
             return Ok(());
         };
         let (locks, over) = self.bus.inhibitors(&logind).await?;
+        if !self.signals.is_empty() {
+            return Ok(());
+        }
         self.outbox.drops.add(LogindDropReason::Locks, over);
         self.put(NodeEvent::Inhibitors { locks });
         let limit = self.bus.delay_limit(&logind).await?;

@@ -34,8 +34,13 @@ pub(super) enum FromRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub(super) enum FromAgent {
-    /// The first message: the role is welcome.
-    Hello { protocol: u32 },
+    /// The first message: the role is welcome. `stays`: in a shutdown of the node the agent observes on after its stop signal, and the
+    /// role has to do the same. Otherwise the role ends first.
+    Hello {
+        protocol: u32,
+        #[serde(default)]
+        stays: bool,
+    },
     /// Let the delay lock go: the evidence is safe.
     Release,
 }

@@ -284,6 +284,14 @@ impl Node {
         qmp::ask(&self.dir, "system_reset", &json!({})).map(drop)
     }
 
+    /// The power button: ACPI reports it to the machine, and logind acts on it.
+    ///
+    /// # Errors
+    /// The machine does not run.
+    pub fn press_power_button(&self) -> anyhow::Result<()> {
+        qmp::ask(&self.dir, "system_powerdown", &json!({})).map(drop)
+    }
+
     /// Pauses the machine, its clocks too.
     ///
     /// # Errors

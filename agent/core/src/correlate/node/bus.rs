@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
-use super::{APART, FromNode, LOCKS, NodeMachine, SPOOF_SLACK, TEXT};
+use super::{APART, FromNode, LOCKS, Left, NodeMachine, SPOOF_SLACK, TEXT};
 use crate::ids::CgroupId;
 use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, ShutdownKind, SignalSender};
-use crate::report::Command;
-use crate::shutdown::{Ending, Lock};
+use crate::report::Report;
+use crate::shutdown::{Ending, Lock, NodeDown};
 use crate::text::bounded;
 use crate::time::Boot;
 
 /// A lost message explains a later shutdown no longer than this, or than logind's limit: a shutdown takes minutes.
 const REACH: Duration = Duration::from_secs(600);
-/// logind's own default of `InhibitDelayMaxSec`.
-const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
-/// Of the limit, what is left for others when our own lock goes, at most.
-const MARGIN: Duration = Duration::from_secs(2);
 
 /// Whether messages may be missing.
 #[derive(Debug, Default)]
@@ -77,6 +73,20 @@ impl NodeMachine {
 
     /// logind prepares no shutdown: one that was in progress before a gap is over.
     fn not_preparing(&mut self, now: Boot, out: &mut FromNode) {
+        let left = self.left.take_if(|left| left.back.is_some());
+        if let Some(left) = left.filter(|left| left.kind == Some(ShutdownKind::SoftReboot))
+            && let Some(back) = left.back
+        {
+            out.reports.push(Report::NodeDown(Box::new(NodeDown {
+                host: self.host.clone(),
+                clock: self.clock,
+                begin: left.end.min(back),
+                end: back,
+                next_boot_id: left.key.boot_id.clone(),
+                is_soft: true,
+                key: left.key,
+            })));
+        }
         let Some(open) = &mut self.open else { return };
         let signs = &open.facts.signs;
         if signs.prepared.is_none_or(|at| now.since(at) < APART) || signs.services().is_some() && open.resumed.is_none() {
@@ -86,7 +96,7 @@ impl NodeMachine {
             Some(back) if open.facts.kind == Some(ShutdownKind::SoftReboot) => {
                 let down = open.down(back, open.facts.key.boot_id.clone(), true);
                 self.close(down.begin, Ending::Down { back }, out);
-                out.reports.push(crate::report::Report::NodeDown(Box::new(down)));
+                out.reports.push(Report::NodeDown(Box::new(down)));
             }
             _ => {
                 open.facts.gaps.observation = true;
@@ -190,33 +200,14 @@ impl NodeMachine {
         if !open.facts.signs.is_real() {
             return;
         }
-        self.release(out);
         if self.open.as_ref().is_some_and(|open| open.is_decided(now, self)) {
-            self.left = self.close(now, Ending::AgentEnded, out);
-        }
-    }
-
-    /// Our own lock is not held longer than the kubelet's, and well within the limit.
-    pub(super) fn release_lock(&mut self, now: Boot, out: &mut FromNode) {
-        let Some(prepared) = self.open.as_ref().and_then(|open| open.facts.signs.prepared) else {
-            return;
-        };
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        let until = prepared.plus(limit - MARGIN.min(limit / 4));
-        let waits_for_kubelet = self
-            .locks
-            .as_ref()
-            .is_some_and(|locks| locks.iter().any(Inhibitor::is_kubelets));
-        if !waits_for_kubelet || now >= until {
-            self.release(out);
-        }
-    }
-
-    fn release(&mut self, out: &mut FromNode) {
-        if let Some(open) = &mut self.open
-            && !std::mem::replace(&mut open.released, true)
-        {
-            out.commands.push(Command::ReleaseLock);
+            let kind = self.open.as_ref().and_then(|open| open.facts.kind);
+            self.left = self.close(now, Ending::AgentEnded, out).map(|key| Left {
+                key,
+                kind,
+                end: now,
+                back: None,
+            });
         }
     }
 }

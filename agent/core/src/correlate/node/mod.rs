@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
-use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, SignalSender};
-use crate::report::{Command, Report};
+use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
+use crate::report::Report;
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
@@ -46,7 +46,6 @@ const STILL_UP: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct FromNode {
     pub reports: Vec<Report>,
-    pub commands: Vec<Command>,
 }
 
 /// See the module.
@@ -75,10 +74,20 @@ pub(super) struct NodeMachine {
     /// The last one that is over, with its end: what it stopped may exit later.
     last: Option<(EndedByShutdown, Boot)>,
     /// Reported by an agent that ended within it.
-    left: Option<ShutdownKey>,
+    left: Option<Left>,
     /// The agent ended in order, and nothing began since.
     agent_ended: bool,
     previous: Option<Box<Previous>>,
+}
+
+/// What an agent that ended within a shutdown has left to its successor.
+#[derive(Clone, Debug)]
+struct Left {
+    key: ShutdownKey,
+    kind: Option<ShutdownKind>,
+    end: Boot,
+    /// The successor began in the same boot: a soft reboot, or the shutdown did not come to its end.
+    back: Option<Boot>,
 }
 
 impl NodeMachine {
@@ -92,6 +101,9 @@ impl NodeMachine {
         self.bus.begin(observation.since);
         // What is held may have changed.
         self.locks = None;
+        if let Some(left) = self.left.as_mut().filter(|_| gap) {
+            left.back.get_or_insert(observation.since);
+        }
         if let Some(open) = self.open.as_mut().filter(|_| gap) {
             open.resumed = Some(observation.since);
             open.facts.gaps.observation = true;
@@ -203,7 +215,6 @@ impl NodeMachine {
             NodeEvent::AgentEnds { .. } => self.agent_ends(now, own, out),
             NodeEvent::Lost { reason, .. } => self.bus_gap(now, &reason),
         }
-        self.release_lock(now, out);
     }
 
     /// Time passed.
@@ -219,7 +230,6 @@ impl NodeMachine {
                 self.continued(gone, out);
             }
         }
-        self.release_lock(now, out);
     }
 
     /// No more input of this boot, and no more boot follows here.
@@ -277,7 +287,7 @@ impl NodeMachine {
                 let mut open = self.begin(now);
                 open.facts.signs.scheduled = self.plan.take().map(Plan::into_parts);
                 if let Some((plan, _)) = &open.facts.signs.scheduled {
-                    open.facts.kind = crate::node::ShutdownKind::parse(&plan.kind);
+                    open.facts.kind = ShutdownKind::parse(&plan.kind);
                 }
                 open
             }

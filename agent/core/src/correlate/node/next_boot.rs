@@ -53,8 +53,9 @@ impl NodeMachine {
         }
         // The begin of the new boot, by the old clock.
         let back = self.clock.boot(new.wall_offset.wall(Boot(0))).max(last);
-        if let Some(key) = self.left.take().filter(|_| self.open.is_none()) {
-            out.reports.push(Report::NodeDown(Box::new(self.down(key, last, back, new))));
+        if let Some(left) = self.left.take().filter(|_| self.open.is_none()) {
+            out.reports
+                .push(Report::NodeDown(Box::new(self.down(left.key, last, back, new))));
             return self.followed_by(next);
         }
         if self.open.as_ref().is_none_or(|open| !open.facts.signs.is_real()) {

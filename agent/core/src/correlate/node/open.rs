@@ -25,8 +25,6 @@ pub(super) struct InProgress {
     pub jobs_gone: Option<Boot>,
     /// The observation began again within it.
     pub resumed: Option<Boot>,
-    /// Our own lock may go.
-    pub released: bool,
     /// Why its announcement may have been missed.
     pub doubt: Option<String>,
 }
@@ -73,7 +71,6 @@ impl InProgress {
             acts_until: None,
             jobs_gone: None,
             resumed: None,
-            released: false,
             doubt: node.bus.doubt(at, node.limit),
         }
     }

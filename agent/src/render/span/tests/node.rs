@@ -156,3 +156,19 @@ fn every_span_has_an_id_of_its_own() {
         assert_eq!(ids.len(), trace.spans.len());
     }
 }
+
+#[test]
+fn the_trace_names_the_kubernetes_node_where_the_machine_is_one() {
+    let name = |node: Option<&str>| {
+        let options = Options {
+            node_name: node.map(str::to_owned),
+            ..Options::default()
+        };
+        let trace = node_trace(&shutdowns::truncated(), &options);
+        let key = opentelemetry::Key::from_static_str("k8s.node.name");
+        trace.resource.get(&key).map(|value| value.to_string())
+    };
+    assert_eq!(name(Some("node-7")).as_deref(), Some("node-7"));
+    // The report is of a boot in which the agent did not know of Kubernetes.
+    assert_eq!((name(Some("another")), name(None)), (None, None));
+}

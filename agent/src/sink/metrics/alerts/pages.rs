@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 
-use super::{Group, alert_of, groups, nodes, severity};
+use super::{Group, alert_of, groups, nodes, severity, shutdowns};
 
 /// The text of one page that no table has.
 pub struct Page {
@@ -221,7 +221,7 @@ const PAGES: [Page; 16] = [
 
 /// Of every alert.
 pub(super) fn all() -> impl Iterator<Item = &'static Page> {
-    PAGES.iter().chain(&nodes::PAGES)
+    PAGES.iter().chain(&nodes::PAGES).chain(&shutdowns::PAGES)
 }
 
 /// Each alert's page as Markdown, by its name, and the list of all as `README`.

@@ -11,7 +11,7 @@ use expect_test::Expect;
 
 use super::pods::at;
 use crate::fixtures::script::{Played, play_all};
-use crate::report::{Command, NodeShutdown, Report};
+use crate::report::{NodeShutdown, Report};
 
 /// logind is observed, the kubelet has two phases and its lock; two pods run, one of them critical.
 const NODE: &str = "
@@ -63,7 +63,7 @@ fn gap(rest: &str) -> String {
     format!("-100 start{NODE}{rest}")
 }
 
-/// The node's reports and the core's commands for it, and the terminations of pods with their cause.
+/// The node's reports, and the terminations of pods with their cause.
 fn check(script: &str, expect: Expect) {
     expect.assert_eq(&show(&play_all(script)));
 }
@@ -114,8 +114,6 @@ fn show(played: &Played) -> String {
         }
         lines.push((*now, text));
     }
-    let released = played.commands.iter().filter(|(_, command)| *command == Command::ReleaseLock);
-    lines.extend(released.map(|(now, _)| (*now, "release our lock\n".to_owned())));
     lines.sort_by_key(|(now, _)| *now);
     lines.into_iter().map(|(now, text)| format!("{} {text}", at(now))).collect()
 }

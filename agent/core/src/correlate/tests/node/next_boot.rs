@@ -85,7 +85,6 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             ",
         ),
         expect![[r#"
-            +59.000 release our lock
             +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
@@ -111,7 +110,6 @@ fn an_older_state_shows_nothing() {
             ",
         ),
         expect![[r#"
-            +59.000 release our lock
             +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
@@ -131,7 +129,6 @@ fn what_an_agent_reported_before_its_end_is_not_reported_again() {
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +13.000 release our lock
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
@@ -152,11 +149,52 @@ fn a_soft_reboot_keeps_the_boot() {
             +11 node bus connected
             "),
         expect![[r#"
-            +2.000 release our lock
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
               the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
               fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
             +11.000 down +2.100…+10.000 of 1, soft
+        "#]],
+    );
+}
+
+/// As systemd does it: the agent ends with the services, and has reported the shutdown by then.
+#[test]
+fn a_soft_reboot_after_the_agent_has_ended_in_order() {
+    check(
+        &gap(&format!(
+            "{}\n+17 node agent-ends 1\n+20 start\n+21 node bus connected",
+            ORDERLY.replace("reboot", "soft-reboot")
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the soft-reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+            +21.000 down +17.000…+20.000 of 1, soft
+        "#]],
+    );
+}
+
+/// The successor continues in the same boot, which then loses its power: another shutdown.
+#[test]
+fn a_reboot_that_did_not_happen_is_not_the_end_of_the_boot() {
+    check(
+        &gap(&format!(
+            "{ORDERLY}\n+17 node agent-ends 1\n+20 start\n+21 node bus connected\n+900 reboot back=+940"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+            +900.000 down +899.800…+940.000 of 2
+            +930.000 node 2 Critical +899.800…+899.800 unannounced UNCLEAN Down { back: Boot(4540000000000) }
+              the node went down without any announcement, and was back 40.2 s after the last evidence
+              fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
         "#]],
     );
 }
@@ -167,7 +205,6 @@ fn a_shutdown_that_is_over_after_a_gap() {
     check(
         &gap("+1 node prepare true reboot\n+10 start\n+11 node bus connected"),
         expect![[r#"
-            +10.000 release our lock
             +11.000 node 1 Warning +1.000…+11.000 unknown Continued
               how the reboot went is unknown: epitaph was not observing for a part of it
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period

@@ -27,7 +27,6 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
             ",
         ),
         expect![[r#"
-            +44.000 release our lock
             +47.000 node 1 Critical +1.000…+47.000 truncated UNCLEAN AgentEnded
               the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
               fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s, or shorten the shutdown of shop/web, which may take 120 s
@@ -61,7 +60,6 @@ fn a_pod_that_needs_more_than_its_own_grace_is_not_cut() {
             ",
         ),
         expect![[r#"
-            +34.000 release our lock
             +38.000 node 1 Info +1.000…+38.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 32.0 s (phase took 30.1 s of 40 s, critical phase took 1.9 s of 20 s); logind waited 33.1 s of at most 60 s
             +60.000 container 000000000000 killed-after-grace: NodeShutdown, by 1 PrepareForShutdown
@@ -88,7 +86,6 @@ fn the_delay_expires_while_a_pod_runs() {
             ",
         ),
         expect![[r#"
-            +29.110 release our lock
             +35.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
             +35.000 down +34.900…+60.000 of 1
@@ -115,7 +112,6 @@ fn lost_records_are_not_a_cut() {
             ",
         ),
         expect![[r#"
-            +29.000 release our lock
             +35.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: kernel records of process exits were lost during the termination; the node was shutting down
             +35.000 down +34.800…+60.000 of 1
@@ -163,7 +159,6 @@ fn zero_periods_protect_nothing() {
             ",
         ),
         expect![[r#"
-            +1.000 release our lock
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: its shutdownGracePeriod is 0, which is the default
@@ -186,7 +181,6 @@ fn a_limit_below_the_periods_keeps_the_kubelet_from_its_lock() {
             ",
         ),
         expect![[r#"
-            +1.000 release our lock
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
@@ -204,7 +198,6 @@ fn locks_that_were_not_listed_are_not_missing() {
             "{script}\n+1 node prepare true reboot\n+1.3 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state"
         ),
         expect![[r#"
-            +1.000 release our lock
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Warning +1.000…+3.900 unknown Down { back: Boot(3640000000000) }
               how the reboot went is unknown: whether the kubelet held a lock was not observed; the node was back 36.1 s after the last evidence
@@ -233,7 +226,6 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
             ",
         ),
         expect![[r#"
-            +6.000 release our lock
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
@@ -317,7 +309,6 @@ fn pods_by_priority_have_a_phase_each() {
             ",
         ),
         expect![[r#"
-            +6.000 release our lock
             +9.000 node 1 Info +1.000…+9.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 4.0 s (priority 0 took 2.0 s of 10 s, priority 2000000000 took 2.0 s of 30 s); logind waited 5.1 s of at most 60 s
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
@@ -347,7 +338,6 @@ fn a_unit_is_stopped_by_the_shutdown() {
         +8 end
         ",
         expect![[r#"
-            +1.000 release our lock
             +5.100 unit web.service clean: NodeShutdown, by 1 PrepareForShutdown
               systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +8.000 node 1 Warning +1.000…+8.000 unknown ObservationEnded
@@ -375,7 +365,6 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
         expect![[r#"
             +7.000 node 1 Info +1.000…+7.000 graceful AgentEnded
               the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind waits of at most 60 s
-            +7.000 release our lock
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
         "#]],

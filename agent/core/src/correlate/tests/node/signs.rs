@@ -11,7 +11,6 @@ fn all_pods_end_in_their_phases() {
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +13.000 release our lock
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
@@ -295,7 +294,6 @@ fn a_host_without_a_kubelet_has_no_pods_to_lose() {
         +4 reboot back=+40
         ",
         expect![[r#"
-            +1.000 release our lock
             +4.000 down +3.900…+40.000 of 1
             +4.000 node 1 Info +1.000…+3.900 graceful Down { back: Boot(3640000000000) }
               the reboot was announced by logind; locks delayed it for 0.3 s of at most 5 s

@@ -289,7 +289,7 @@ fn a_hook_whose_end_no_status_told_was_not_asked_about() {
 fn asked(script: &str) -> Vec<String> {
     let of = |(now, command)| match command {
         Command::ListEvents(pod) => Some(format!("{} {}", at(now), pod.name)),
-        Command::Watch(_) | Command::Forget(_) | Command::ReleaseLock => None,
+        Command::Watch(_) | Command::Forget(_) => None,
     };
     play_all(script).commands.into_iter().filter_map(of).collect()
 }

@@ -1,0 +1,93 @@
+//! A node's shutdown → what happened when.
+
+use super::{Mark, Row, event};
+use crate::history::{At, Report};
+use crate::story::words::{many, setting};
+
+/// Pods with a row of their own, those that were cut first; the others are counted.
+const PODS: usize = 12;
+
+pub(super) fn rows(report: &Report) -> Vec<Row> {
+    let mut rows: Vec<Option<Row>> = Vec::new();
+    if report.is_down() {
+        rows.push(lasting(report.begin, report.end, Mark::Lost, "the node was down"));
+    }
+    let signs = &report.signs;
+    let kind = if report.kind.is_empty() { "shutdown" } else { &*report.kind };
+    if let Some(spoofed) = &signs.spoofed {
+        let by = match (spoofed.pid, &spoofed.comm) {
+            (Some(pid), Some(comm)) => format!(" by `{comm}` (pid {pid})"),
+            (Some(pid), None) => format!(" by pid {pid}"),
+            (None, _) => String::new(),
+        };
+        rows.push(event(spoofed.time, Mark::Lost, format!("PrepareForShutdown, forged{by}")));
+    }
+    rows.push(event(signs.prepared, Mark::Event, format!("logind announces: {kind}")));
+    if let Some(delay) = &report.delay {
+        let limit = delay
+            .limit_ms
+            .map_or_else(String::new, |limit| format!(", at most {}", setting(limit)));
+        let over = if delay.expired { ": expired" } else { "" };
+        rows.push(lasting(
+            delay.begin,
+            delay.end,
+            Mark::Run,
+            format!("logind waits for delay locks{limit}{over}"),
+        ));
+    }
+    for lock in &report.locks {
+        let begin = lock.taken.max(report.begin);
+        let label = format!("{} lock of {}", lock.mode, lock.who);
+        rows.push(lasting(begin, lock.released.or(report.end), Mark::Run, label));
+    }
+    for phase in &report.phases {
+        let over = if phase.overran { ": overran" } else { "" };
+        let label = format!(
+            "kubelet's phase from priority {}, {}{over}",
+            phase.priority,
+            setting(phase.period_ms)
+        );
+        rows.push(lasting(phase.begin, phase.end, Mark::Served, label));
+    }
+    rows.extend(pods(report));
+    rows.push(event(
+        signs.job_at,
+        Mark::Event,
+        format!("systemd has a job for {}", signs.job.as_deref().unwrap_or("a target")),
+    ));
+    rows.push(event(signs.stopping, Mark::Event, "systemd stops the services"));
+    rows.push(event(signs.init_signal, Mark::Event, "a signal asks PID 1 for a shutdown"));
+    rows.push(event(signs.sigterm_to_all, Mark::Event, "SIGTERM to all processes"));
+    rows.push(event(signs.sigkill_to_all, Mark::Kill, "SIGKILL to all processes"));
+    rows.push(event(signs.cancelled, Mark::Plain, "cancelled"));
+    if rows.iter().all(Option::is_none) {
+        rows.push(event(report.end, Mark::Lost, "the last evidence before the node was down"));
+    }
+    rows.into_iter().flatten().collect()
+}
+
+fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
+    let (cut, whole): (Vec<_>, Vec<_>) = report.pods.iter().partition(|pod| pod.cut.is_some());
+    let rest = (cut.len() + whole.len()).saturating_sub(PODS) as u64;
+    let shown = cut.into_iter().chain(whole).take(PODS);
+    let rows: Vec<Option<Row>> = shown
+        .map(|pod| {
+            let name = format!("pod {}/{}", pod.namespace, pod.name);
+            match &pod.cut {
+                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: cut")),
+                None => lasting(pod.stopped.or(pod.ended), pod.ended, Mark::Plain, format!("{name} ended")),
+            }
+        })
+        .collect();
+    let more = (rest > 0).then(|| event(report.end, Mark::Plain, format!("{} more", many(rest, "pod"))));
+    rows.into_iter().chain(more)
+}
+
+fn lasting(begin: Option<At>, end: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {
+    begin.map(|begin| Row {
+        at: begin.0,
+        until: end.map(|end| end.0.max(begin.0)),
+        mark,
+        label: label.into(),
+    })
+}
