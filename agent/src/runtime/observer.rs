@@ -54,6 +54,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
             "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
         );
     };
+    clock::reach_behind_boot();
     let logging = logging::start(&config, logging::Terminations::Messages)?;
     logging::warn_of_unknown_variables(env);
     let export = Export::of_observer(&config)?;

@@ -169,6 +169,8 @@ impl Nodes {
             self.ending.remove(&step.uid);
         } else if self.ending.len() < self.most_pods {
             self.ending.insert(step.uid.clone());
+        } else if !self.ending.contains(&step.uid) {
+            out.push(dropped(DropReason::LostPodCap));
         }
         let node = record.identity.node.as_str();
         let at = moment(step.seen, record.details().deletion.map(|deletion| deletion.requested));
@@ -317,6 +319,9 @@ impl Nodes {
             let is_exported = story.is_reported || story.evicting || story.members.values().any(|member| member.gone.is_some());
             if !is_exported && story.key.transition != transition.wall {
                 story.key.transition = transition.wall;
+                if let Some(known) = self.known.get_mut(name) {
+                    known.loss = Some(story.key.clone());
+                }
             }
             story.follow(fact, at);
             if began_evicting {
@@ -347,13 +352,16 @@ impl Nodes {
     }
 
     fn ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
-        let Some(story) = self.stories.get_mut(&fact.identity.name).filter(|story| !story.is_over()) else {
+        let Some(story) = self.stories.get_mut(&fact.identity.name).filter(|story| story.back.is_none()) else {
             return;
         };
         let at = moment(seen, fact.transition);
         story.back = Some(at);
-        story.step(Step::Back, at);
-        phases::back(story, &fact.identity, at, self.version, out);
+        // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
+        if story.removed.is_none() {
+            story.step(Step::Back, at);
+            phases::back(story, &fact.identity, at, self.version, out);
+        }
         // The kubelet ends what was to end; what was not to end goes on.
         let before = story.members.len();
         story

@@ -121,8 +121,9 @@ pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
     if !story.is_reported && !story.is_serious() {
         return false;
     }
-    let was_silent = story.steps.iter().any(|(step, _)| *step == Step::Unknown);
-    (was_silent && story.ready == Ready::Unknown) || story.removed.is_some() || member.was_held()
+    (story.was_silent() && story.ready == Ready::Unknown)
+        || (story.removed.is_some() && story.back.is_none())
+        || member.was_held()
 }
 
 /// A pod of the node is gone.

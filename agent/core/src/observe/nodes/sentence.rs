@@ -33,8 +33,12 @@ pub(super) struct Known<'a> {
     /// How long before that the kubelet renewed its Lease last.
     pub renewed: Option<Duration>,
     pub agent: AgentAnswer,
+    /// Has the taint `out-of-service`.
     pub fenced: bool,
+    /// By its provider, and the kubelet is silent.
     pub powered_off: bool,
+    /// The kubelet was, at some time of the loss.
+    pub was_silent: bool,
     /// The controller evicts the node's pods.
     pub evicting: bool,
     /// The node is back, or its object is deleted.
@@ -47,11 +51,28 @@ pub(super) struct Known<'a> {
 impl Known<'_> {
     /// The verdict while the loss goes on.
     pub fn verdict(&self) -> Loss {
-        match self.agent {
-            _ if self.fenced => Loss::FencedByTaint,
-            AgentAnswer::Answered => Loss::Unreachable,
-            AgentAnswer::Silent | AgentAnswer::Unknown => Loss::Lost,
+        if self.fenced {
+            Loss::FencedByTaint
+        } else if self.ran() {
+            Loss::Unreachable
+        } else {
+            Loss::Lost
         }
+    }
+
+    /// All the time: its agent answered, or its kubelet never was silent. A machine that boots reports Ready=False, too.
+    fn ran(&self) -> bool {
+        self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.was_silent)
+    }
+
+    /// Now.
+    fn runs(&self) -> bool {
+        self.agent == AgentAnswer::Answered || self.ready == Ready::False
+    }
+
+    /// The provider's word counts only while nothing on the machine speaks: its taint stays until the node is ready.
+    fn is_off(&self) -> bool {
+        self.powered_off && !self.runs()
     }
 
     pub fn node(&self) -> LossVerdict {
@@ -90,8 +111,10 @@ impl Known<'_> {
             return Loss::StuckByFinalizer.judged(text, Loss::StuckByFinalizer.row().remedy.to_owned());
         }
         let verdict = self.verdict();
-        let power = if self.powered_off {
+        let power = if self.is_off() {
             "the machine is off, as its provider reports"
+        } else if self.ran() {
+            "the machine still ran: so may its containers"
         } else {
             "whether its containers still ran is not known"
         };
@@ -101,8 +124,8 @@ impl Known<'_> {
                  the kubelet; {power}"
             ),
             Loss::Unreachable => format!(
-                "the pod's node `{node}` was not ready while its agent still answered; the object was deleted{after}, without the \
-                 kubelet: its containers may still have run"
+                "the pod's node `{node}` was not ready, but ran; the object was deleted{after}, without the kubelet: its containers may \
+                 still have run"
             ),
             _ => format!(
                 "the pod's node `{node}` was lost, and the object was deleted{after}, without the kubelet and without the taint \
@@ -122,11 +145,7 @@ impl Known<'_> {
             self.node.name,
             seconds(self.lasted)
         );
-        let verdict = if self.agent == AgentAnswer::Answered {
-            Loss::Unreachable
-        } else {
-            Loss::Lost
-        };
+        let verdict = if self.ran() { Loss::Unreachable } else { Loss::Lost };
         verdict.judged(text, self.remedy())
     }
 
@@ -161,6 +180,12 @@ impl Known<'_> {
     /// The next command for the whole node.
     fn remedy(&self) -> String {
         let name = &self.node.name;
+        if self.fenced && self.runs() && !self.is_over {
+            return format!(
+                "`{name}` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: {}",
+                unfence(self.node)
+            );
+        }
         if self.fenced {
             return format!(
                 "when `{name}` is repaired, or before it is used again: {}",
@@ -174,21 +199,21 @@ impl Known<'_> {
             );
         }
         let release = self.release();
-        match self.agent {
-            _ if self.powered_off => {
+        match self.ready {
+            _ if self.is_off() => {
                 format!("the provider reports that `{name}` is off; release its pods and volumes: {release}")
             }
-            AgentAnswer::Answered if self.ready == Ready::Unknown => format!(
+            _ if !self.runs() => format!(
+                "first make sure that `{name}` is powered off: on a machine that still runs, two pods would write the same volume. \
+                 Then: {release}"
+            ),
+            Ready::Unknown => format!(
                 "`{name}` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if \
                  that is not possible, power it off, make sure that it is off, and then: {release}"
             ),
-            AgentAnswer::Answered => format!(
+            _ => format!(
                 "`{name}` runs: repair what its condition Ready names (kubectl describe node {name}). Only if that is not possible, \
                  power it off, make sure that it is off, and then: {release}"
-            ),
-            AgentAnswer::Silent | AgentAnswer::Unknown => format!(
-                "first make sure that `{name}` is powered off: on a machine that still runs, two pods would write the same volume. \
-                 Then: {release}"
             ),
         }
     }

@@ -41,9 +41,13 @@ pub(super) struct Story {
     pub renewed: Option<ApiTime>,
     pub is_renewal_asked: bool,
     pub agent: AgentCheck,
-    /// The taint `out-of-service` was there.
+    /// The taint `out-of-service` is there, or was when the loss ended.
     pub fenced: bool,
+    pub was_fenced: bool,
+    /// The provider reported it at some time.
     pub powered_off: bool,
+    /// Its last word.
+    pub is_off: bool,
     pub evicting: bool,
     /// The kubelet had announced a shutdown.
     is_shutdown: bool,
@@ -100,7 +104,9 @@ impl Story {
             is_renewal_asked: false,
             agent: AgentCheck::default(),
             fenced: false,
+            was_fenced: false,
             powered_off: false,
+            is_off: false,
             evicting: false,
             is_shutdown: false,
             back: None,
@@ -124,10 +130,12 @@ impl Story {
         if fact.ready == Ready::Unknown {
             self.step(Step::Unknown, at);
         }
-        // From the provider's later versions, too: the machine may be switched off by whoever repairs the node.
+        // As of now: the machine may be switched off, or on, and the taint set and removed, by whoever repairs the node.
         self.powered_off |= fact.powered_off;
+        self.is_off = fact.powered_off && fact.ready == Ready::Unknown;
         self.evicting |= fact.evicting;
-        self.fenced |= fact.out_of_service;
+        self.fenced = fact.out_of_service;
+        self.was_fenced |= fact.out_of_service;
     }
 
     /// A step is in the story once.
@@ -135,6 +143,11 @@ impl Story {
         if !self.steps.iter().any(|(known, _)| *known == step) {
             self.steps.push((step, at));
         }
+    }
+
+    /// The kubelet was silent, at some time of the loss.
+    pub fn was_silent(&self) -> bool {
+        self.steps.iter().any(|(step, _)| *step == Step::Unknown)
     }
 
     /// Nobody on the node confirms terminations.
@@ -153,7 +166,7 @@ impl Story {
         let is_planned = self.is_shutdown || self.key.node.unschedulable || self.removed.is_some();
         let has_pods = self.members.values().any(|member| member.is_to_end());
         let is_felt = (is_silent || self.removed.is_some()) && has_pods;
-        self.fenced || self.stuck() > 0 || is_felt || (is_silent && !is_planned)
+        self.was_fenced || self.stuck() > 0 || is_felt || (is_silent && !is_planned)
     }
 
     /// Pods that the node could not terminate.
@@ -190,7 +203,8 @@ impl Story {
             renewed: self.renewed.map(|renewed| self.begin.at.since(renewed.at)),
             agent: self.agent.answer(),
             fenced: self.fenced,
-            powered_off: self.powered_off,
+            powered_off: self.is_off,
+            was_silent: self.was_silent(),
             evicting: self.evicting,
             is_over: self.is_over(),
             stuck: self.stuck(),

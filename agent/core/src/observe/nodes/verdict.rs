@@ -97,8 +97,8 @@ pub const TABLE: [LossRow; 7] = [
         headline: "unreachable",
         unclean: true,
         severity: Severity::Warning,
-        meaning: "The node is not ready, but its agent still answers: the machine runs, and so may its containers.",
-        proof: "The condition Ready is not True, and the agent's pod answered /healthz meanwhile.",
+        meaning: "The node is not ready, but its agent answers, or its kubelet itself reports the trouble: the machine runs, and so may its containers.",
+        proof: "The condition Ready is not True, and the agent's pod answered /healthz meanwhile, or Ready was False and never Unknown.",
         remedy: "Repair the kubelet, the container runtime, or the network to the API server. Do not set the taint out-of-service on a node that runs: two pods could write the same volume.",
     },
     LossRow {

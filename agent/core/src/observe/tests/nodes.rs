@@ -885,3 +885,71 @@ fn memory_is_bounded_and_what_does_not_fit_is_counted() {
     "#]],
     );
 }
+
+/// The last remedy, or sentence, of an alarm about the pod.
+fn last_alarm(script: &str) -> String {
+    let mut text = String::new();
+    play_on(&mut Observer::new(LIMITS), script, &mut text);
+    let (_, alarm) = text.rsplit_once("alarm about db-0").expect("an alarm");
+    alarm.lines().skip(1).take(2).map(|line| format!("{}\n", line.trim())).collect()
+}
+
+#[test]
+fn what_the_machine_itself_says_counts_more_than_its_provider() {
+    let script = LOST
+        .replace("evicting", "evicting off")
+        .replace("+18 agent n1 silent", "+18 agent n1 answers");
+    expect![[r#"
+        unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+        remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+    "#]]
+    .assert_eq(&last_alarm(&script));
+}
+
+#[test]
+fn a_kubelet_that_reports_its_trouble_for_long_is_not_lost() {
+    let script = LOST.replace("unknown", "false").replace("+18 agent", "+17 agent");
+    expect![[r#"
+        unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet itself reports this, and its agent does not answer
+        remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+    "#]]
+    .assert_eq(&last_alarm(&script));
+}
+
+#[test]
+fn the_taint_on_a_machine_that_runs_is_the_first_thing_to_end() {
+    let script = LOST
+        .replace("evicting", "evicting out-of-service")
+        .replace("+18 agent n1 silent", "+18 agent n1 answers");
+    expect![[r#"
+        fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+        remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+    "#]]
+    .assert_eq(&last_alarm(&script));
+}
+
+#[test]
+fn a_node_that_registers_again_terminates_its_pods_again() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +40 node n1 unknown
+        +42 tick
+        +60 no-node n1
+        +62 node n1 true since=+62
+        +180 pod a ReplicaSet/web node=n1 ready deleted=+180 grace=5
+        +182 gone a
+        +300 tick
+        ",
+        expect![[r#"
+            +40.0 ask renewal n1
+            +60.0 node n1 lost at +40: +40.0 → +60.0 by node-deleted, agent unknown, stuck 0, gone 0; pods a
+                  node.not_ready +40.0
+                  node.unknown +40.0
+                  node.deleted +60.0
+                  lost: node `n1` was not ready for 20.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        "#]],
+    );
+}
