@@ -92,10 +92,11 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES]",
+        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES] | observer [NODES]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; prints a table (root). \
-                api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets",
+                api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets; \
+                observer: what the observer of 50, 150 and 500 nodes costs, and a tenth of them that is lost at once",
         run: bench::task,
     },
     Task {

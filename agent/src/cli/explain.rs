@@ -357,7 +357,7 @@ mod tests {
                 ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
                 ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run beside their replacements.
                 ! fenced-by-taint     The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.
-                ! unreachable         The node is not ready, but its agent still answers: the machine runs, and so may its containers.
+                ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports the trouble: the machine runs, and so may its containers.
                 ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
                   taint-left-behind   The node is ready and still has the taint node.kubernetes.io/out-of-service: no pod is scheduled there, and running pods are evicted.
 

@@ -43,7 +43,7 @@ pub struct Cli {
 pub enum Command {
     /// Observe this machine: traces and metrics to a collector; /metrics, /healthz, /readyz
     Agent(AgentArgs),
-    /// Add to the agents' traces what one node cannot see: endpoints that leave their Services, replacement pods
+    /// Add to the agents' traces what one node cannot see: endpoint removals, replacement pods, lost nodes
     Observer(ObserverArgs),
     /// Observe logind and systemd on the system bus, for the agent of this node or as lines: shutdowns, and who delays them
     Logind(LogindArgs),
@@ -53,7 +53,7 @@ pub enum Command {
     Record(RecordArgs),
     /// Judge the evidence of a recording again, on any machine, without root
     Replay(ReplayArgs),
-    /// Show why a pod, container or unit terminated: sentence, timeline, remedy; from what the agent of this node has kept
+    /// Show why a pod, container or unit terminated, or this node shut down: sentence, timeline, remedy; from the journal
     Why(WhyArgs),
     /// List finished terminations, a line each, or count them by workload and verdict
     List(ListArgs),
@@ -209,7 +209,7 @@ pub enum Question {
 
 #[derive(Debug, Args)]
 pub struct ReadyArgs {
-    /// Where an agent or an observer listens; every address of a name is asked
+    /// Address of an agent or observer; all addresses of a host name are asked
     #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
     pub targets: Vec<String>,
     /// Ask again for so long, until all are ready

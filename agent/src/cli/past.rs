@@ -51,9 +51,9 @@ pub struct ExportArgs {
 
 #[derive(Debug, Args)]
 pub struct WhyArgs {
-    /// Name of a pod ([NAMESPACE/]POD[/CONTAINER]), a workload ([NAMESPACE/][KIND/]NAME) or a unit, or the beginning of the id of
+    /// Name of a pod ([NAMESPACE/]POD[/CONTAINER]), workload ([NAMESPACE/][KIND/]NAME), unit or node, or beginning of the id of
     /// a container, pod or trace (4 digits or more)
-    #[arg(value_name = "POD|CONTAINER|UNIT|TRACE_ID")]
+    #[arg(value_name = "POD|CONTAINER|UNIT|NODE|TRACE_ID")]
     pub what: String,
     #[command(flatten)]
     pub past: PastArgs,

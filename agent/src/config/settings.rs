@@ -185,7 +185,7 @@ pub const ALL: &[Setting] = &[
         about: "how long after its grace period a pod that is being deleted counts as stuck, on /metrics and so in alerts",
         set: |c, v| put_duration(&mut c.observer.stuck_after, v) },
     Setting { key: "journal.directory", env: &["EPITAPH_JOURNAL_DIRECTORY"], flag: None,
-        about: "directory in which `epitaph agent` keeps finished reports and evidence, so that neither a restart nor a collector that is away loses a termination; its parent must exist; not set: in memory only",
+        about: "directory in which `epitaph agent` keeps finished reports and evidence over a restart, a reboot, and an outage of the collector; its parent must exist; not set: in memory only",
         set: |c, v| put_some(&mut c.journal.directory, v) },
     Setting { key: "journal.max_bytes", env: &["EPITAPH_JOURNAL_MAX_BYTES"], flag: None,
         about: "largest size of the journal, bytes; the oldest part goes first",

@@ -171,7 +171,7 @@ impl Rules {
             ..rule(
                 "EpitaphUncleanRate",
                 format!("{WORKLOAD}: {{{{ $value | printf \"%.0f\" }}}} unclean terminations within an hour"),
-                "More than five pods or containers of the workload terminated unclean within an hour: this is not a single \
+                "The workload had more than five unclean terminations within an hour: this is not a single \
                  accident. The alerts by verdict, or epitaph_workload_verdicts_total, show which verdict repeats."
                     .into(),
             )
@@ -205,7 +205,7 @@ impl Rules {
             ..rule(
                 "EpitaphHostUncleanTermination",
                 "A {{ $labels.subject }} ({{ $labels.runtime }}) on {{ $labels.instance }}: {{ $labels.verdict }}".into(),
-                "A systemd unit, or a container whose pod is not known, terminated unclean. `epitaph explain \
+                "A systemd unit, or a container of an unknown pod, had an unclean termination. `epitaph explain \
                  {{ $labels.verdict }}` has the meaning and the remedy; the trace of service `epitaph` on this host has the name, \
                  the sentence and the evidence: search the tag epitaph.verdict={{ $labels.verdict }}."
                     .into(),

@@ -110,7 +110,7 @@ fn latest() -> Panel {
         .collect();
     Panel {
         title: "Latest unclean terminations and incidents",
-        about: "When each workload last terminated unclean, by verdict, and when clients last lost connections, a stop signal was \
+        about: "When each workload last had an unclean termination, by verdict, and when clients last lost connections, a stop signal was \
                 discarded, or a container was stuck. The first termination of a workload is included. `epitaph explain VERDICT` has the \
                 meaning and the remedy; the trace of the termination has the evidence.",
         view: View::Table(labels, Some("latest")),
@@ -127,7 +127,7 @@ fn latest_on_hosts() -> Panel {
     let expr = format!("1000 * max by ({}) (max_over_time({metric}[{RANGE}]))", labels.join(", "));
     Panel {
         title: "Latest unclean terminations without a pod",
-        about: "When a systemd unit, or a container whose pod is not known, last terminated unclean on each node. The selected namespaces \
+        about: "When a systemd unit, or a container of an unknown pod, last had an unclean termination on each node. The selected namespaces \
                 do not matter here. The trace of service `epitaph` has the name of the unit or container.",
         view: View::Table(labels, Some("latest")),
         unit: "dateTimeAsIso",

@@ -891,7 +891,12 @@ fn last_alarm(script: &str) -> String {
     let mut text = String::new();
     play_on(&mut Observer::new(LIMITS), script, &mut text);
     let (_, alarm) = text.rsplit_once("alarm about db-0").expect("an alarm");
-    alarm.lines().skip(1).take(2).map(|line| format!("{}\n", line.trim())).collect()
+    alarm
+        .lines()
+        .skip(1)
+        .take(2)
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
 }
 
 #[test]

@@ -79,9 +79,9 @@ fn pods_stuck(of: &Rules) -> Rule {
 pub(super) const PAGES: [Page; 4] = [
     Page {
         alert: "EpitaphNodeLost",
-        means: "A node is not ready, and pods that were to terminate there are still there long after their grace period. No kubelet can \
+        means: "A node is not ready, and pods in deletion there still exist long after their grace period. No kubelet can \
                 confirm their termination: a StatefulSet does not create the replacement, and volumes stay attached.",
-        proves: "The trace `node.lost` (service `epitaph`, tag `k8s.node.name`) once it is over; until then the Event \
+        proves: "After the loss, the trace `node.lost` (service `epitaph`, tag `k8s.node.name`); until then the Event \
                  `PodStuckOnLostNode` on the StatefulSet, the observer's log, and the metrics `epitaph_node_lost` and \
                  `epitaph_node_pods_stuck`.",
         to_do: &[
@@ -89,8 +89,7 @@ pub(super) const PAGES: [Page; 4] = [
              runtime or the network to the API server; do not set the taint.",
             "`lost`: make sure that the machine is off, at its console or by its provider. On a machine that still runs, the taint lets \
              two pods write the same volume.",
-            "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`: Kubernetes 1.26 or later. Before, \
-             the Event has the command.",
+            "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`: Kubernetes 1.26 or later; the Event has older versions' one.",
             "`fenced-by-taint`: the taint is set, and pods still hang: `kubectl get pod -o yaml` shows `metadata.finalizers`.",
             "Remove the taint when the node is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
         ],
@@ -98,8 +97,7 @@ pub(super) const PAGES: [Page; 4] = [
     },
     Page {
         alert: "EpitaphTaintLeftBehind",
-        means: "A node is ready and still has the taint `node.kubernetes.io/out-of-service`, which somebody set while it was lost: it \
-                stays empty.",
+        means: "A node is ready and still has the taint `node.kubernetes.io/out-of-service`, set while the node was lost: no pods can run there.",
         proves: "`epitaph_node_out_of_service{ready=\"true\"}`, and `kubectl get node NODE -o jsonpath={.spec.taints}`.",
         to_do: &[
             "Check that the node is really repaired: a machine that was only paused may run old containers for some seconds; the verdict \

@@ -112,7 +112,7 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphUncleanRate",
-        means: "The workload terminated unclean more than five times within an hour, summed over all nodes.",
+        means: "The workload had more than five unclean terminations in an hour, on all nodes together.",
         proves: "`sum by (verdict) (increase(epitaph_workload_verdicts_total{k8s_namespace_name=\"NAMESPACE\",epitaph_workload_name=\"\
                  NAME\"}[1h]))` shows which verdict repeats.",
         to_do: &[
@@ -123,7 +123,7 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphUncleanRatio",
-        means: "More than a quarter of the workload's terminations within an hour were unclean, of at least five.",
+        means: "The workload had five or more terminations in an hour; over a quarter of them were unclean.",
         proves: "`epitaph_workload_terminations_total` by the label `unclean`.",
         to_do: &[
             "All terminations of the workload share a fault of its shutdown: change what the alert by verdict names, once.",
@@ -133,7 +133,7 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphHostUncleanTermination",
-        means: "A systemd unit, or a container whose pod is not known, terminated unclean on the host.",
+        means: "A systemd unit, or a container of an unknown pod, had an unclean termination.",
         proves: "The trace under service `epitaph` on that host; live: `epitaph watch` on the host. For a unit also `journalctl -u UNIT`.",
         to_do: &[
             "Read the sentence in the trace; find the verdict with `epitaph explain VERDICT`.",
@@ -201,18 +201,16 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphNodeNotReadyForShutdown",
-        means: "Graceful node shutdown does not work on this node: a shutdown or reboot kills its pods at once, although the kubelet's \
-                files are given to the agent because somebody counts on it.",
+        means: "Graceful node shutdown does not work on this node: a shutdown or reboot kills its pods at once. The alert covers only nodes whose agent can read the kubelet's files.",
         proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration, `delay` and \
-                 `lock` from logind. `epitaph doctor --only shutdown` on the node has the files and the values. What the agent cannot \
-                 know is `unknown`, and no alert.",
+                 `lock` from logind. `epitaph doctor --only shutdown` on the node has the files and the values. A check that fails to run is `unknown`: no alert.",
         to_do: &[
             "Run `epitaph doctor --only shutdown` on the node: each finding has its remedy.",
             "`periods`: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet.",
             "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
              unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \
              then reload logind and restart the kubelet.",
-            "`lock` alone: the kubelet does not try again after a failed start of its shutdown manager: restart the kubelet.",
+            "`lock` alone: restart the kubelet, which does not retry a failed start of its shutdown manager.",
             "Until then, drain the node before a shutdown.",
         ],
         silence: "While the node is drained for its repair.",
