@@ -234,8 +234,10 @@ impl Nodes {
     }
 
     pub fn attachment_gone(&mut self, name: &str, seen: Seen, out: &mut Vec<Output>) {
-        if let Some(detach) = self.volumes.gone(name, seen, self.stuck_after) {
-            out.push(Output::VolumeDetach(Box::new(detach)));
+        match self.volumes.gone(name, seen, self.stuck_after) {
+            Some(Ok(detach)) => out.push(Output::VolumeDetach(Box::new(detach))),
+            Some(Err(reason)) => out.push(dropped(reason)),
+            None => {}
         }
     }
 

@@ -96,8 +96,9 @@ impl Nodes {
         }
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
             story.is_scanned = true;
-            // An earlier observer has reported such a loss.
-            story.is_reported |= story.unwatched.is_some() && story.is_settled();
+            // An earlier observer has reported such a loss; pods that outlast it may have been deleted since.
+            let is_done = story.members.values().all(|member| member.stays || !member.is_to_end());
+            story.is_reported |= is_done && story.unwatched.is_some();
         }
     }
 
@@ -127,7 +128,12 @@ impl Nodes {
                     address,
                 });
             }
-            asks.extend(self.volumes.unasked(name).into_iter().map(|volume| Ask::Claim { volume }));
+            asks.extend(
+                self.volumes
+                    .unasked(name, now)
+                    .into_iter()
+                    .map(|volume| Ask::Claim { volume }),
+            );
             left = left.saturating_sub(asks.len());
             out.extend(asks.into_iter().map(Output::Ask));
             self.asked_until = Some(name.clone());

@@ -8,14 +8,19 @@ use super::report::VolumeDetach;
 use super::sentence;
 use crate::ids::PodUid;
 use crate::observe::contact::Seen;
-use crate::observe::{AttachmentFact, ClaimKey, Moment};
+use crate::observe::{AttachmentFact, ClaimKey, DropReason, Moment};
 use crate::pod::PodIdentity;
+use crate::time::Boot;
 
 /// Most attachments that are known; those of a cluster with 30 volumes on each of 5 000 nodes.
 const MOST: usize = 150_000;
 
 /// Most volumes of lost nodes whose claim is known or asked for.
 const MOST_CLAIMS: usize = 10_000;
+
+/// Between two questions about one volume: longer than an answer takes, and an API server that loses a zone is spared.
+const FIRST_PAUSE: Duration = Duration::from_secs(8);
+const LONGEST_PAUSE: Duration = Duration::from_secs(512);
 
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
@@ -24,12 +29,21 @@ pub(super) struct Volumes {
     /// Their names, by node.
     by_node: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     listed: Option<HashSet<Arc<str>>>,
-    /// Of volumes on lost nodes, by PersistentVolume. None: asked, and not answered yet.
-    claims: BTreeMap<Arc<str>, Option<ClaimKey>>,
+    /// Of volumes on lost nodes, by PersistentVolume.
+    claims: BTreeMap<Arc<str>, Asked>,
     /// Pods that lost their node, by claim.
     owners: BTreeMap<ClaimKey, Owner>,
     /// Replacements that wait for a volume: since when.
     waiting: BTreeMap<ClaimKey, (PodUid, Moment)>,
+}
+
+/// A question about a volume's claim.
+#[derive(Debug)]
+struct Asked {
+    claim: Option<ClaimKey>,
+    /// Without an answer until then it is asked again, and then after twice the time.
+    again: Boot,
+    pause: Duration,
 }
 
 #[derive(Debug)]
@@ -80,8 +94,9 @@ impl Volumes {
         lacking
     }
 
-    /// The attachment's end, if it belonged to a lost pod. `stuck_after`: how long a replacement waits before that is a verdict.
-    pub fn gone(&mut self, name: &str, seen: Seen, stuck_after: Duration) -> Option<VolumeDetach> {
+    /// The attachment's end, if it belonged to a lost pod; an error if the answer that would tell is missing. `stuck_after`: how long a
+    /// replacement waits before that is a verdict.
+    pub fn gone(&mut self, name: &str, seen: Seen, stuck_after: Duration) -> Option<Result<VolumeDetach, DropReason>> {
         let Attached { fact, requested } = self.known.remove(name)?;
         if let Some(names) = self.by_node.get_mut(&fact.node) {
             names.remove(name);
@@ -89,16 +104,28 @@ impl Volumes {
                 self.by_node.remove(&fact.node);
             }
         }
-        let claim = self.claims.get(&fact.volume)?.clone()?;
-        self.claims.remove(&fact.volume);
+        let asked = self.claims.get(&fact.volume)?;
+        let is_of_node = |owner: &Owner| *owner.pod.node == *fact.node;
+        let claim = asked.claim.clone();
+        let is_owned = claim
+            .as_ref()
+            .is_some_and(|claim| self.owners.get(claim).is_some_and(is_of_node));
+        // A volume of several nodes: the attachment to the lost one is still there.
+        if is_owned || !self.known.values().any(|of| of.fact.volume == fact.volume) {
+            self.claims.remove(&fact.volume);
+        }
+        let Some(claim) = claim else {
+            let is_missed = self.owners.values().any(is_of_node);
+            return is_missed.then_some(Err(DropReason::BeginUnseen));
+        };
+        let owner = if is_owned { self.owners.remove(&claim)? } else { return None };
         self.waiting.remove(&claim);
-        let owner = self.owners.remove(&claim).filter(|owner| *owner.pod.node == *fact.node)?;
         let end = seen.moment();
         let waited = owner
             .waited
             .map(|since| end.at.since(since.at))
             .filter(|waited| *waited >= stuck_after);
-        Some(VolumeDetach {
+        Some(Ok(VolumeDetach {
             verdict: waited.map(|waited| sentence::volume(&fact, waited)),
             pod: owner.pod,
             claim,
@@ -109,29 +136,44 @@ impl Volumes {
             end,
             requested,
             error: fact.error,
-        })
+        }))
     }
 
-    /// Volumes of this node whose claim is not asked for yet.
-    pub fn unasked(&mut self, node: &str) -> Vec<Arc<str>> {
-        let unknown = |volume: &Arc<str>| !self.claims.contains_key(volume);
+    /// Volumes of this node whose claim is to be asked for: for the first time, or again.
+    pub fn unasked(&mut self, node: &str, now: Boot) -> Vec<Arc<str>> {
+        let unknown = |volume: &Arc<str>| match self.claims.get(volume) {
+            Some(asked) => asked.claim.is_none() && now >= asked.again,
+            None => true,
+        };
         let mut volumes: Vec<Arc<str>> = self.of_node(node).map(|of| of.fact.volume.clone()).filter(unknown).collect();
         volumes.sort();
         volumes.dedup();
-        volumes.truncate(MOST_CLAIMS.saturating_sub(self.claims.len()));
-        self.claims.extend(volumes.iter().map(|volume| (volume.clone(), None)));
+        let mut room = MOST_CLAIMS.saturating_sub(self.claims.len());
+        volumes.retain(|volume| {
+            if let Some(asked) = self.claims.get_mut(volume) {
+                asked.pause = (2 * asked.pause).min(LONGEST_PAUSE);
+                asked.again = now.plus(asked.pause);
+                return true;
+            }
+            let is_room = room > 0;
+            if is_room {
+                room -= 1;
+                let asked = Asked {
+                    claim: None,
+                    again: now.plus(FIRST_PAUSE),
+                    pause: FIRST_PAUSE,
+                };
+                self.claims.insert(volume.clone(), asked);
+            }
+            is_room
+        });
         volumes
     }
 
     pub fn claim(&mut self, volume: &Arc<str>, claim: Option<ClaimKey>) {
         // A late answer about a volume that is not of interest any more is dropped.
-        match (self.claims.get_mut(volume), claim) {
-            (Some(known), Some(claim)) => *known = Some(claim),
-            // Asked again with the next round.
-            (Some(None), None) => {
-                self.claims.remove(volume);
-            }
-            _ => {}
+        if let Some(asked) = self.claims.get_mut(volume) {
+            asked.claim = claim.or(asked.claim.take());
         }
     }
 
@@ -177,7 +219,7 @@ impl Volumes {
 
     /// Since when each replacement waits.
     pub fn waiting(&self) -> impl Iterator<Item = Moment> {
-        let attached: HashSet<&ClaimKey> = self.claims.values().flatten().collect();
+        let attached: HashSet<&ClaimKey> = self.claims.values().filter_map(|asked| asked.claim.as_ref()).collect();
         let waiting = self.waiting.iter().filter(move |(claim, _)| attached.contains(claim));
         waiting.map(|(_, (_, since))| *since)
     }
@@ -185,7 +227,7 @@ impl Volumes {
     /// Volumes still attached to this node of which the pod is gone.
     pub fn left(&self, node: &str) -> usize {
         let attached = self.of_node(node).filter(|of| of.fact.attached);
-        let claims = attached.filter_map(|of| self.claims.get(&of.fact.volume)?.as_ref());
+        let claims = attached.filter_map(|of| self.claims.get(&of.fact.volume)?.claim.as_ref());
         claims.filter(|claim| self.owners.contains_key(*claim)).count()
     }
 

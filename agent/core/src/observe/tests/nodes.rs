@@ -958,3 +958,55 @@ fn a_node_that_registers_again_terminates_its_pods_again() {
         "#]],
     );
 }
+
+#[test]
+fn a_volume_of_several_nodes_stays_attached_to_the_lost_one() {
+    let more = "
+        +50 attachment va-9 pv-0 n2 attached
+        +60 gone db-0
+        +61 no-attachment va-9
+        +62 no-attachment va-0
+    ";
+    check(
+        &[LOST, more].concat(),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +60.0 pod db-0 lost: +10.0 → +60.0, requested +30.0
+                  stuck by node: +30.0 → +60.0
+                  lost: the pod's node `n1` was lost, and the object was deleted 30.0 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +62.0 volume pv-0 of db-0 (data-db-0): +60.0 → +62.0
+        "#]],
+    );
+}
+
+#[test]
+fn a_claim_that_cannot_be_read_is_asked_for_less_and_less() {
+    let script = LOST.replace("+11.2 claim", "# claim");
+    let ticks: String = (42..140).map(|at| format!("+{at} tick\n")).collect();
+    let mut text = String::new();
+    play_on(&mut Observer::new(LIMITS), &[&script, "\n", &ticks].concat(), &mut text);
+    let asked: Vec<&str> = text.lines().filter(|line| line.contains("ask claim")).collect();
+    expect![[r#"
+        [
+            "+10.0 ask claim pv-0",
+            "+18.0 ask claim pv-0",
+            "+40.0 ask claim pv-0",
+            "+72.0 ask claim pv-0",
+            "+136.0 ask claim pv-0",
+        ]
+    "#]]
+    .assert_debug_eq(&asked);
+}
