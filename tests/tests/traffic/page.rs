@@ -35,7 +35,7 @@ Bytes that come after the server's close are reset by the kernel. If the client 
 and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY).
 
 A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
-server of plain HTTP/1.1 without any request in hand that closes its idle connections with close(2) and exits at once. A runtime that closes
+plain HTTP/1.1 server without requests in flight closes its idle connections with close(2) and exits at once. A runtime that closes
 all connections because the program returns from main does exactly the same.
 
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
