@@ -140,6 +140,10 @@ fn play_here(stage: &Stage, death: Death, name: &str) -> anyhow::Result<Vec<Stri
 /// Names of the StatefulSet's pods that moved, and what their traces do not show.
 fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     spread_observers(stage)?;
+    // Times of the observer are those of its node, whose clock drifts under emulation.
+    for index in 1..=2 {
+        stage.cluster.node(&node_name(index))?.set_clock()?;
+    }
     let before = until(
         "all pods run",
         || Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS)),
