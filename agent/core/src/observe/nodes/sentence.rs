@@ -199,23 +199,22 @@ impl Known<'_> {
             );
         }
         let release = self.release();
-        match self.ready {
-            _ if self.is_off() => {
-                format!("the provider reports that `{name}` is off; release its pods and volumes: {release}")
-            }
-            _ if !self.runs() => format!(
+        if self.is_off() {
+            return format!("the provider reports that `{name}` is off; release its pods and volumes: {release}");
+        }
+        if !self.runs() {
+            return format!(
                 "first make sure that `{name}` is powered off: on a machine that still runs, two pods would write the same volume. \
                  Then: {release}"
-            ),
-            Ready::Unknown => format!(
-                "`{name}` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if \
-                 that is not possible, power it off, make sure that it is off, and then: {release}"
-            ),
-            _ => format!(
-                "`{name}` runs: repair what its condition Ready names (kubectl describe node {name}). Only if that is not possible, \
-                 power it off, make sure that it is off, and then: {release}"
-            ),
+            );
         }
+        let repair = match self.ready {
+            Ready::Unknown => "its kubelet or its network to the API server (on the node: systemctl status kubelet)".to_owned(),
+            _ => format!("what its condition Ready names (kubectl describe node {name})"),
+        };
+        format!(
+            "`{name}` runs: repair {repair}. Only if that is not possible, power it off, make sure that it is off, and then: {release}"
+        )
     }
 
     fn release(&self) -> String {

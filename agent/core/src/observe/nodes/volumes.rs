@@ -118,7 +118,10 @@ impl Volumes {
             let is_missed = self.owners.values().any(is_of_node);
             return is_missed.then_some(Err(DropReason::BeginUnseen));
         };
-        let owner = if is_owned { self.owners.remove(&claim)? } else { return None };
+        if !is_owned {
+            return None;
+        }
+        let owner = self.owners.remove(&claim)?;
         self.waiting.remove(&claim);
         let end = seen.moment();
         let waited = owner
