@@ -47,6 +47,8 @@ impl Span {
 pub(super) struct Doubts(Vec<(Kind, Span, u64)>);
 
 impl Doubts {
+    pub const NONE: Doubts = Doubts(Vec::new());
+
     pub fn add(&mut self, kind: Kind, span: Span, count: u64) {
         match self.0.iter_mut().find(|(known, ..)| *known == kind) {
             Some((_, known, sum)) => (*known, *sum) = (known.and(span), sum.saturating_add(count)),
@@ -73,7 +75,7 @@ impl Subjects {
     /// Records of a subject, or of something below its cgroup, were dropped: what they could have shown is unknown.
     pub(super) fn doubt(&mut self, own: CgroupId, kind: Kind, span: Span, count: u64) {
         if let Some(state) = self.subjects.get_mut(&own) {
-            return state.doubts.add(kind, span, count);
+            return state.rare_mut().doubts.add(kind, span, count);
         }
         if !own.is_known() {
             return;
@@ -99,10 +101,11 @@ impl Subjects {
     /// The doubts about a subject that becomes known.
     pub(super) fn doubt_new(&mut self, own: CgroupId, state: &mut State) {
         for (_, _, kind, at) in self.early.iter().filter(|(_, of, ..)| *of == own) {
-            state.doubts.add(*kind, Span::at(*at), 1);
+            state.rare_mut().doubts.add(*kind, Span::at(*at), 1);
         }
         if let Some(refused) = self.refused {
-            EVIDENCE.into_iter().for_each(|kind| state.doubts.add(kind, refused, 1));
+            let doubts = &mut state.rare_mut().doubts;
+            EVIDENCE.into_iter().for_each(|kind| doubts.add(kind, refused, 1));
         }
     }
 }

@@ -127,7 +127,7 @@ impl Subjects {
         };
         let Some(cgroup) = cgroup else { return };
         let Some(state) = self.subjects.get_mut(&home) else { return };
-        state.arm(cgroup);
+        state.arm(home, cgroup);
         let now = self.now;
         if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
             if let Some(armed) = state.armed.replace(now) {
@@ -184,7 +184,7 @@ impl Subjects {
                 return false;
             }
         }
-        let mut state = State::new(subject.clone(), own);
+        let mut state = State::new(subject.clone());
         self.doubt_new(own, &mut state);
         self.subjects.insert(own, state);
         self.weigh(own);
@@ -211,7 +211,7 @@ impl Subjects {
             candidate.named(target.comm, at);
         }
         let essential = essential || state.candidates.is_empty();
-        state.arm(target.cgroup);
+        state.arm(own, target.cgroup);
         let main = state.main();
         let fact = SignalFact {
             at,
@@ -304,13 +304,13 @@ impl Subjects {
         out: &mut Vec<SubjectEvent>,
     ) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
-        if let Some((warned, when)) = state.warned
+        if let Some((warned, when)) = state.rare().warned
             && warned.same(&main.id)
             && at.0.abs_diff(when.0) <= RUN_GAP.as_nanos() as u64
         {
             return;
         }
-        state.warned = Some((main.id, at));
+        state.rare_mut().warned = Some((main.id, at));
         let process = main.process();
         out.push(SubjectEvent::StopIgnored(Box::new(StopSignalIgnored {
             key: TerminationKey {
@@ -350,7 +350,7 @@ impl Subjects {
         } else if outside || exec.task.is_ns_init() {
             let mut candidate = Candidate::of(&exec.task, at, outside);
             candidate.came_in(came);
-            state.arm(exec.task.cgroup);
+            state.arm(own, exec.task.cgroup);
             state.learn(candidate);
         }
         if state.announces(now, exec.task.start) {
@@ -388,7 +388,7 @@ impl Subjects {
         let mut clients = std::mem::take(&mut self.clients);
         self.keep_socket(own, out, |state| {
             if let Some(cgroup) = tcp.cgroup {
-                state.arm(cgroup);
+                state.arm(own, cgroup);
             }
             let over = state.finished.is_some() && state.candidates.is_empty();
             over || state.timeline().sockets.add(now, at, tcp, &mut clients, cap)
@@ -411,7 +411,7 @@ impl Subjects {
         let now = self.now;
         let Some(state) = self.subjects.get_mut(&own) else { return };
         if outside || candidate.is_ns_init() {
-            fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(*cgroup));
+            fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(own, *cgroup));
             state.learn(candidate);
         }
         if state.announces(now, fact.start) {

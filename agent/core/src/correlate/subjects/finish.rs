@@ -105,7 +105,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
     // A process without an exit may be one whose exit was dropped.
-    let exits_matter = state.exits_dropped > 0 && inside.forwards.iter().any(|forward| forward.exit.is_none());
+    let exits_matter = state.rare().exits_dropped > 0 && inside.forwards.iter().any(|forward| forward.exit.is_none());
     missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter;
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
     missing.lost_inside = lost_inside(context, home, state, begin, until);
@@ -118,9 +118,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             .any(|(kind, _)| *kind == Kind::ProcessExec);
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
     let mut losses = context.coverage.losses(home, reach, until);
-    for (kind, count) in state.doubts.within(reach, until) {
+    for (kind, count) in state.rare().doubts.within(reach, until) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
-        let matters = state.doubts.within(reach, end).any(|(known, _)| known == kind);
+        let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
         if matters && kind != Kind::Tcp && !missing.lost.contains(&kind) {
             missing.lost.push(kind);
         }
@@ -178,7 +178,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         exit,
         inside,
         oom,
-        other_exits: others + state.exits_dropped,
+        other_exits: others + state.rare().exits_dropped,
         traffic,
         gaps: Gaps {
             lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
@@ -210,7 +210,7 @@ fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Op
 /// Kinds of lost records that can have been about the way of a stop signal inside, which does not end before the last process does.
 fn lost_inside(context: &Context<'_>, home: Home<'_>, state: &State, from: Boot, until: Boot) -> Vec<Kind> {
     let lost = context.coverage.losses(home, from, until).into_iter().map(|(kind, _)| kind);
-    let dropped = state.doubts.within(from, until).map(|(kind, _)| kind);
+    let dropped = state.rare().doubts.within(from, until).map(|(kind, _)| kind);
     let matters = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
     let lost: Vec<Kind> = lost.chain(dropped).collect();
     matters.into_iter().filter(|kind| lost.contains(kind)).collect()

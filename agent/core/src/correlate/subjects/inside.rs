@@ -45,6 +45,12 @@ pub(super) struct InnerEntry {
 }
 
 impl InnerFacts {
+    pub const NONE: InnerFacts = InnerFacts {
+        signals: Vec::new(),
+        entries: Vec::new(),
+        over_cap: 0,
+    };
+
     /// False: not kept.
     pub fn signal(&mut self, at: Boot, signal: &SignalGenerate, role: Role, cap: usize) -> bool {
         let new = InnerSignal::new(at, at, signal, role);

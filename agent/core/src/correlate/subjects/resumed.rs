@@ -111,13 +111,8 @@ impl Subjects {
         };
         let path = |cgroup: CgroupId| index.exact_path(cgroup).map(|path| path.to_string());
         let mut inputs = Vec::new();
-        for cgroup in &state.cgroups {
-            inputs.extend(path(*cgroup).map(|path| {
-                Input::Cgroup(CgroupFact {
-                    cgroup: *cgroup,
-                    path: Ok(path),
-                })
-            }));
+        for cgroup in state.cgroups(own) {
+            inputs.extend(path(cgroup).map(|path| Input::Cgroup(CgroupFact { cgroup, path: Ok(path) })));
         }
         let Some(home) = path(own) else { return inputs };
         let is_living = |of: &&Candidate| of.exit.is_none() || exited == Some(of.id.tgid);

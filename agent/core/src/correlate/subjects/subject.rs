@@ -10,13 +10,14 @@ use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
 use crate::time::Boot;
 
-use super::TOUCH;
 use super::doubt::{Doubts, EVIDENCE, Span};
 use super::inside::InnerFacts;
 use super::timeline::Timeline;
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
 const START_SLACK: Duration = Duration::from_millis(20);
+/// Within this time a process that is no older than an announced one is not announced.
+const ANNOUNCE: Duration = Duration::from_secs(10);
 /// Most candidates for the main process per subject.
 const CANDIDATES: usize = 16;
 /// Most exits of other processes that are kept without a timeline.
@@ -35,30 +36,20 @@ pub(super) struct State {
     pub timeline: Option<Box<Timeline>>,
     /// Exits of processes that are not candidates, newest last.
     pub exits: VecDeque<(Boot, ProcessExit)>,
-    /// Number of these exits that were dropped since the timeline began.
-    pub exits_dropped: u64,
-    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
-    pub early: InnerFacts,
     /// When the cgroup was removed.
     pub removed: Option<Boot>,
     /// The last reported main process, and its exit.
     pub finished: Option<(ProcessId, Boot)>,
-    /// The process and time of the reported early warning.
-    pub warned: Option<(ProcessId, Boot)>,
     /// When to look whether a stop signal was discarded on its way: the process may exit all the same.
     pub suspect: Option<Boot>,
-    /// The subject's own cgroup first.
-    pub cgroups: Vec<CgroupId>,
+    /// Cgroups with sockets below the subject's own.
+    pub below: Vec<CgroupId>,
     /// Containers that only v1 knows share the v2 cgroup: their sockets cannot be separated from the subject's.
     pub shares_cgroup: bool,
     /// When the pod's deletion request became known: the sockets are watched from then on.
     pub requested: Option<Boot>,
-    /// When the sockets were last let go.
-    pub unwatched_at: Option<Boot>,
     /// More cgroups below have sockets than are watched.
     pub cgroups_over: bool,
-    /// Evidence that was dropped.
-    pub doubts: Doubts,
     /// Its bytes, as the budget counts them.
     pub weighed: usize,
     /// Of these, bytes that it can give up.
@@ -69,7 +60,31 @@ pub(super) struct State {
     pub armed: Option<Boot>,
     /// When it was last announced as seen, and the earliest start of a process so far.
     announced: Option<(Boot, Boot)>,
+    rare: Option<Box<Rare>>,
 }
+
+/// What few subjects have: apart, because each record reads the whole state, and of ten thousand states few are in the processor's cache.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
+    /// Number of exits that were dropped since the timeline began.
+    pub exits_dropped: u64,
+    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
+    pub early: InnerFacts,
+    /// The process and time of the reported early warning.
+    pub warned: Option<(ProcessId, Boot)>,
+    /// When the sockets were last let go.
+    pub unwatched_at: Option<Boot>,
+    /// Evidence that was dropped.
+    pub doubts: Doubts,
+}
+
+static NOTHING_RARE: Rare = Rare {
+    exits_dropped: 0,
+    early: InnerFacts::NONE,
+    warned: None,
+    unwatched_at: None,
+    doubts: Doubts::NONE,
+};
 
 /// A process, identified beyond the reuse of process ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,37 +114,50 @@ pub(super) struct Candidate {
 }
 
 impl State {
-    pub fn new(subject: Subject, own: CgroupId) -> State {
+    pub fn new(subject: Subject) -> State {
         State {
             subject,
             candidates: Vec::new(),
             timeline: None,
             exits: VecDeque::new(),
-            exits_dropped: 0,
-            early: InnerFacts::default(),
             removed: None,
             finished: None,
-            warned: None,
             suspect: None,
-            cgroups: vec![own],
+            below: Vec::new(),
             shares_cgroup: false,
             requested: None,
-            unwatched_at: None,
             cgroups_over: false,
-            doubts: Doubts::default(),
             weighed: 0,
             spare: 0,
             due: None,
             touched: None,
             armed: None,
             announced: None,
+            rare: None,
         }
     }
 
-    /// Whether to announce a process that started then: what one announcement shows, the next ones of the same second repeat.
+    pub fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+    }
+
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// What concerns the life that ended then is over.
+    pub fn begin_again(&mut self, end: Boot, is_next: impl Fn(&ProcessId) -> bool) {
+        if let Some(rare) = &mut self.rare {
+            rare.exits_dropped = 0;
+            rare.early.retain(is_next);
+            rare.doubts.expire(end);
+        }
+    }
+
+    /// Whether to announce a process that started then: what one announcement shows, the next ones repeat.
     pub fn announces(&mut self, now: Boot, start: Boot) -> bool {
         match &mut self.announced {
-            Some((last, earliest)) if now.since(*last) < TOUCH && *earliest <= start => false,
+            Some((last, earliest)) if now.since(*last) < ANNOUNCE && *earliest <= start => false,
             announced => {
                 let earliest = announced.map_or(start, |(_, earliest)| earliest.min(start));
                 *announced = Some((now, earliest));
@@ -314,6 +342,10 @@ impl State {
             while self.exits.front().is_some_and(|(old, _)| old.plus(late) < at) {
                 self.exits.pop_front();
             }
+            if self.exits.is_empty() {
+                // The same slot for each health check, not the next one: of ten thousand subjects none is in the processor's cache.
+                self.exits.clear();
+            }
         }
         if self
             .exits
@@ -327,17 +359,21 @@ impl State {
         let cap = if self.timeline.is_some() { cap } else { EXITS };
         while self.exits.len() > cap {
             self.exits.pop_front();
-            self.exits_dropped += u64::from(self.timeline.is_some());
+            if self.timeline.is_some() {
+                self.rare_mut().exits_dropped += 1;
+            }
         }
     }
 
     /// A process that is not a candidate entered its handler. Workers of a healthy subject reload: without a timeline the entry is kept
     /// for `late`, as an exit is, and begins none, unless there are many. False: not kept.
     pub fn entered(&mut self, at: Boot, task: &Task, signal: Signal, cap: usize, late: Duration) -> bool {
-        self.early.expire(at.minus(late));
-        let facts = match self.timeline.is_some() || self.early.len() >= cap {
+        let early = &mut self.rare_mut().early;
+        early.expire(at.minus(late));
+        let are_many = early.len() >= cap;
+        let facts = match self.timeline.is_some() || are_many {
             true => &mut self.timeline().inside,
-            false => &mut self.early,
+            false => &mut self.rare_mut().early,
         };
         facts.entry(at, task, signal, false, cap)
     }
@@ -408,24 +444,27 @@ impl State {
     pub fn bytes(&self) -> usize {
         self.candidates.capacity() * size_of::<Candidate>()
             + self.exits.capacity() * size_of::<(Boot, ProcessExit)>()
-            + self.cgroups.capacity() * size_of::<CgroupId>()
-            + self.early.bytes()
-            + self.doubts.bytes()
+            + self.below.capacity() * size_of::<CgroupId>()
+            + self.rare.as_deref().map_or(0, Rare::bytes)
             + self.timeline.as_deref().map_or(0, Timeline::bytes)
     }
 
     /// Bytes that [`State::squeeze`] can free.
     pub fn spare(&self) -> usize {
         let timeline = self.timeline.as_deref().filter(|timeline| timeline.is_squeezable());
-        self.exits.capacity() * size_of::<(Boot, ProcessExit)>() + self.early.bytes() + timeline.map_or(0, Timeline::bytes)
+        self.exits.capacity() * size_of::<(Boot, ProcessExit)>()
+            + self.rare().early.bytes()
+            + timeline.map_or(0, Timeline::bytes)
     }
 
     /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
     pub fn squeeze(&mut self) -> u64 {
         let exits = self.exits.len();
         self.exits = VecDeque::new();
-        self.exits_dropped += exits as u64;
-        if !self.early.is_empty() {
+        if exits > 0 {
+            self.rare_mut().exits_dropped += exits as u64;
+        }
+        if !self.rare().early.is_empty() {
             // Only a timeline knows what it lost.
             self.timeline();
         }
@@ -437,7 +476,8 @@ impl State {
         let Some(timeline) = self.timeline.take() else { return 0 };
         let (since, count) = (timeline.since().unwrap_or(now), timeline.len() as u64);
         let span = Span { first: since, last: now };
-        EVIDENCE.into_iter().for_each(|kind| self.doubts.add(kind, span, count));
+        let doubts = &mut self.rare_mut().doubts;
+        EVIDENCE.into_iter().for_each(|kind| doubts.add(kind, span, count));
         count
     }
 
@@ -446,12 +486,19 @@ impl State {
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {
+        let rare = self.rare.as_deref_mut();
         self.timeline.get_or_insert_with(|| {
             Box::new(Timeline {
-                inside: std::mem::take(&mut self.early),
+                inside: rare.map(|rare| std::mem::take(&mut rare.early)).unwrap_or_default(),
                 ..Timeline::default()
             })
         })
+    }
+}
+
+impl Rare {
+    fn bytes(&self) -> usize {
+        size_of::<Rare>() + self.early.bytes() + self.doubts.bytes()
     }
 }
 

@@ -223,9 +223,7 @@ impl Subjects {
         let known: Vec<ProcessId> = state.candidates.iter().map(|candidate| candidate.id).collect();
         let is_next = |id: &ProcessId| id.is_after(end) && !is_main(id) || known.iter().any(|next| next.same(id));
         state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
-        state.exits_dropped = 0;
-        state.early.retain(is_next);
-        state.doubts.expire(end);
+        state.begin_again(end, is_next);
         state.finished = main.map(|id| (id, end));
         let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
         if let Some(mut timeline) = state.timeline.take() {

@@ -1,5 +1,7 @@
 //! Whose sockets the kernel watches, since when, and until when.
 
+use std::iter;
+
 use crate::event::{Armed, Task};
 use crate::ids::{CgroupId, Signal};
 use crate::time::Boot;
@@ -9,7 +11,7 @@ use super::{SubjectEvent, Subjects};
 use crate::correlate::attribution::What;
 
 /// Most cgroups below a subject's own with observed sockets.
-const CGROUPS: usize = 16;
+const BELOW: usize = 15;
 
 impl Subjects {
     /// After a termination. The kernel has no watch for each life: the next one's must not end with this one's. If one has begun, the
@@ -31,9 +33,9 @@ impl Subjects {
         }
         let Some(state) = self.subjects.get(&own) else { return };
         // At the same time, too: the command follows the record.
-        let is_undone = state.unwatched_at.is_some_and(|unwatched| at <= unwatched);
+        let is_undone = state.rare().unwatched_at.is_some_and(|unwatched| at <= unwatched);
         if is_undone && state.wants_watch() {
-            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Watched));
+            out.extend(state.cgroups(own).map(SubjectEvent::Watched));
         }
     }
 }
@@ -50,15 +52,15 @@ pub(super) fn armed_by(what: &What) -> Option<Armed> {
 
 impl State {
     pub fn let_go(&mut self, own: CgroupId, now: Boot, out: &mut Vec<SubjectEvent>) {
-        out.extend(self.cgroups.drain(..).map(SubjectEvent::Unwatched));
-        self.cgroups.push(own);
+        out.extend(self.cgroups(own).map(SubjectEvent::Unwatched));
+        self.below.clear();
         self.cgroups_over = false;
-        self.unwatched_at = Some(now);
+        self.rare_mut().unwatched_at = Some(now);
     }
 
     /// False if the sockets were let go after that time: an event at that time armed sockets that were disarmed afterwards.
     pub fn is_watched_since(&self, at: Boot) -> bool {
-        self.unwatched_at.is_none_or(|unwatched| at >= unwatched)
+        self.rare().unwatched_at.is_none_or(|unwatched| at >= unwatched)
     }
 
     /// A termination is requested, in progress, or not assembled yet.
@@ -81,14 +83,19 @@ impl State {
         })
     }
 
-    pub fn arm(&mut self, cgroup: CgroupId) {
+    /// The subject's own cgroup, and those with sockets below it.
+    pub fn cgroups(&self, own: CgroupId) -> impl Iterator<Item = CgroupId> {
+        iter::once(own).chain(self.below.iter().copied())
+    }
+
+    pub fn arm(&mut self, own: CgroupId, cgroup: CgroupId) {
         // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
-        let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
-        if !is_own || !cgroup.is_known() || self.cgroups.contains(&cgroup) {
+        let is_below = cgroup != own && cgroup.hierarchy == own.hierarchy && cgroup.is_known();
+        if !is_below || self.below.contains(&cgroup) {
             return;
         }
-        if self.cgroups.len() < CGROUPS {
-            self.cgroups.push(cgroup);
+        if self.below.len() < BELOW {
+            self.below.push(cgroup);
         } else {
             self.cgroups_over = true;
         }
