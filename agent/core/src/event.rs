@@ -93,7 +93,10 @@ impl Armed {
 pub mod si_code {
     pub const USER: i32 = 0;
     pub const KERNEL: i32 = 128;
+    pub const TIMER: i32 = -2;
+    pub const SIGIO: i32 = -5;
     pub const TKILL: i32 = -6;
+    pub const ASYNCNL: i32 = -60;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +118,15 @@ pub struct SignalGenerate {
     pub pending: Option<SignalSet>,
     /// The state of the target's cgroup. None: a record of an older epitaph without this field.
     pub armed: Option<Armed>,
+}
+
+impl SignalGenerate {
+    /// The kernel made the signal for a timer, a file or a queue: the current process has nothing to do with it, unless it is the target.
+    /// The negative codes can be forged with rt_sigqueueinfo(2): then the sender is unknown, too.
+    pub fn is_of_no_sender(&self) -> bool {
+        let is_made = self.code > 0 || self.code == si_code::ASYNCNL || (si_code::SIGIO..=si_code::TIMER).contains(&self.code);
+        is_made && !self.from_kernel && self.sender.tgid != self.target.tgid
+    }
 }
 
 /// An agent, this one or a peer, announces that it observes this machine: a [`SignalGenerate`] that stops no process.

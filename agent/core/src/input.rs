@@ -170,7 +170,7 @@ pub enum LossScope {
     Machine,
     /// Of the subjects in this cgroup, of those around it, and of no other.
     Within(CgroupId),
-    /// Of other processes than the first one of these subjects: the end of a first process is judged without them.
+    /// Of other processes than the first one of these subjects: what became of a stop signal inside.
     Others(CgroupId),
     /// Of clients' connects to the servers with this [`server_hash`](crate::event::server_hash).
     ConnectsTo(u32),

@@ -60,6 +60,9 @@ pub enum Role {
     Other,
     /// The kernel itself (OOM, end of the pid namespace, resource limit).
     Kernel,
+    /// The kernel made the signal for a timer, a file or a queue that a process had set up: the record has the process that ran just then,
+    /// which may be anybody's.
+    Unknown,
 }
 
 /// The main process: init of the container's pid namespace, or the first process from outside.

@@ -344,7 +344,7 @@ mod tests {
                 ! refused-connections    The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.
                 ! proxy-rejected         The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
                   undecided-connections  The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.
-                  refused-new-peers      The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
+                ! refused-new-peers      The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
                   clean-exit             The process exited cleanly; what clients saw was not observed.
                   clean                  The process exited cleanly, and no client connection was lost.
                   unknown                The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod evidence;
+mod forward;
 mod lost;
 mod node;
 mod observer;

@@ -34,7 +34,7 @@ const ROOT: u64 = 1;
 
 /// Depth of the pid namespace of the outermost container's own processes, at most: one below the host's. A container inside it
 /// has its own below that.
-pub(crate) const CONTAINER_LEVEL: u32 = 1;
+const CONTAINER_LEVEL: u32 = 1;
 
 /// See the module.
 pub struct Index {

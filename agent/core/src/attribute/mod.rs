@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CgroupId, ContainerId, PodUid};
 
-pub(crate) use index::CONTAINER_LEVEL;
 pub use index::{Index, Question};
 pub(crate) use map::{Map, slim, table};
 

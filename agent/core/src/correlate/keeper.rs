@@ -119,10 +119,6 @@ impl Keeper {
             Input::PodGone(gone) => pod(core, &gone.uid),
             Input::PodEvent(event) => pod(core, &event.uid),
             Input::PodEvents(events) => pod(core, &events.uid),
-            Input::Lost {
-                scope: LossScope::Others(_),
-                ..
-            } => Concern::Nothing,
             Input::Lost { kind, since, count, .. } => Concern::Loss {
                 kind: *kind,
                 since: *since,

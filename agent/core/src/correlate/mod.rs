@@ -42,7 +42,7 @@ pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
 use node::{FromNode, NodeMachine};
 use pods::{FromPods, Pods};
-use subjects::{LossPlace, Scan, SubjectEvent, Subjects};
+use subjects::{LossPlace, Scan, SubjectEvent, Subjects, Whose};
 pub use units::ReportedUnits;
 
 /// See the module.
@@ -197,15 +197,14 @@ impl Correlator {
                 count,
             } => match (scope, LossPlace::of(scope, self.attribution.index())) {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
+                (LossScope::Others(_), Some(place)) => self.subjects.lost(now, kind, Whose::Others, place, since, count),
                 (_, Some(place)) => {
-                    match scope {
-                        LossScope::Within(cgroup) | LossScope::Others(cgroup) => {
-                            let own = self.attribution.index().attribute_within(cgroup).own();
-                            self.node.lost_records(kind, own);
-                        }
-                        LossScope::Machine | LossScope::ConnectsTo(_) => self.node.lost_records(kind, None),
-                    }
-                    self.subjects.lost(now, kind, place, since, count);
+                    let own = match scope {
+                        LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
+                        _ => None,
+                    };
+                    self.node.lost_records(kind, own);
+                    self.subjects.lost(now, kind, Whose::Any, place, since, count);
                 }
                 (_, None) => {}
             },

@@ -241,6 +241,7 @@ fn actor(a: &Actor) -> ActorObject {
             Role::Inside => "inside",
             Role::Other => "other",
             Role::Kernel => "kernel",
+            Role::Unknown => "unknown",
         },
         place: place(&a.place),
         pod: a.pod.as_deref().map(|of| ActorPodObject {
@@ -299,8 +300,7 @@ fn state(state: TargetState) -> Vec<&'static str> {
         frozen,
         exiting,
         traced,
-        // Evidence that no verdict uses yet.
-        sigwait: _,
+        sigwait,
     } = state;
     [
         (blocked, "blocked"),
@@ -308,6 +308,7 @@ fn state(state: TargetState) -> Vec<&'static str> {
         (frozen, "frozen"),
         (exiting, "exiting"),
         (traced, "traced"),
+        (sigwait, "sigwait"),
     ]
     .into_iter()
     .filter_map(|(is, name)| is.then_some(name))

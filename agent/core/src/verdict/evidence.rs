@@ -194,6 +194,7 @@ fn role(case: &Case<'_>, role: Role) -> &'static str {
         Role::Inside => "another process of the container",
         Role::Other => "neither the runtime nor the process itself",
         Role::Kernel => "sent by the kernel",
+        Role::Unknown => "made by the kernel for a timer or a file of some process",
     }
 }
 

@@ -218,12 +218,12 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Refused
     } else if traffic.rejected.count > 0 {
         TrafficAxis::ProxyRejected
+    } else if traffic.refused.count > 0 {
+        TrafficAxis::RefusedNewPeers
     } else if !traffic.observed {
         TrafficAxis::Unknown
     } else if traffic.undecided.count > 0 {
         TrafficAxis::Undecided
-    } else if traffic.refused.count > 0 {
-        TrafficAxis::RefusedNewPeers
     } else {
         TrafficAxis::Quiet
     }

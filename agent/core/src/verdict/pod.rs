@@ -166,8 +166,8 @@ fn weight(axis: TrafficAxis) -> u8 {
     match axis {
         TrafficAxis::Quiet => 0,
         TrafficAxis::Unknown => 1,
-        TrafficAxis::RefusedNewPeers => 2,
-        TrafficAxis::Undecided => 3,
+        TrafficAxis::Undecided => 2,
+        TrafficAxis::RefusedNewPeers => 3,
         TrafficAxis::ProxyRejected => 4,
         TrafficAxis::Refused => 5,
         TrafficAxis::Reset => 6,

@@ -202,6 +202,7 @@ fn stopped(case: &Case<'_>) -> String {
             let signal = match stop.sender.role {
                 Role::Runtime => "the signal".to_owned(),
                 Role::Kernel => "the signal from the terminal".to_owned(),
+                Role::Unknown => "the signal from an unknown sender".to_owned(),
                 _ => format!("the signal from {}", actor(&stop.sender)),
             };
             discarded(case.main(), stop.signal, stop.disposition, &signal)
@@ -215,6 +216,7 @@ fn sent(case: &Case<'_>) -> String {
     let Some(stop) = case.stop() else { return String::new() };
     let sender = match stop.sender.role {
         Role::Kernel => "the terminal".to_owned(),
+        Role::Unknown => "an unknown sender".to_owned(),
         _ => runtime(case, &stop.sender),
     };
     format!("{sender} sent {} to {}", stop.signal, target(case.main()))
@@ -300,6 +302,7 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
     let by = match sender.role {
         Role::Runtime => String::new(),
         Role::Kernel => " from the terminal".to_owned(),
+        Role::Unknown => " from an unknown sender".to_owned(),
         _ => format!(" from {}", actor(sender)),
     };
     format!(
@@ -542,6 +545,9 @@ pub(super) fn target(main: Option<&MainProcess>) -> String {
 
 /// "`bash` (pid 77, on the host)".
 pub(super) fn actor(actor: &Actor) -> String {
+    if actor.role == Role::Unknown {
+        return "an unknown sender".to_owned();
+    }
     let place = match (&actor.pod, &actor.place) {
         (Some(of), _) => format!("container `{}` of pod {}/{}", of.container, of.pod.namespace, of.pod.name),
         (None, Attribution::Subject(subject, _)) => subject.to_string(),

@@ -369,9 +369,10 @@ pub const TABLE: [Row; 25] = [
         headline: "refused-new-peers",
         exit: Exit::Clean,
         traffic: &[TrafficAxis::RefusedNewPeers],
-        unclean: false,
-        severity: Severity::Info,
-        precedence: 25,
+        // Whoever connects often enough beforehand makes refused clients look like strangers.
+        unclean: true,
+        severity: Severity::Warning,
+        precedence: 38,
         meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.",
         proof: "The listener closed, and later SYNs were answered with RST. At least 20 earlier connections were observed, nearly all of peers that connected repeatedly, and none of a refused peer.",
         remedy: "Look at the addresses of the refused peers: if they are clients, keep listening until clients stop connecting.",

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use epitaph_core::attribute::{Attribution, Runtime};
-use epitaph_core::event::{Disposition, TargetState};
+use epitaph_core::event::{Disposition, SignalResult, TargetState};
 use epitaph_core::render::text::escape;
-use epitaph_core::termination::{RefusedSource, Role};
+use epitaph_core::termination::{RaisedAgain, RefusedSource, Role};
 use epitaph_core::time::Boot;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
@@ -99,6 +99,7 @@ pub(super) fn role(role: Role) -> &'static str {
         Role::Inside => "inside",
         Role::Other => "other",
         Role::Kernel => "kernel",
+        Role::Unknown => "unknown",
     }
 }
 
@@ -107,6 +108,24 @@ pub(super) fn place(place: &Attribution) -> String {
         Attribution::Subject(subject, _) => subject.to_string(),
         Attribution::Host => "host".into(),
         Attribution::Unknown(_) => "unknown".into(),
+    }
+}
+
+pub(super) fn signal_result(result: SignalResult) -> &'static str {
+    match result {
+        SignalResult::Delivered => "delivered",
+        SignalResult::Ignored => "ignored",
+        SignalResult::AlreadyPending => "already-pending",
+        SignalResult::OverflowFail => "overflow-fail",
+        SignalResult::LoseInfo => "lose-info",
+    }
+}
+
+/// The name of the span event.
+pub(super) fn raised_again(raised: RaisedAgain) -> &'static str {
+    match raised.discarded {
+        true => "raised-again.discarded",
+        false => "raised-again",
     }
 }
 
@@ -126,6 +145,7 @@ pub(super) fn states(s: TargetState) -> impl Iterator<Item = String> {
         (s.frozen, "frozen"),
         (s.exiting, "exiting"),
         (s.traced, "traced"),
+        (s.sigwait, "sigwait"),
     ];
     all.into_iter().filter(|(is, _)| *is).map(|(_, name)| name.to_string())
 }

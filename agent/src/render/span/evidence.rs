@@ -8,7 +8,7 @@ use epitaph_core::termination::Traffic;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::{Evidence, Source};
 
-use super::Frame;
+use super::{Frame, forward};
 
 pub(super) fn not_shown<'a>(t: &'a Termination, at: &Frame) -> impl Iterator<Item = &'a Evidence> {
     let has_root = at.pod.is_some();
@@ -19,9 +19,12 @@ fn is_shown(line: &Evidence, t: &Termination, has_root: bool) -> bool {
     let at = line.at;
     let stop = t.stop.as_ref();
     match line.source {
+        Source::Probe(kind) if forward::shows(t, kind, at) => true,
         // Not the signal of a crash or for another process: of such a signal only the name is an attribute.
         Source::Probe(Kind::SignalGenerate) => {
-            stop.is_some_and(|stop| stop.at == at) || t.kill.as_ref().is_some_and(|kill| kill.at == at)
+            stop.is_some_and(|stop| stop.at == at)
+                || t.kill.as_ref().is_some_and(|kill| kill.at == at)
+                || stop.is_some_and(|stop| stop.raised_again.is_some_and(|raised| raised.at == at))
         }
         Source::Probe(Kind::SignalDeliver) => stop.is_some_and(|stop| stop.handler_entered == Some(at)),
         Source::Probe(Kind::OomVictim) => t.oom.iter().any(|oom| oom.at == at),

@@ -11,8 +11,8 @@ use epitaph_core::verdict::{Advice, Evidence, Verdict, table};
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::attributes::{Attributes, after, data, disposition, place, role, runtime_name, states};
-use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, node, pod, traffic};
+use super::attributes::{Attributes, after, data, disposition, place, raised_again, role, runtime_name, signal_result, states};
+use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, forward, node, pod, traffic};
 use crate::render::attributes::key;
 
 /// The parent first.
@@ -24,6 +24,7 @@ pub(super) fn spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData
         spans.extend(pod::pre_stop_span(context, t, at, parent));
     }
     spans.extend(t.stop.as_ref().map(|stop| signal_span(stop, t, at, parent)));
+    spans.extend(forward::spans(t, at, parent));
     spans.extend(traffic::connection_spans(&t.traffic, at, parent));
     // The kernel closes the sockets after the exit was recorded; `SIGTERM → exit` keeps the exact time.
     super::enclose(&mut spans);
@@ -88,6 +89,9 @@ fn events(t: &Termination, at: &Frame) -> Vec<Event> {
         }
         if let Some(entered) = stop.handler_entered {
             events.push((entered, "handler.entered", Attributes::default()));
+        }
+        if let Some(raised) = stop.raised_again {
+            events.push((raised.at, raised_again(raised), Attributes::default()));
         }
     }
     for listener in &t.traffic.listeners {
@@ -174,16 +178,7 @@ pub(super) fn status(status: Option<ExitStatus>, a: &mut Attributes) {
 
 fn stop_signal(stop: &Stop, a: &mut Attributes) {
     a.text(key::STOP_SIGNAL, stop.signal.to_string());
-    a.text(
-        key::STOP_RESULT,
-        match stop.result {
-            SignalResult::Delivered => "delivered",
-            SignalResult::Ignored => "ignored",
-            SignalResult::AlreadyPending => "already-pending",
-            SignalResult::OverflowFail => "overflow-fail",
-            SignalResult::LoseInfo => "lose-info",
-        },
-    );
+    a.text(key::STOP_RESULT, signal_result(stop.result));
     a.text(key::STOP_DISPOSITION, disposition(stop.disposition));
     a.texts(key::STOP_STATE, states(stop.state));
     a.some(key::STOP_REPEATED, stop.repeated.into());

@@ -121,7 +121,8 @@ pub fn alert_of(row: &VerdictRow) -> Option<(&'static str, Option<&'static str>)
             TrafficAxis::Reset => ("EpitaphConnectionsLost", Some("connections-reset")),
             TrafficAxis::Refused => ("EpitaphConnectionsLost", Some("connections-refused")),
             TrafficAxis::ProxyRejected => ("EpitaphConnectionsLost", Some("connections-rejected")),
-            TrafficAxis::Undecided | TrafficAxis::RefusedNewPeers | TrafficAxis::Quiet | TrafficAxis::Unknown => return None,
+            TrafficAxis::RefusedNewPeers => ("EpitaphConnectionsLost", None),
+            TrafficAxis::Undecided | TrafficAxis::Quiet | TrafficAxis::Unknown => return None,
         },
         Exit::Unknown => return None,
     })

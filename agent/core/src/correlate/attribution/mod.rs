@@ -5,6 +5,7 @@
 mod sender;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Attribution, Index, Question, Subject};
@@ -57,11 +58,23 @@ pub(super) enum Attributed {
         cgroup: CgroupId,
         subject: Option<Subject>,
     },
-    /// An event that could not be attributed, or not kept until it can be. `of`: the cgroup that it may concern; None if it may
-    /// concern any.
-    Dropped { at: Boot, kind: Kind, of: Option<CgroupId> },
+    /// An event that could not be attributed, or not kept until it can be.
+    Dropped { at: Boot, kind: Kind, of: Concerned },
     /// The end of a connect, as the client's own socket showed it. `of`: see [`Attributor::client`].
     Client { at: Boot, tcp: Tcp, by: Client, of: CgroupId },
+}
+
+/// Whom a dropped event may concern.
+#[derive(Clone, Debug)]
+pub(super) enum Concerned {
+    Anybody,
+    /// The subject with this cgroup, which may become known later.
+    Cgroup(CgroupId),
+    /// The subjects around the cgroup with this path and below it.
+    Around {
+        hierarchy: u32,
+        path: Arc<str>,
+    },
 }
 
 #[derive(Debug)]
@@ -386,19 +399,24 @@ impl Attributor {
         let (ids, container) = match event {
             Event::Tcp(tcp) => ([tcp.cgroup, None], tcp.container),
             Event::OomVictim(OomVictim { task: None, .. }) => {
-                return out.push(Attributed::Dropped { at, kind, of: None });
+                let of = Concerned::Anybody;
+                return out.push(Attributed::Dropped { at, kind, of });
             }
             event => match task_of(event) {
-                // The main process of the outermost container is not in a deeper pid namespace.
-                Some(task) => {
-                    let container = task.container.filter(|_| task.ns_level <= crate::attribute::CONTAINER_LEVEL);
-                    ([Some(task.cgroup), task.v1_cgroup], container)
-                }
+                Some(task) => ([Some(task.cgroup), task.v1_cgroup], task.container),
                 None => return,
             },
         };
+        // What happens in a container concerns nobody outside, whatever it nests.
+        let known = container.and_then(|container| Some((container.hierarchy, self.index.exact_path(container)?)));
+        if let Some((hierarchy, path)) = known {
+            let path = Arc::clone(path);
+            let of = Concerned::Around { hierarchy, path };
+            return out.push(Attributed::Dropped { at, kind, of });
+        }
         for of in ids.into_iter().flatten().chain(container) {
-            out.push(Attributed::Dropped { at, kind, of: Some(of) });
+            let of = Concerned::Cgroup(of);
+            out.push(Attributed::Dropped { at, kind, of });
         }
     }
 

@@ -1,8 +1,8 @@
 //! The role of a signal's sender for the target: by place and ancestry, never by name.
 
-use crate::attribute::{Attribution, Index, Subject};
+use crate::attribute::{Attribution, Index, Subject, UnknownCgroup};
 use crate::event::{SignalGenerate, Task};
-use crate::ids::{CgroupId, Pid};
+use crate::ids::{CgroupId, Comm, Pid};
 use crate::termination::{Actor, Role};
 
 /// Services that make containers, and systemd itself (`init.scope`), as segments of a cgroup path.
@@ -30,6 +30,17 @@ pub(in crate::correlate) const INIT: Pid = Pid(1);
 /// The sender, with its role. `own` is the cgroup of the target's subject.
 pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> Actor {
     let sender = &signal.sender;
+    if signal.is_of_no_sender() {
+        return Actor {
+            tgid: Pid(0),
+            comm: Comm::new(""),
+            parent: Pid(0),
+            parent_comm: Comm::new(""),
+            role: Role::Unknown,
+            place: Attribution::Unknown(UnknownCgroup::NoId),
+            pod: None,
+        };
+    }
     let place = index.attribute(sender);
     Actor {
         tgid: sender.tgid,
@@ -53,11 +64,13 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     if matches!(place, Attribution::Subject(_, theirs) if *theirs == own) {
         return Role::Inside;
     }
-    // PID 1 of the machine manages the units, and the scopes of containers.
-    if sender.tgid == INIT || is_manager(index, home(sender, place), place) {
+    let is_around = encloses(index, own, place);
+    // PID 1 of the machine manages the units, and the scopes of containers. A container may name the cgroups below its own as it likes:
+    // what these say holds for the containers inside it only.
+    let may_manage = is_around || !matches!(place, Attribution::Subject(Subject::Container { .. }, _));
+    if sender.tgid == INIT || may_manage && is_manager(index, home(sender, place), place) {
         return Role::Runtime;
     }
-    let is_around = encloses(index, own, place);
     if is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _)) {
         return Role::Runtime;
     }

@@ -11,6 +11,8 @@ use crate::input::{LossScope, ProbeState};
 use crate::termination::MissingEvidence;
 use crate::time::Boot;
 
+use crate::correlate::attribution::Concerned;
+
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
 /// Most separate gaps; older ones are merged.
@@ -31,10 +33,19 @@ pub(super) struct Coverage {
 #[derive(Clone, Debug)]
 struct Loss {
     kind: Kind,
+    of: Whose,
     place: LossPlace,
     from: Boot,
     to: Boot,
     count: u64,
+}
+
+/// The processes that a loss concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::correlate) enum Whose {
+    Any,
+    /// Others than the first ones: what became of a stop signal inside.
+    Others,
 }
 
 /// The subjects that a loss concerns. By path, as it was when the loss was reported: the index forgets removed cgroups.
@@ -49,12 +60,12 @@ pub(in crate::correlate) enum LossPlace {
 }
 
 impl LossPlace {
-    /// None: no evidence of any subject's own processes or sockets. Anywhere, if nothing is known of the cgroup.
+    /// None: no evidence of any subject. Anywhere, if nothing is known of the cgroup.
     pub fn of(scope: LossScope, index: &Index) -> Option<LossPlace> {
         let cgroup = match scope {
             LossScope::Machine => return Some(LossPlace::Anywhere),
-            LossScope::Within(cgroup) => cgroup,
-            LossScope::Others(_) | LossScope::ConnectsTo(_) => return None,
+            LossScope::Within(cgroup) | LossScope::Others(cgroup) => cgroup,
+            LossScope::ConnectsTo(_) => return None,
         };
         Some(match index.exact_path(cgroup) {
             Some(path) => LossPlace::Cgroup {
@@ -63,6 +74,16 @@ impl LossPlace {
             },
             None => LossPlace::Anywhere,
         })
+    }
+
+    pub fn of_dropped(of: &Concerned) -> LossPlace {
+        match of {
+            Concerned::Around { hierarchy, path } => LossPlace::Cgroup {
+                hierarchy: *hierarchy,
+                path: Arc::clone(path),
+            },
+            Concerned::Anybody | Concerned::Cgroup(_) => LossPlace::Anywhere,
+        }
     }
 
     /// Whether the loss can have been evidence of that subject's end.
@@ -127,12 +148,12 @@ impl Coverage {
         }
     }
 
-    pub fn lost(&mut self, kind: Kind, place: LossPlace, from: Boot, to: Boot, count: u64) {
+    pub fn lost(&mut self, kind: Kind, of: Whose, place: LossPlace, from: Boot, to: Boot, count: u64) {
         if count == 0 {
             return;
         }
         // One that goes on, report after report, is one loss.
-        let is_last = |loss: &&mut Loss| loss.kind == kind && loss.place == place;
+        let is_last = |loss: &&mut Loss| loss.kind == kind && loss.of == of && loss.place == place;
         if let Some(last) = self.lost.iter_mut().rev().find(is_last)
             && last.to >= from
         {
@@ -140,6 +161,7 @@ impl Coverage {
         }
         let loss = Loss {
             kind,
+            of,
             place,
             from,
             to,
@@ -155,11 +177,11 @@ impl Coverage {
 
     /// Into a later loss of the same subjects. Without any, of all subjects.
     fn merge(&mut self, old: Loss) {
-        let is_same = |loss: &&mut Loss| loss.kind == old.kind && loss.place == old.place;
+        let is_same = |loss: &&mut Loss| loss.kind == old.kind && loss.of == old.of && loss.place == old.place;
         if let Some(next) = self.lost.iter_mut().find(is_same) {
             return next.extend(old.from, old.to, old.count);
         }
-        if let Some(next) = self.lost.iter_mut().find(|loss| loss.kind == old.kind) {
+        if let Some(next) = self.lost.iter_mut().find(|loss| loss.kind == old.kind && loss.of == old.of) {
             next.place = LossPlace::Anywhere;
             next.extend(old.from, old.to, old.count);
         }
@@ -167,8 +189,20 @@ impl Coverage {
 
     /// Records lost between the two that can have been evidence of that subject's end, by kind.
     pub fn losses(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
+        self.losses_of(|of| of == Whose::Any, home, from, to)
+    }
+
+    /// The same, and those that can only have been evidence of the way of a stop signal inside.
+    pub fn losses_inside(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
+        self.losses_of(|_| true, home, from, to)
+    }
+
+    fn losses_of(&self, of: impl Fn(Whose) -> bool, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
         let mut sums: BTreeMap<Kind, u64> = BTreeMap::new();
-        let in_time = self.lost.iter().filter(|loss| loss.from <= to && loss.to >= from);
+        let in_time = self
+            .lost
+            .iter()
+            .filter(|loss| of(loss.of) && loss.from <= to && loss.to >= from);
         for loss in in_time.filter(|loss| loss.place.concerns(home)) {
             let sum = sums.entry(loss.kind).or_default();
             *sum = sum.saturating_add(loss.count);
@@ -288,7 +322,14 @@ mod tests {
                 // With a pause in between, so that each is a loss of its own.
                 let from = Boot(report * 1_000 + noisy);
                 let place = place(&format!("/kubepods.slice/noisy{noisy}"));
-                coverage.lost(Kind::ProcessExit, place, from, from.plus(Duration::from_nanos(5)), 2);
+                coverage.lost(
+                    Kind::ProcessExit,
+                    Whose::Any,
+                    place,
+                    from,
+                    from.plus(Duration::from_nanos(5)),
+                    2,
+                );
             }
         }
         assert!(coverage.lost.len() <= KEPT_LOSSES);
@@ -303,7 +344,7 @@ mod tests {
         let mut coverage = Coverage::default();
         for noisy in 0..=KEPT_LOSSES as u64 {
             let place = place(&format!("/kubepods.slice/noisy{noisy}"));
-            coverage.lost(Kind::ProcessExit, place, Boot(noisy), Boot(noisy), 1);
+            coverage.lost(Kind::ProcessExit, Whose::Any, place, Boot(noisy), Boot(noisy), 1);
         }
         let lost = coverage.losses(home("/kubepods.slice/quiet"), Boot(0), Boot(5));
         assert_eq!(lost, [(Kind::ProcessExit, 2)]);

@@ -6,7 +6,7 @@ use crate::ids::CgroupId;
 use crate::time::Boot;
 
 use super::Subjects;
-use super::coverage::LossPlace;
+use super::coverage::{LossPlace, Whose};
 use super::subject::State;
 
 /// Most doubts about cgroups that are not known yet.
@@ -71,6 +71,15 @@ impl Doubts {
     }
 }
 
+/// A doubt about a cgroup that is no subject's yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlyDoubt {
+    came: Boot,
+    own: CgroupId,
+    kind: Kind,
+    span: Span,
+}
+
 impl Subjects {
     /// Records of a subject, or of something below its cgroup, were dropped: what they could have shown is unknown.
     pub(super) fn doubt(&mut self, own: CgroupId, kind: Kind, span: Span, count: u64) {
@@ -82,15 +91,24 @@ impl Subjects {
         }
         // The record of the cgroup's creation may be late, and a look-up was answered at once: later the cgroup cannot become known.
         let keep = 2 * self.limits.reorder;
-        while self.early.front().is_some_and(|(came, ..)| came.plus(keep) < self.now) {
+        while self.early.front().is_some_and(|early| early.came.plus(keep) < self.now) {
             self.early.pop_front();
         }
-        if self.early.len() >= EARLY
-            && let Some((_, _, kind, at)) = self.early.pop_front()
-        {
-            self.coverage.lost(kind, LossPlace::Anywhere, at, self.now, 1);
+        let (now, reorder) = (self.now, self.limits.reorder);
+        let is_same = |early: &&mut EarlyDoubt| (early.own, early.kind) == (own, kind) && now.since(early.came) < reorder;
+        if let Some(known) = self.early.iter_mut().rev().find(is_same) {
+            known.span = known.span.and(span);
+            return;
         }
-        self.early.push_back((self.now, own, kind, span.first));
+        if self.early.len() >= EARLY
+            && let Some(oldest) = self.early.pop_front()
+        {
+            let since = oldest.span.first;
+            self.coverage
+                .lost(oldest.kind, Whose::Any, LossPlace::Anywhere, since, self.now, 1);
+        }
+        let came = self.now;
+        self.early.push_back(EarlyDoubt { came, own, kind, span });
     }
 
     /// There was no room for a subject.
@@ -100,8 +118,8 @@ impl Subjects {
 
     /// The doubts about a subject that becomes known.
     pub(super) fn doubt_new(&mut self, own: CgroupId, state: &mut State) {
-        for (_, _, kind, at) in self.early.iter().filter(|(_, of, ..)| *of == own) {
-            state.rare_mut().doubts.add(*kind, Span::at(*at), 1);
+        for early in self.early.iter().filter(|early| early.own == own) {
+            state.rare_mut().doubts.add(early.kind, early.span, 1);
         }
         if let Some(refused) = self.refused {
             let doubts = &mut state.rare_mut().doubts;

@@ -10,13 +10,13 @@ use crate::time::Boot;
 use crate::verdict;
 
 use super::clients::Clients;
-use super::coverage::LossPlace;
+use super::coverage::{LossPlace, Whose};
 use super::doubt::Span;
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
 use super::watching::armed_by;
 use super::{SubjectEvent, Subjects, TOUCH};
-use crate::correlate::attribution::{Attributed, Evidence, INIT, What};
+use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, What};
 
 impl Subjects {
     pub fn take(&mut self, now: Boot, found: &Attributed, out: &mut Vec<SubjectEvent>) {
@@ -24,9 +24,9 @@ impl Subjects {
         match found {
             Attributed::Evidence(evidence) => self.evidence(evidence, out),
             &Attributed::Removed { at, cgroup, ref subject } => self.removed(at, cgroup, subject.as_ref(), out),
-            &Attributed::Dropped { at, kind, of } => match of {
-                Some(of) => self.doubt(of, kind, Span::at(at), 1),
-                None => self.coverage.lost(kind, LossPlace::Anywhere, at, now, 1),
+            &Attributed::Dropped { at, kind, ref of } => match of {
+                Concerned::Cgroup(of) => self.doubt(*of, kind, Span::at(at), 1),
+                of => self.coverage.lost(kind, Whose::Any, LossPlace::of_dropped(of), at, now, 1),
             },
             &Attributed::Client { at, ref tcp, by, of } => {
                 let cap = self.limits.connections.min(Clients::most(self.limits.subjects_bytes() / 4));
@@ -277,7 +277,7 @@ impl Subjects {
         let signal = &fact.signal;
         let is_stop = match fact.sender.role {
             Role::Runtime => fact.is_stop() && signal.signal.is_fatal_by_default(),
-            Role::Other => signal.signal.is_request(),
+            Role::Other | Role::Unknown => signal.signal.is_request(),
             Role::Itself | Role::Inside | Role::Kernel => false,
         };
         if signal.result != SignalResult::Ignored || !is_stop {

@@ -117,7 +117,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             .iter()
             .any(|(kind, _)| *kind == Kind::ProcessExec);
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
-    let mut losses = context.coverage.losses(home, reach, until);
+    let mut losses = context.coverage.losses_inside(home, reach, until);
     for (kind, count) in state.rare().doubts.within(reach, until) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
         let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
@@ -209,7 +209,8 @@ fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Op
 
 /// Kinds of lost records that can have been about the way of a stop signal inside, which does not end before the last process does.
 fn lost_inside(context: &Context<'_>, home: Home<'_>, state: &State, from: Boot, until: Boot) -> Vec<Kind> {
-    let lost = context.coverage.losses(home, from, until).into_iter().map(|(kind, _)| kind);
+    let lost = context.coverage.losses_inside(home, from, until);
+    let lost = lost.into_iter().map(|(kind, _)| kind);
     let dropped = state.rare().doubts.within(from, until).map(|(kind, _)| kind);
     let matters = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
     let lost: Vec<Kind> = lost.chain(dropped).collect();
@@ -355,6 +356,7 @@ fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime
     run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
         .or_else(|| run(&by(Role::Runtime)))
         .or_else(|| run(&by(Role::Other)))
+        .or_else(|| run(&by(Role::Unknown)))
         .or_else(|| run(&by(Role::Kernel)))
         .or_else(|| run(&by(Role::Inside)))
 }

@@ -1,12 +1,15 @@
 //! Listeners that a subject closed, and the refused connections that they would have accepted.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::event::Tcp;
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
 
 const LISTENERS: usize = 64;
+/// The kernel takes a listener out of its table before it records the close.
+const UNHASHED: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Listeners(Vec<ListenerClosed>);
@@ -42,6 +45,12 @@ impl Listeners {
 
     pub fn took(&self, to: SocketAddr) -> bool {
         self.0.iter().any(|listener| takes(listener.local, to))
+    }
+
+    /// Whether a SYN at that time may have met a closed port: not while a known listener was still open.
+    pub fn may_refuse(&self, to: SocketAddr, at: Boot) -> bool {
+        let mut closes = self.0.iter().filter(|listener| takes(listener.local, to));
+        !self.took(to) || closes.any(|listener| listener.at <= at.plus(UNHASHED))
     }
 
     /// A port without a known close accepts any address.

@@ -38,11 +38,11 @@ use super::Limits;
 use super::attribution::Attributor;
 use clients::Clients;
 use coverage::Coverage;
-use doubt::Span;
+use doubt::{EarlyDoubt, Span};
 use finish::Context;
 use subject::State;
 
-pub(super) use coverage::LossPlace;
+pub(super) use coverage::{LossPlace, Whose};
 pub(super) use resumed::Scan;
 pub(super) use subject::ProcessId;
 
@@ -140,8 +140,8 @@ pub(super) struct Subjects {
     clients_swept: Boot,
     /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,
-    /// Doubts about cgroups that are no subject's yet: when they came, and what they are.
-    early: VecDeque<(Boot, CgroupId, Kind, Boot)>,
+    /// The oldest first.
+    early: VecDeque<EarlyDoubt>,
     /// When there was no room for a subject: a subject that is known only since then may have had events before.
     refused: Option<Span>,
     swept: Boot,
@@ -201,8 +201,8 @@ impl Subjects {
         self.coverage.probe(name, state);
     }
 
-    pub fn lost(&mut self, now: Boot, kind: Kind, place: LossPlace, since: Boot, count: u64) {
-        self.coverage.lost(kind, place, since, now, count);
+    pub fn lost(&mut self, now: Boot, kind: Kind, of: Whose, place: LossPlace, since: Boot, count: u64) {
+        self.coverage.lost(kind, of, place, since, now, count);
     }
 
     /// Records of clients' connects to the servers of that hash were lost.

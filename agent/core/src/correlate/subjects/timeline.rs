@@ -226,7 +226,7 @@ impl SignalFact {
         let unnoticed = signal.signal.is_ignored_by_default() && signal.disposition != Disposition::Handler;
         match self.sender.role {
             Role::Runtime => !never && !unnoticed,
-            Role::Other => signal.signal.is_request(),
+            Role::Other | Role::Unknown => signal.signal.is_request(),
             Role::Inside => signal.signal.is_request() && signal.result != SignalResult::Ignored,
             Role::Kernel => signal.signal.is_from_terminal() && signal.result != SignalResult::Ignored,
             Role::Itself => false,

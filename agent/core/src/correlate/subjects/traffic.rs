@@ -410,7 +410,10 @@ impl Sockets {
         }
         match (connect.by, connect.reset) {
             (Client::Kubelet, _) => count(&mut traffic.kubelet.refused, at),
-            (Client::Other, true) => return Some(End::Refused(RefusedSource::ClientError)),
+            (Client::Other, true) if self.listeners.may_refuse(pair.local, connect.at) => {
+                return Some(End::Refused(RefusedSource::ClientError));
+            }
+            (Client::Other, true) => {}
             (Client::Other, false) if connect.errno != ETIMEDOUT => count(&mut traffic.rejected, at),
             (Client::Other, false) => {}
         }

@@ -3,6 +3,7 @@
 mod containers;
 mod doubt;
 mod evictions;
+mod forgeries;
 mod hosts;
 mod inits;
 mod kills;

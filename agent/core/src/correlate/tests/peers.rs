@@ -62,7 +62,7 @@ const SCANNER: &[&str] = &["10.6.6.6"];
 
 /// A scan, and nobody else: not proof of damage, and not clean.
 #[test]
-fn a_scanner_alone_does_not_make_a_rollout_unclean() {
+fn a_scanner_alone_is_told_apart_from_clients() {
     check_evidence(
         &server(&(accepted(CLIENTS, 12) + &refused(SCANNER, 2))),
         expect![[r#"

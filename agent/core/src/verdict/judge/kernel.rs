@@ -75,6 +75,7 @@ fn killed(case: &Case<'_>) -> Finding {
         },
         Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), &[]),
         Role::Kernel => kernel_killed(case, kill),
+        Role::Unknown => unknown(case, Missing::SenderNotSeen(Signal::KILL)),
     }
 }
 
@@ -138,12 +139,15 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain, &[]);
         }
         if stop.handler_entered.is_some() {
-            return finding(
-                Exit::Clean,
-                cause(case, Cause::Unknown),
-                Why::Reraised,
-                &[Kind::SignalGenerate],
-            );
+            return Finding {
+                inside: true,
+                ..finding(
+                    Exit::Clean,
+                    cause(case, Cause::Unknown),
+                    Why::Reraised,
+                    &[Kind::SignalGenerate],
+                )
+            };
         }
         // The stop signal was fatal, unless the process later raised the same signal itself.
         if case.fatal().filter(by_itself).is_none() {
@@ -177,6 +181,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
                 Why::DefaultAction,
                 &[Kind::SignalGenerate, Kind::SignalDeliver],
             ),
+            Role::Unknown => unknown(case, Missing::SenderNotSeen(signal)),
             Role::Itself | Role::Inside | Role::Other => finding(
                 Exit::KilledByOther,
                 cause(case, Cause::External),
@@ -216,12 +221,16 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
             &[Kind::SignalGenerate],
         ),
         Some(_) if !case.inside.forwards.is_empty() => inside(Exit::Clean, cause(case, Cause::Completed), Why::Stopped),
-        Some(_) => finding(
-            Exit::Clean,
-            cause(case, Cause::Completed),
-            Why::Stopped,
-            &[Kind::SignalGenerate],
-        ),
+        // It may have sent the signal on, unseen.
+        Some(_) => Finding {
+            inside: true,
+            ..finding(
+                Exit::Clean,
+                cause(case, Cause::Completed),
+                Why::Stopped,
+                &[Kind::SignalGenerate],
+            )
+        },
     }
 }
 
@@ -315,6 +324,7 @@ fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),
         // The kernel's stop signal is a terminal's: a key or a hangup.
+        Some((Role::Unknown, at)) => kubernetes::cause_before(case, at).unwrap_or(Cause::Unknown),
         Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(by_kernel(Cause::External)),
         Some((Role::Inside | Role::Itself, _)) | None => {
             kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(otherwise))

@@ -199,17 +199,10 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
                 many(traffic.refused_clients().count, "refused connection")
             ))
         }
-        TrafficAxis::Undecided => Some(match traffic.refused_new() {
-            // They are in the sentence, and have no other remedy.
-            1.. => format!(
-                "{}; {}",
-                lower(row(Exit::Clean, axis).remedy),
-                lower(row(Exit::Clean, TrafficAxis::RefusedNewPeers).remedy)
-            ),
-            0 => lower(row(Exit::Clean, axis).remedy),
-        }),
-        TrafficAxis::RefusedNewPeers | TrafficAxis::ProxyRejected | TrafficAxis::Reset | TrafficAxis::Cut => {
-            Some(lower(row(Exit::Clean, axis).remedy))
-        }
+        TrafficAxis::Undecided
+        | TrafficAxis::RefusedNewPeers
+        | TrafficAxis::ProxyRejected
+        | TrafficAxis::Reset
+        | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
     }
 }

@@ -3,9 +3,11 @@
 use epitaph_core::fixtures::script::play;
 use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::report::Report;
+use expect_test::expect;
 use opentelemetry::Value;
 use opentelemetry::trace::SpanId;
 
+use super::text_of;
 use crate::render::attributes::key;
 use crate::render::span::{Options, pod_trace, trace};
 
@@ -67,4 +69,57 @@ fn a_wait_with_its_end_before_its_begin_has_no_length_and_an_attribute() {
     assert_eq!(span.start_time, span.end_time);
     let apart = span.attributes.iter().find(|a| a.key.as_str() == key::ENDED_BEFORE_BEGIN);
     assert_eq!(apart.map(|a| a.value.clone()), Some(Value::F64(0.5)));
+}
+
+/// `tini` forwards the signal to an application that handles it, and to a helper that ignores it until its SIGKILL.
+#[test]
+fn a_forwarded_stop_signal_has_a_span_for_each_process_that_got_it() {
+    let script = "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+        proc python in=app pid=107 ns=7 start=+0.1 parent=main comm=python3
+        proc helper in=app pid=108 ns=8 start=+0.1 parent=main comm=helper
+        +0.001 exec main
+        +0.1 exec python
+        +0.1 exec helper
+        +1 TERM runc -> main default sigwait armed
+        +1.001 TERM main -> python handler already-armed
+        +1.002 enter python TERM
+        +1.003 TERM main -> helper ignored ignore already-armed
+        +1.5 exit python 0
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> helper kernel waiting=none already-armed
+        +11.002 exit helper KILL
+    ";
+    let ended = play(script).into_iter().find_map(|(_, output)| match output {
+        Report::Terminated(of) => Some(of),
+        _ => None,
+    });
+    let ended = ended.expect("a termination");
+    let trace = trace(&ended, &observation(), &Options::default());
+    let all = text_of(&trace, ended.begin, true);
+    let forwarded = all.find("forwarded SIGTERM < container.stop").expect("a span");
+    expect![[r#"
+        forwarded SIGTERM < container.stop ignored-stop-signal: 1..500 Unset
+          process.pid=107
+          process.executable.name=python3
+          process.exit.code=0
+          epitaph.stop.result=delivered
+          epitaph.stop.disposition=handler
+          epitaph.stop.sender.pid=100
+          epitaph.stop.sender.comm=tini
+          @2 handler.entered 
+        forwarded SIGTERM < container.stop ignored-stop-signal: 3..10002 Unset
+          process.pid=108
+          process.executable.name=helper
+          epitaph.status.signal=SIGKILL
+          epitaph.stop.result=ignored
+          epitaph.stop.disposition=ignore
+          epitaph.stop.sender.pid=100
+          epitaph.stop.sender.comm=tini
+          @10001 SIGKILL 
+    "#]].assert_eq(&all[forwarded..]);
+    let shown = trace.spans[0].attributes.iter().any(|a| a.key.as_str() == key::EVIDENCE);
+    assert!(!shown, "each line of evidence is a span, an event or an attribute");
 }
