@@ -514,17 +514,23 @@ async fn announced(logind: &mut Option<Logind>) -> Option<Input> {
 /// Feeds the cgroups and processes that existed before the probes.
 #[tracing::instrument(skip_all)]
 fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
-    for fact in live.procfs.scan()? {
+    let Live {
+        procfs,
+        kernel,
+        pipeline,
+        ..
+    } = live;
+    procfs.scan(|fact| {
         let cgroup = match &fact {
             Input::Cgroup(fact) => Some(fact.cgroup),
             _ => None,
         };
-        live.pipeline.feed(clock::now(), fact)?;
+        pipeline.feed(clock::now(), fact)?;
         if let Some(cgroup) = cgroup {
-            watch_cgroup(&mut live.kernel, &mut live.pipeline, cgroup);
+            watch_cgroup(kernel, pipeline, cgroup);
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Takes one record from the ring buffer: decodes it, answers its open questions first, and hands it on.
@@ -572,12 +578,18 @@ fn take_record(
 ///
 /// The probes have already set both bits of a new cgroup, so that no process starts unseen; here the unneeded bits are removed.
 fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) {
-    let (bits, subject) = match pipeline.core().index().attribute_cgroup(cgroup) {
+    let index = pipeline.core().index();
+    let (bits, subject) = match index.attribute_cgroup(cgroup) {
         Attribution::Subject(_, own) => (bits::SELF | bits::CHILDREN, Some(own)),
         Attribution::Host => (bits::CHILDREN, None),
-        Attribution::Unknown(_) => return,
+        // Of too many in one container: it has the container's budget, not the machine's.
+        Attribution::Unknown(_) => match index.party(cgroup) {
+            Some(party) => (bits::SELF | bits::CHILDREN, Some(party)),
+            None => return,
+        },
     };
-    let container = pipeline.core().index().outermost_container(cgroup);
+    let container = [Some(cgroup), subject].into_iter().flatten();
+    let container = container.filter_map(|of| index.outermost_container(of)).next();
     let mut written = kernel.watch_for(cgroup, bits, container, container.or(subject));
     // The probes see no sockets of other hierarchies.
     if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {

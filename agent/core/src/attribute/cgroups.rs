@@ -149,6 +149,12 @@ impl Cgroups {
         self.owners.get(&(cgroup.hierarchy, Arc::from(outermost))).copied()
     }
 
+    /// The own cgroup of the party that a cgroup is nested in; None if it is in none, or if the party's is not known or not live.
+    pub fn party_of(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        let party = self.get(cgroup)?.party.as_ref()?;
+        self.owners.get(&(cgroup.hierarchy, Arc::clone(party))).copied()
+    }
+
     pub fn insert(&mut self, now: Boot, cgroup: CgroupId, path: &str) {
         self.expire(now);
         if self

@@ -186,6 +186,11 @@ impl Index {
         self.cgroups.outermost_container(cgroup)
     }
 
+    /// The own cgroup of the container or unit that a nested cgroup was made in, also where the nested one's path is not kept.
+    pub fn party(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        self.cgroups.party_of(cgroup)
+    }
+
     /// The path from the hierarchy's root, bounded and safe to print.
     pub fn path(&self, cgroup: CgroupId) -> Option<&str> {
         self.cgroups

@@ -756,3 +756,22 @@ proptest! {
         }
     }
 }
+
+/// Whose budget a cgroup has whose path is not kept: its container's.
+#[test]
+fn the_party_of_one_of_too_many_nested_cgroups_is_known() {
+    let mut index = Index::new(10_000, 1_000, 64 << 20);
+    let mut insert = |id: u64, path: &str| {
+        let (cgroup, path) = (CgroupId::v2(id), Ok(path.to_owned()));
+        index.insert(Boot(1), &CgroupFact { cgroup, path });
+    };
+    let own = format!("/system.slice/docker-{:064x}.scope", 7);
+    insert(2, &own);
+    for nested in 0..1_200_u64 {
+        insert(100 + nested, &format!("{own}/n{nested}"));
+    }
+    let last = CgroupId::v2(1_299);
+    assert_eq!(index.attribute_cgroup(last), Attribution::Unknown(UnknownCgroup::TooMany));
+    assert_eq!(index.party(last), Some(CgroupId::v2(2)));
+    assert_eq!(index.party(CgroupId::v2(2)), None);
+}

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use epitaph_core::ids::CgroupId;
 
-use super::{MAX_CGROUPS, ProcfsError, inode, read};
+use super::{MAX_CGROUPS, MAX_CHILDREN, ProcfsError, inode, read};
 
 /// As `/proc/PID/cgroup` numbers it.
 const V2: u32 = 0;
@@ -216,31 +216,46 @@ impl Hierarchy {
     /// Calls `each` with id, path and directory of every cgroup, parents first.
     pub fn walk(&self, mut each: impl FnMut(CgroupId, &str, &Path)) {
         let Some(root) = inode(&self.mount) else { return };
-        let mut todo = vec![(root, self.root.clone(), self.mount.clone())];
-        let mut seen = 0;
-        while let Some((id, path, directory)) = todo.pop() {
-            each(
-                CgroupId {
-                    hierarchy: self.number,
-                    id,
-                },
-                if path.is_empty() { "/" } else { &path },
-                &directory,
-            );
+        let (mut path, mut directory) = (self.root.clone(), self.mount.clone());
+        let hierarchy = self.number;
+        let mut visit = |id: u64, path: &str, directory: &Path| {
+            let path = if path.is_empty() { "/" } else { path };
+            each(CgroupId { hierarchy, id }, path, directory);
+        };
+        visit(root, &path, &directory);
+        // Names only: whoever may nest cgroups also chooses their names and number, and a path for each would be many megabytes.
+        let mut levels = vec![(path.len(), children(&directory))];
+        let mut seen = 1;
+        while let Some((parent, names)) = levels.last_mut() {
+            path.truncate(*parent);
+            let Some((id, name)) = names.next() else {
+                levels.pop();
+                directory.pop();
+                continue;
+            };
             seen += 1;
-            if seen == MAX_CGROUPS {
+            if seen > MAX_CGROUPS {
                 return;
             }
-            // A cgroup that was removed meanwhile has no children.
-            let Ok(entries) = fs::read_dir(&directory) else { continue };
-            for entry in entries.flatten() {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    let name = entry.file_name();
-                    todo.push((entry.ino(), format!("{path}/{}", name.to_string_lossy()), entry.path()));
-                }
-            }
+            path.push('/');
+            path.push_str(&name.to_string_lossy());
+            directory.push(&name);
+            visit(id, &path, &directory);
+            levels.push((path.len(), children(&directory)));
         }
     }
+}
+
+/// The cgroups in a directory. One that was removed meanwhile has none.
+fn children(directory: &Path) -> impl Iterator<Item = (u64, OsString)> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    // Read now: an open directory for each level would be too many files.
+    let names: Vec<_> = directories
+        .take(MAX_CHILDREN)
+        .map(|entry| (entry.ino(), entry.file_name()))
+        .collect();
+    names.into_iter()
 }
 
 /// Whether we are in our own cgroup namespace: the initial namespace has the same number on every kernel

@@ -27,6 +27,10 @@ use hierarchy::Hierarchies;
 
 /// More cgroups than any known machine has: the bound of a walk.
 const MAX_CGROUPS: usize = 1 << 18;
+/// The same of the cgroups in one directory.
+const MAX_CHILDREN: usize = 1 << 14;
+/// Bytes of the paths that a walk keeps for the next question.
+const WALKED_BYTES: usize = 4 << 20;
 
 /// Walks for single unknown ids may take at most one part in this many of the time.
 const WALK_SHARE: u32 = 10;
@@ -61,12 +65,27 @@ pub struct Procfs {
     walked: Mutex<Walked>,
 }
 
-/// Result of the last walk.
+/// Result of the last walk, as far as it fits.
 #[derive(Default)]
 struct Walked {
     paths: HashMap<CgroupId, String>,
+    bytes: usize,
     /// No walk for a single id before this time.
     rested: Boot,
+}
+
+impl Walked {
+    fn forget(&mut self) {
+        (self.paths, self.bytes) = (HashMap::new(), 0);
+    }
+
+    fn keep(&mut self, cgroup: CgroupId, path: &str) {
+        let bytes = path.len() + 2 * size_of::<(CgroupId, String)>();
+        if self.bytes + bytes <= WALKED_BYTES {
+            self.bytes += bytes;
+            self.paths.insert(cgroup, path.to_owned());
+        }
+    }
 }
 
 impl Procfs {
@@ -125,11 +144,12 @@ impl Procfs {
         })
     }
 
-    /// Every cgroup of the recorded hierarchies, parents first, then the processes of subjects, oldest first.
-    pub fn scan(&self) -> Result<Vec<Input>, ProcfsError> {
-        let mut inputs = Vec::new();
+    /// Every cgroup of the recorded hierarchies, parents first, then the processes of subjects, oldest first: one after the other to
+    /// `each`, until the first error.
+    pub fn scan<E: From<ProcfsError>>(&self, mut each: impl FnMut(Input) -> Result<(), E>) -> Result<(), E> {
         let mut pids = Members::default();
-        let mut paths = HashMap::new();
+        let mut result = Ok(());
+        let mut walked = Walked::default();
         let mount = &self.hierarchies.recorded.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
         // v1 too, for subjects of v1 alone: containers whose runtime does not use cgroup v2, units without a cgroup of that
@@ -140,16 +160,17 @@ impl Procfs {
                 if is_subject(path) {
                     members(directory, &mut pids);
                 }
-                if is_recorded {
-                    inputs.push(Input::Cgroup(CgroupFact {
-                        cgroup,
-                        path: Ok(path.to_owned()),
-                    }));
-                    paths.insert(cgroup, path.to_owned());
+                if is_recorded && result.is_ok() {
+                    walked.keep(cgroup, path);
+                    let path = Ok(path.to_owned());
+                    result = each(Input::Cgroup(CgroupFact { cgroup, path }));
                 }
             });
         }
-        self.walked().paths = paths;
+        let mut known = self.walked();
+        (known.paths, known.bytes) = (walked.paths, walked.bytes);
+        drop(known);
+        result?;
         let shown = pids.shown.into_iter().map(|pid| self.process(pid));
         let mut processes: Vec<ProcessFact> = match pids.is_hidden {
             false => shown.filter(|p| !p.is_gone()).collect(),
@@ -159,8 +180,7 @@ impl Procfs {
             }
         };
         processes.sort_by_key(|process| (process.start, process.tgid));
-        inputs.extend(processes.into_iter().map(Input::Process));
-        Ok(inputs)
+        processes.into_iter().try_for_each(|process| each(Input::Process(process)))
     }
 
     /// One fact. A missing or unreadable object is answered too, so that the core does not ask again.
@@ -202,13 +222,16 @@ impl Procfs {
         if before < walked.rested {
             return Err(CgroupFact::BUSY.to_owned());
         }
-        walked.paths.retain(|id, _| id.hierarchy != cgroup.hierarchy);
+        walked.forget();
+        let mut found = None;
         hierarchy.walk(|id, path, _| {
-            walked.paths.insert(id, path.to_owned());
+            walked.keep(id, path);
+            if id == cgroup {
+                found = Some(path.to_owned());
+            }
         });
         let after = clock::now();
         walked.rested = after.plus(after.since(before).max(Duration::from_micros(100)) * (WALK_SHARE - 1));
-        let found = walked.paths.get(&cgroup).cloned();
         found.ok_or_else(|| CgroupFact::GONE.to_owned())
     }
 }

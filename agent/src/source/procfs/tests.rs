@@ -96,6 +96,16 @@ impl Machine {
 }
 
 /// Inputs as text. Ids are checked against the directories' inodes and shown as `ok`.
+fn scan(procfs: &Procfs) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    let all: Result<(), ProcfsError> = procfs.scan(|input| {
+        inputs.push(input);
+        Ok(())
+    });
+    all.unwrap();
+    inputs
+}
+
 fn show(machine: &Machine, inputs: &[Input]) -> String {
     let mut out = String::new();
     let directory = |hierarchy: u32, path: &str| match (hierarchy, machine.0.path().join("sys/fs/cgroup/unified").exists()) {
@@ -145,7 +155,7 @@ fn scan_of_v2() {
     machine.process(42, "web) (x", 200, "42\t1", &format!("0::/system.slice/docker-{A}.scope\n"));
     machine.process(43, "child", 300, "43 7", &format!("0::/system.slice/docker-{A}.scope\n"));
     machine.process(50, "nginx", 100, "50", "0::/system.slice/nginx.service\n");
-    let mut inputs = machine.open().scan().unwrap();
+    let mut inputs = scan(&machine.open());
     let position = |inputs: &[Input], of: &str| {
         inputs
             .iter()
@@ -194,7 +204,7 @@ fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
     machine.process(42, "web", 200, "42\t1", &cgroups);
     check(
         &machine,
-        &machine.open().scan().unwrap(),
+        &scan(&machine.open()),
         expect![[r#"
         cgroup 0 / ok
         cgroup 0 /system.slice ok
@@ -232,7 +242,7 @@ fn scan_of_a_machine_with_v1_alone() {
     let procfs = machine.open();
     assert_eq!(procfs.cgroups(), CgroupMode::V1(4));
     assert_eq!(procfs.v1().unwrap().controller, "memory");
-    let mut inputs = procfs.scan().unwrap();
+    let mut inputs = scan(&procfs);
     inputs.sort_by_key(|input| match input {
         Input::Cgroup(fact) => fact.path.clone().unwrap_or_default(),
         _ => "~".to_owned(),
@@ -317,7 +327,7 @@ fn answers_for_processes() {
 fn answers_for_cgroups() {
     let machine = Machine::hybrid();
     let procfs = machine.open();
-    procfs.scan().unwrap();
+    scan(&procfs);
     machine.cgroup("unified/late.service", &[]);
     machine.cgroup("memory/late.scope", &[]);
     let answer = |hierarchy: u32, id: u64| {
@@ -438,7 +448,7 @@ fn a_container_sees_the_hosts_processes() {
     let own = root.join("sys/fs/cgroup").join(own);
     let procfs = machine.open_at(&own).unwrap();
     assert_eq!(procfs.hierarchies.recorded.mount, root.join("sys/fs/cgroup"));
-    let inputs = procfs.scan().unwrap();
+    let inputs = scan(&procfs);
     let processes: Vec<Input> = inputs
         .into_iter()
         .filter(|input| matches!(input, Input::Process(_)))
@@ -503,4 +513,30 @@ fn this_process() {
     assert_eq!(fact.ppid, Pid(std::os::unix::process::parent_id()));
     let first = fact.cgroups.first().map(|(cgroup, _)| cgroup.hierarchy);
     assert_eq!(first, Some(procfs.cgroups().hierarchy()));
+}
+
+/// A container with many cgroups of long names: a walk keeps few bytes, and finds each of them all the same.
+#[test]
+fn a_walk_keeps_a_bounded_number_of_bytes() {
+    let machine = Machine::hybrid();
+    let long = format!("unified/a.service/{}", ["x".repeat(250).as_str(); 3].join("/"));
+    for leaf in 0..6_000 {
+        machine.cgroup(&format!("{long}/{leaf}"), &[]);
+    }
+    let procfs = machine.open();
+    let seen = scan(&procfs).len();
+    assert!(seen > 6_000, "{seen}");
+    for leaf in [0, 3_000, 5_999] {
+        procfs.walked().rested = Boot(0);
+        let id = machine.ino(&format!("{long}/{leaf}"));
+        let answer = procfs.answer(&Question::Cgroup(CgroupId { hierarchy: 0, id }));
+        assert!(matches!(answer, Input::Cgroup(CgroupFact { path: Ok(_), .. })), "{leaf}");
+        let walked = procfs.walked();
+        let kept: usize = walked.paths.values().map(String::len).sum();
+        assert!(
+            kept <= walked.bytes && walked.bytes <= WALKED_BYTES,
+            "{kept} of {}",
+            walked.bytes
+        );
+    }
 }

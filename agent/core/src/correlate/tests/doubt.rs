@@ -20,7 +20,7 @@ fn a_lost_signal_makes_a_clean_exit_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
@@ -62,7 +62,7 @@ fn a_loss_of_the_containers_own_matters_as_does_one_of_an_unknown_cgroup() {
         check(
             &container(&lost),
             expect![[r#"
-                unknown: Unknown/Unknown/Quiet
+                unknown: Unknown/Unknown/Unknown
                   PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
                   fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
             "#]],
@@ -175,7 +175,7 @@ fn a_lost_signal_leaves_an_oom_kill_proven() {
         ",
         ),
         expect![[r#"
-            oom-killed: Oom/OomKilled/Quiet
+            oom-killed: Oom/OomKilled/Unknown
               The OOM killer killed PID 1 `app` because memory ran out
               fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
         "#]],
@@ -193,7 +193,7 @@ fn a_lost_stop_makes_force_killed_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
@@ -638,7 +638,7 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
     }
     out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick).reports);
     expect![[r#"
-        unknown: Unknown/Unknown/Quiet
+        unknown: Unknown/Unknown/Unknown
           PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
           fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
     "#]]

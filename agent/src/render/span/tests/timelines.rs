@@ -119,7 +119,8 @@ fn a_forwarded_stop_signal_has_a_span_for_each_process_that_got_it() {
           epitaph.stop.sender.pid=100
           epitaph.stop.sender.comm=tini
           @10001 SIGKILL 
-    "#]].assert_eq(&all[forwarded..]);
+    "#]]
+    .assert_eq(&all[forwarded..]);
     let shown = trace.spans[0].attributes.iter().any(|a| a.key.as_str() == key::EVIDENCE);
     assert!(!shown, "each line of evidence is a span, an event or an attribute");
 }
