@@ -151,7 +151,7 @@ impl Live {
             live.obey(commands)?;
         }
         live.ask_runtimes();
-        live.pipeline.sinks().alive(clock::now())?;
+        live.pipeline.alive(clock::now())?;
         live.meet_peers(clock::now())?;
         Ok(live)
     }
@@ -250,7 +250,7 @@ impl Live {
             logind.release();
         }
         self.meet_peers(now)?;
-        self.pipeline.sinks().alive(now)?;
+        self.pipeline.alive(now)?;
         self.obey(commands)?;
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
