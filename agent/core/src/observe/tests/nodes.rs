@@ -707,13 +707,6 @@ fn what_the_kubelet_says_of_its_shutdown_is_reported_once_it_is_silent() {
             +22.0 ask agent n1
             +82.0 shutdown 2 of n1, boot b1, of +10: +10.0 → +82.0, KubeletNotReady: node is shutting down
             +82.0 ask agent n1
-            +200.0 node n1 lost at +82: +10.0 → +200.0 by back, agent answered, stuck 0, gone 0; pods 
-                  node.not_ready +10.0
-                  node.unknown +82.0
-                  node.ready +200.0
-                  unreachable: node `n1` was not ready for 190 s; its kubelet is silent, and its agent still answers: the machine runs
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-            +200.0 node.down of n1 lost at +82: +10.0 → +200.0 rebooted
         "#]],
     );
 }
