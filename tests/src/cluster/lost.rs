@@ -23,8 +23,9 @@ const SOON: Duration = Duration::from_secs(300);
 const STEP: Duration = Duration::from_secs(1);
 const TAINT: &str = "node.kubernetes.io/out-of-service";
 const REPLICAS: usize = 8;
-/// The API's own times have whole seconds.
 const APART: f64 = 2.0;
+/// The API's own times are whole seconds, rounded down.
+const RESOLUTION: f64 = 1.0;
 /// Longer than a Lease of the observer, and than a node may be silent.
 const API_AWAY: Duration = Duration::from_secs(60);
 
@@ -248,9 +249,11 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<Strin
             problems.push(format!("is not replaced by {}: {replacement}", new.uid));
         }
         let (begin, end) = times(replacement);
-        for (what, shown, api) in [("created", begin, new.created), ("ready", end, new.ready)] {
-            if (shown - api).abs() > APART {
-                problems.push(format!("its replacement is {what} at {shown}, not at {api}"));
+        // An observer sees what the API server has.
+        let ready = (new.ready, new.posted.max(new.ready));
+        for (what, shown, (first, last)) in [("created", begin, (new.created, new.created)), ("ready", end, ready)] {
+            if shown < first - APART || shown > last + RESOLUTION + APART {
+                problems.push(format!("its replacement is {what} at {shown}, not from {first} to {last}"));
             }
         }
     }
@@ -320,7 +323,10 @@ struct Pod {
     node: String,
     /// Seconds since the epoch, by the API.
     created: f64,
+    /// By the kubelet, whose status may be late.
     ready: f64,
+    /// When the API server took the kubelet's last status.
+    posted: f64,
 }
 
 /// The StatefulSet's pods by name; none while one of them is not ready.
@@ -328,7 +334,7 @@ fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod
     let selector = format!("story={name}");
     let list = stage
         .kubectl
-        .json(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "-o", "json"])?;
+        .json(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "--show-managed-fields", "-o", "json"])?;
     let mut found = BTreeMap::new();
     for pod in list["items"].as_array().context("no items")? {
         let metadata = &pod["metadata"];
@@ -343,10 +349,17 @@ fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod
             node: text(&pod["spec"]["nodeName"])?,
             created: seconds(&text(&metadata["creationTimestamp"])?)?,
             ready: seconds(&text(&condition["lastTransitionTime"])?)?,
+            posted: posted(metadata)?,
         };
         found.insert(pod.name.clone(), pod);
     }
     Ok(Some(found))
+}
+
+fn posted(metadata: &Value) -> anyhow::Result<f64> {
+    let mut managers = metadata["managedFields"].as_array().into_iter().flatten();
+    let kubelet = managers.find(|manager| manager["manager"] == "kubelet" && manager["subresource"] == "status");
+    seconds(kubelet.context("no status by a kubelet")?["time"].as_str().context("no time")?)
 }
 
 /// Whether each of those pods has a successor that is ready.

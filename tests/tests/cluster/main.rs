@@ -77,6 +77,16 @@ fn main() {
     libtest_mimic::run(&args, trials).exit();
 }
 
+/// Said at once: the other stories take their time.
+fn done(problems: Vec<String>) -> Result<(), Failed> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let problems = problems.join("\n");
+    eprintln!("{problems}");
+    Err(problems.into())
+}
+
 #[derive(Default)]
 struct Shared {
     stage: OnceLock<Result<Stage, String>>,
@@ -121,21 +131,14 @@ impl Shared {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
         let stage = self.stage()?;
         let problems = lost::play(stage, death).map_err(|error| format!("{death:?}: {error:#}"))?;
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(problems.join("\n").into())
+        done(problems)
     }
 
     /// A node is shut down, and switched on again.
     fn shut_down(&self, case: Case) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
         let stage = self.stage()?;
-        let problems = node_shutdown::play(stage, case).map_err(|error| format!("{case:?}: {error:#}"))?;
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(problems.join("\n").into())
+        done(node_shutdown::play(stage, case).map_err(|error| format!("{case:?}: {error:#}"))?)
     }
 
     /// Takes the agent away from the other stories.

@@ -228,7 +228,15 @@ fn a_lost_node_is_a_trace_with_links_to_its_pods() {
 #[test]
 fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
     let trace = shutting_down(&announced(), clocks(), &Options::default());
-    expect![[r#""#]].assert_eq(&text_of(&trace, BEGIN, true));
+    expect![[r#"
+        resource k8s.node.name=node-7 k8s.node.uid=5d1f0a86-1f0d-4a0b-8d6e-000000000007 os.type=linux service.instance.id=node-7 service.name=epitaph
+        node.not_ready < -: 0..72000 Unset
+          epitaph.node.transition=2026-11-21T11:44:10.000000000Z
+          epitaph.node.reason=KubeletNotReady
+          epitaph.node.message=node is shutting down
+          epitaph.api_clock.ahead.least=-0.25
+          epitaph.api_clock.ahead.most=0.05
+    "#]].assert_eq(&text_of(&trace, BEGIN, true));
     let shutdown = id::node_trace_id(&announced().key);
     assert_eq!(trace.spans[0].span_context.trace_id(), shutdown);
     assert_eq!(trace.spans[0].parent_span_id, id::node_root(shutdown));
