@@ -204,7 +204,7 @@ impl Live {
                     // The core takes waiting records before a time at which they would be late.
                     self.catch_up()?;
                     self.tick()?;
-                    let is_quiet = || self.pipeline.core().is_quiet(Pid(std::process::id()));
+                    let is_quiet = || self.pipeline.core().is_quiet(self.procfs.own_pid());
                     if until.is_some_and(|until| Instant::now() >= until || is_quiet()) {
                         break;
                     }
