@@ -10,7 +10,7 @@ use std::time::Duration;
 use epitaph_core::attribute::Attribution;
 use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind, Task};
-use epitaph_core::ids::{CgroupId, Pid};
+use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::node::NodeEvent;
 use epitaph_core::peers::Peers;

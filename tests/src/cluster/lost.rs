@@ -332,9 +332,17 @@ struct Pod {
 /// The StatefulSet's pods by name; none while one of them is not ready.
 fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod>>> {
     let selector = format!("story={name}");
-    let list = stage
-        .kubectl
-        .json(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "--show-managed-fields", "-o", "json"])?;
+    let list = stage.kubectl.json(&[
+        "-n",
+        NAMESPACE,
+        "get",
+        "pods",
+        "-l",
+        &selector,
+        "--show-managed-fields",
+        "-o",
+        "json",
+    ])?;
     let mut found = BTreeMap::new();
     for pod in list["items"].as_array().context("no items")? {
         let metadata = &pod["metadata"];
@@ -359,7 +367,11 @@ fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod
 fn posted(metadata: &Value) -> anyhow::Result<f64> {
     let mut managers = metadata["managedFields"].as_array().into_iter().flatten();
     let kubelet = managers.find(|manager| manager["manager"] == "kubelet" && manager["subresource"] == "status");
-    seconds(kubelet.context("no status by a kubelet")?["time"].as_str().context("no time")?)
+    seconds(
+        kubelet.context("no status by a kubelet")?["time"]
+            .as_str()
+            .context("no time")?,
+    )
 }
 
 /// Whether each of those pods has a successor that is ready.

@@ -191,11 +191,9 @@ impl Output {
             Output::VolumeDetach(detach) => Some(&mut detach.pod),
             Output::DuplicateRun(duplicate) => Some(&mut duplicate.pod),
             Output::LossAlarm(alarm) => alarm.pod.as_mut(),
-            Output::NodeLost(_)
-            | Output::NodePhase(_)
-            | Output::ShuttingDown(_)
-            | Output::Ask(_)
-            | Output::Dropped { .. } => None,
+            Output::NodeLost(_) | Output::NodePhase(_) | Output::ShuttingDown(_) | Output::Ask(_) | Output::Dropped { .. } => {
+                None
+            }
         }
     }
 }

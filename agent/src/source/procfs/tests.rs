@@ -496,7 +496,7 @@ fn this_process_by_the_machines_own_count() {
     let machine = Machine::v2();
     assert_eq!(machine.open().own_pid(), Pid(std::process::id()));
     let proc = machine.0.path().join("proc");
-    std::fs::rename(proc.join("self"), proc.join("4711")).unwrap();
+    fs::rename(proc.join("self"), proc.join("4711")).unwrap();
     std::os::unix::fs::symlink("4711", proc.join("self")).unwrap();
     assert_eq!(machine.open().own_pid(), Pid(4711));
 }

@@ -44,7 +44,9 @@ impl NodeSight {
 pub fn node(stage: &Stage, name: &str) -> anyhow::Result<NodeSight> {
     let node = stage.kubectl.json(&["get", "node", name, "-o", "json"])?;
     let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.find(|condition| condition["type"] == "Ready").context("no Ready")?;
+    let ready = conditions
+        .find(|condition| condition["type"] == "Ready")
+        .context("no Ready")?;
     Ok(NodeSight {
         status: text(&ready["status"]),
         reason: text(&ready["reason"]),
@@ -100,7 +102,10 @@ pub fn until_replaced(stage: &Stage, story: &str, node: &str, replicas: usize, g
         };
         Ok(pods.filter(is_there))
     })?;
-    ensure!(gone.iter().all(|pod| !pods.contains_key(&pod.name)), "a pod of the node is still there: {pods:?}");
+    ensure!(
+        gone.iter().all(|pod| !pods.contains_key(&pod.name)),
+        "a pod of the node is still there: {pods:?}"
+    );
     let was_gone = gone.iter().filter(|pod| pod.is_of_deployment).count();
     let stayed = replicas - was_gone;
     Ok(pods.values().filter(|pod| pod.is_of_deployment).count() - stayed)
@@ -152,7 +157,8 @@ pub fn until_agent_knows(stage: &Stage, node: &Node, expected: &[(&str, &str)]) 
             "busybox wget -q -O - http://{address}:9464/metrics | grep -E '^epitaph_(node_shutdown_ready|logind_state)' || true"
         ))?;
         let holds = |name: &str, labels: &[String]| {
-            let is_it = |line: &str| line.starts_with(name) && line.ends_with(" 1") && labels.iter().all(|label| line.contains(label));
+            let is_it =
+                |line: &str| line.starts_with(name) && line.ends_with(" 1") && labels.iter().all(|label| line.contains(label));
             last.lines().any(is_it)
         };
         let is_ready = |(check, state): &(&str, &str)| {
@@ -175,7 +181,9 @@ pub fn doctors_remedy(stage: &Stage, node: &Node, check: &str, file: &str) -> an
     let report: Value = serde_json::from_str(answer.trim()).with_context(|| format!("read the doctor's answer {answer}"))?;
     let mut findings = report["findings"].as_array().into_iter().flatten();
     let is_it = |finding: &&Value| finding["check"] == check && finding["status"] == "problem";
-    let finding = findings.find(is_it).with_context(|| format!("no problem with {check}: {report}"))?;
+    let finding = findings
+        .find(is_it)
+        .with_context(|| format!("no problem with {check}: {report}"))?;
     ensure!(text(&finding["message"]).contains(file), "it does not name {file}: {finding}");
     Ok(text(&finding["remedy"]))
 }

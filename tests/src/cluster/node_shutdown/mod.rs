@@ -205,7 +205,11 @@ fn zero_periods(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<S
             now => problems.push(format!("{} was not started again with its UID: {now:?}", pod.name)),
         }
     }
-    problems.extend(shown::unprotected(stage, &off, "its shutdownGracePeriod is 0, which is the default")?);
+    problems.extend(shown::unprotected(
+        stage,
+        &off,
+        "its shutdownGracePeriod is 0, which is the default",
+    )?);
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);
     Ok(problems)
 }
@@ -318,7 +322,10 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
         pod
     };
     let on_the_node = |mut pod: Value, more: Value| {
-        merge(&mut pod["spec"], json!({"nodeSelector": {"kubernetes.io/hostname": node_name(NODE)}}));
+        merge(
+            &mut pod["spec"],
+            json!({"nodeSelector": {"kubernetes.io/hostname": node_name(NODE)}}),
+        );
         merge(&mut pod["spec"], more);
         pod
     };

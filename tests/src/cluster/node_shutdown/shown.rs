@@ -62,7 +62,12 @@ pub fn kubelets_lock(spans: &[Value]) -> Vec<String> {
     if locks != 1 || count(spans, "logind.delay") != 1 {
         problems.push(format!("{locks} locks of the kubelet in {:?}", names(spans)));
     }
-    problems.extend(differs(spans, "node.shutdown", "epitaph.shutdown.kubelet_lock", &json!("held")));
+    problems.extend(differs(
+        spans,
+        "node.shutdown",
+        "epitaph.shutdown.kubelet_lock",
+        &json!("held"),
+    ));
     problems
 }
 
@@ -126,7 +131,12 @@ fn of_pod(stage: &Stage, pod: &Pod, spans: &[Value], phase: &Value) -> anyhow::R
     eprintln!("{}: {}", pod.name, line(root));
     for (key, value) in [("epitaph.cause", "node-shutdown"), ("epitaph.verdict", "clean")] {
         if tag(root, key) != value {
-            problems.push(format!("{}: {key} is {}: {}", pod.name, tag(root, key), tag(root, "epitaph.sentence")));
+            problems.push(format!(
+                "{}: {key} is {}: {}",
+                pod.name,
+                tag(root, key),
+                tag(root, "epitaph.sentence")
+            ));
         }
     }
     if !links(phase).any(|link| link == &root["traceID"]) {
@@ -142,7 +152,12 @@ fn of_pod(stage: &Stage, pod: &Pod, spans: &[Value], phase: &Value) -> anyhow::R
 /// No lock, for this reason.
 pub fn unprotected(stage: &Stage, off: &Off, reason: &str) -> anyhow::Result<Vec<String>> {
     let (spans, mut problems) = root(stage, off, "unprotected")?;
-    problems.extend(differs(&spans, "node.shutdown", "epitaph.shutdown.kubelet_lock", &json!("missing")));
+    problems.extend(differs(
+        &spans,
+        "node.shutdown",
+        "epitaph.shutdown.kubelet_lock",
+        &json!("missing"),
+    ));
     problems.extend(lacks(&spans, "epitaph.sentence", reason));
     Ok(problems)
 }
@@ -245,6 +260,9 @@ fn line(span: &Value) -> String {
     let (begin, end) = times(span);
     let sentence = tag(span, "epitaph.sentence");
     let who = tag(span, "epitaph.lock.who");
-    let said: Vec<String> = [sentence, who].iter().filter_map(|said| said.as_str().map(str::to_owned)).collect();
+    let said: Vec<String> = [sentence, who]
+        .iter()
+        .filter_map(|said| said.as_str().map(str::to_owned))
+        .collect();
     format!("  {} {begin:.1} for {:.1} s {}", name(span), end - begin, said.join(" "))
 }

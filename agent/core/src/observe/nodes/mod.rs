@@ -20,8 +20,7 @@ use std::time::Duration;
 
 pub use report::{
     AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
-    PhaseKind, PodLost, Return, Returned,
-    ShuttingDown, Step, Stuck, VolumeDetach,
+    PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use super::contact::Seen;

@@ -375,8 +375,7 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
 #[test]
 fn what_ended_in_a_gap_does_not_run_at_the_begin() {
     check(
-        &gap(
-            "
+        &gap("
             -30 TERM runc -> dns handler
             -20 start
             -20 node bus connected
@@ -393,8 +392,7 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
             +10.1 node job reboot.target
             +12 reboot back=+60
             +13 node kubelet-state
-            ",
-        ),
+            "),
         expect![[r#"
             +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
