@@ -211,7 +211,7 @@ table! {
     REPLACEMENT_RULE "epitaph.replacement.rule" Span String "" "How the replacement was identified: `next-of-replica-set`, `name-in-stateful-set`, `node-of-daemon-set`, `index-in-job`, `next-of-job`."
     REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "The replacement pod became ready; absent: the span ends when the replacement pod ends, or ten minutes after its creation."
     NODE_TRANSITION "epitaph.node.transition" Span String "" "When the node's condition Ready changed, RFC 3339, on the clock of whoever reported it: `lastTransitionTime`."
-    NODE_REASON "epitaph.node.reason" Span String "" "Reason of the condition Ready while the node was lost."
+    NODE_REASON "epitaph.node.reason" Span String "" "Reason of the condition Ready while the node was lost, or was shut down."
     NODE_MESSAGE "epitaph.node.message" Span String "" "Message of that condition."
     NODE_RENEWED_AT "epitaph.node.renewed_at" Span String "" "When the node's kubelet last renewed its Lease before the loss, RFC 3339, on the node's clock; absent if not known."
     NODE_AGENT "epitaph.node.agent" Span String "" "Whether the node's agent answered /healthz during the loss: `answered`, `silent` (three requests in a row), `unknown` (no agent on the node is known, or not asked often enough yet)."

@@ -37,7 +37,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use crate::render::attributes::key;
 
 use attributes::Attributes;
-pub use lost::{duplicate_run, node_lost, node_phase, pod_lost, volume_detach};
+pub use lost::{duplicate_run, node_lost, node_phase, pod_lost, shutting_down, volume_detach};
 pub use node::{node_down, node_trace};
 pub use observer::{removal, replacement};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use epitaph_core::attribute::Attribution;
 use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind, Task};
-use epitaph_core::ids::{CgroupId, Pid};
+use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::node::NodeEvent;
 use epitaph_core::peers::Peers;
@@ -151,7 +151,7 @@ impl Live {
             live.obey(commands)?;
         }
         live.ask_runtimes();
-        live.pipeline.sinks().alive(clock::now())?;
+        live.pipeline.alive(clock::now())?;
         live.meet_peers(clock::now())?;
         Ok(live)
     }
@@ -204,7 +204,7 @@ impl Live {
                     // The core takes waiting records before a time at which they would be late.
                     self.catch_up()?;
                     self.tick()?;
-                    let is_quiet = || self.pipeline.core().is_quiet(Pid(std::process::id()));
+                    let is_quiet = || self.pipeline.core().is_quiet(self.procfs.own_pid());
                     if until.is_some_and(|until| Instant::now() >= until || is_quiet()) {
                         break;
                     }
@@ -250,7 +250,7 @@ impl Live {
             logind.release();
         }
         self.meet_peers(now)?;
-        self.pipeline.sinks().alive(now)?;
+        self.pipeline.alive(now)?;
         self.obey(commands)?;
         if now.since(self.swept) >= SWEEP {
             self.swept = now;

@@ -347,6 +347,7 @@ fn trace(output: &Output, clocks: (WallOffset, Option<ApiClock>), options: &Opti
         Output::Replacement(replacement) => (span::replacement(replacement, clocks.0, options), "replacement"),
         Output::NodeLost(lost) => (span::node_lost(lost, clocks, options), lost.verdict.row.headline),
         Output::NodePhase(phase) => (span::node_phase(phase, clocks, options), phase.kind.name()),
+        Output::ShuttingDown(down) => (span::shutting_down(down, clocks, options), "node-shutdown"),
         Output::PodLost(lost) => (span::pod_lost(lost, clocks, options), lost.verdict.row.headline),
         Output::VolumeDetach(detach) => (span::volume_detach(detach, clocks, options), "volume-detach"),
         Output::DuplicateRun(run) => (span::duplicate_run(run, clocks, options), run.verdict.row.headline),

@@ -61,6 +61,11 @@ impl Pipeline {
         self.core.take_undescribed()
     }
 
+    /// One iteration of the loop is done.
+    pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
+        self.sinks.alive(now, self.core.shutdown_in_progress())
+    }
+
     pub fn sinks(&mut self) -> &mut Sinks {
         &mut self.sinks
     }

@@ -197,9 +197,10 @@ impl Sinks {
         self.metrics.dropped(reason, count);
     }
 
-    /// One iteration of the loop is done.
-    pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
+    /// One iteration of the loop is done. `shutdown`: number of the node's shutdown in progress.
+    pub fn alive(&mut self, now: Boot, shutdown: Option<u32>) -> Result<(), RuntimeError> {
         self.health.alive(now);
+        self.health.shutdown(shutdown);
         if let Some(log) = &self.unclean {
             log.overdue(now);
         }

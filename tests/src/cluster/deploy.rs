@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::control_plane::ControlPlane;
 use super::helm::chart;
 use super::images::EPITAPH;
+use super::stories::manifest::merge;
 use super::{Cluster, HOST_FOR_GUESTS};
 
 /// Of the manifests.
@@ -43,11 +44,21 @@ pub fn as_observer(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// helm or the API server refuses it, or the pods do not become ready.
 pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
+    deploy_with(cluster, json!({}))
+}
+
+/// The same with further values.
+///
+/// # Errors
+/// As [`deploy`].
+pub fn deploy_with(cluster: &Cluster, more: Value) -> anyhow::Result<()> {
     let plane = cluster.control_plane()?;
     plane.kubectl().apply(&namespace())?;
     let how = ["--namespace", NAMESPACE, "--wait", "--timeout=300s"];
     let args = [&["upgrade", "--install", RELEASE, chart()][..], &how].concat();
-    plane.helm().run_values(&args, &values(cluster)?).map(drop)
+    let mut values = values(cluster)?;
+    merge(&mut values, more);
+    plane.helm().run_values(&args, &values).map(drop)
 }
 
 /// The namespace with the label that admits the agent's pods.

@@ -1,6 +1,7 @@
 //! A node that is lost on a real cluster, and comes back: paused and resumed, switched off and on, cut off from the network, without its
-//! kubelet, without its container runtime. Eight pods of a StatefulSet on two nodes, a Deployment and a DaemonSet beside it. Where the
-//! machine is silent, the taint `out-of-service` moves its pods to the other node; and a paused one's pods move back the same way.
+//! kubelet, without its container runtime; and cut off while the API server is away for a minute. Eight pods of a StatefulSet on two
+//! nodes, a Deployment and a DaemonSet beside it. Where the machine is silent, the taint `out-of-service` moves its pods to the other
+//! node; and a paused one's pods move back the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
@@ -22,8 +23,11 @@ const SOON: Duration = Duration::from_secs(300);
 const STEP: Duration = Duration::from_secs(1);
 const TAINT: &str = "node.kubernetes.io/out-of-service";
 const REPLICAS: usize = 8;
-/// The API's own times have whole seconds.
 const APART: f64 = 2.0;
+/// The API's own times are whole seconds, rounded down.
+const RESOLUTION: f64 = 1.0;
+/// Longer than a Lease of the observer, and than a node may be silent.
+const API_AWAY: Duration = Duration::from_secs(60);
 
 /// How the node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +36,18 @@ pub enum Death {
     SwitchedOff,
     /// Neither the API server nor another node reaches it.
     CutOff,
+    /// The same, and once its pods hang, the API server is away.
+    CutOffApiAway,
     WithoutKubelet,
     WithoutRuntime,
 }
 
 impl Death {
-    pub const ALL: [Death; 5] = [
+    pub const ALL: [Death; 6] = [
         Death::Paused,
         Death::SwitchedOff,
         Death::CutOff,
+        Death::CutOffApiAway,
         Death::WithoutKubelet,
         Death::WithoutRuntime,
     ];
@@ -50,6 +57,7 @@ impl Death {
             Death::Paused => "paused",
             Death::SwitchedOff => "switched-off",
             Death::CutOff => "cut-off",
+            Death::CutOffApiAway => "api-away",
             Death::WithoutKubelet => "without-kubelet",
             Death::WithoutRuntime => "without-runtime",
         }
@@ -59,7 +67,7 @@ impl Death {
         match self {
             Death::Paused => node.pause(),
             Death::SwitchedOff => node.power_off(),
-            Death::CutOff => node.connect(false),
+            Death::CutOff | Death::CutOffApiAway => node.connect(false),
             Death::WithoutKubelet => node.run("systemctl stop kubelet").map(drop),
             Death::WithoutRuntime => node.run("systemctl stop containerd").map(drop),
         }
@@ -71,7 +79,7 @@ impl Death {
             Death::Paused => node.resume(),
             Death::SwitchedOff if node.runs() => Ok(()),
             Death::SwitchedOff => node.power_on(),
-            Death::CutOff => node.connect(true).and_then(|()| node.set_clock().map(drop)),
+            Death::CutOff | Death::CutOffApiAway => node.connect(true).and_then(|()| node.set_clock().map(drop)),
             Death::WithoutKubelet => node.run("systemctl start kubelet").map(drop),
             Death::WithoutRuntime => node.run("systemctl start containerd").map(drop),
         }
@@ -79,7 +87,7 @@ impl Death {
 
     /// Nobody can tell whether the machine runs: its pods move only with the taint. Where its agent answers, nobody sets it.
     const fn is_fenced(self) -> bool {
-        matches!(self, Death::Paused | Death::SwitchedOff | Death::CutOff)
+        !matches!(self, Death::WithoutKubelet | Death::WithoutRuntime)
     }
 
     const fn verdict(self) -> &'static str {
@@ -168,6 +176,13 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     })?;
     let transition = transition(stage, lost)?;
     eprintln!("{name}: its pods hang, not ready since {transition}");
+    if death == Death::CutOffApiAway {
+        let mut plane = stage.cluster.control_plane()?;
+        plane.stop_api_server()?;
+        sleep(API_AWAY);
+        plane.start_api_server()?;
+        eprintln!("{name}: the API server is back");
+    }
     if death.is_fenced() {
         stage
             .kubectl
@@ -190,16 +205,21 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS))
     })?;
 
-    let mut problems = Vec::new();
+    let of_loss = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
+    let mut problems = of_node(&of_loss, death, &transition);
+    // Another observer took over: what began under the first is not reported twice, and the root says so.
+    let is_whole = of_loss.iter().all(|span| tag(span, "epitaph.node.unwatched").is_null());
+    if !is_whole && death != Death::CutOffApiAway {
+        problems.push(format!("its observer changed: {:?}", names(&of_loss)));
+    }
+    let mut problems: Vec<String> = problems.iter().map(|problem| format!("{lost}: {problem}")).collect();
     for pod in &gone {
         let new = after.get(&pod.name).context("a pod of that name")?;
         let spans = shown(stage, "k8s.pod.uid", &pod.uid, "pod.lost")?;
-        let found = of_pod(&spans, death, new);
+        let found = of_pod(&spans, death, new, is_whole);
         problems.extend(found.into_iter().map(|problem| format!("{} on {lost}: {problem}", pod.name)));
     }
-    let spans = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
-    let found = of_node(&spans, death, &transition);
-    problems.extend(found.into_iter().map(|problem| format!("{lost}: {problem}")));
+    eprintln!("{name}: {} pods asked back, by one observer: {is_whole}", gone.len());
     Ok((gone.iter().map(|pod| pod.name.clone()).collect(), problems))
 }
 
@@ -213,11 +233,14 @@ fn spread_observers(stage: &Stage) -> anyhow::Result<()> {
     stage.kubectl.run(&args).map(drop)
 }
 
-/// What the trace of a lost pod, which `new` replaces, does not show.
-fn of_pod(spans: &[Value], death: Death, new: &Pod) -> Vec<String> {
+/// What the trace of a lost pod, which `new` replaces, does not show. `is_whole`: one observer watched all of it.
+fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<String> {
     let root = format!("pod.lost {}", death.verdict());
-    let mut expected = vec![root.as_str(), "stuck", "replacement"];
-    if death.is_fenced() && !death.is_rebooted() {
+    let mut expected = vec![root.as_str(), "stuck"];
+    if is_whole {
+        expected.push("replacement");
+    }
+    if is_whole && death.is_fenced() && !death.is_rebooted() {
         expected.push("duplicate.run");
     }
     let mut problems = missing(spans, &expected);
@@ -226,9 +249,11 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod) -> Vec<String> {
             problems.push(format!("is not replaced by {}: {replacement}", new.uid));
         }
         let (begin, end) = times(replacement);
-        for (what, shown, api) in [("created", begin, new.created), ("ready", end, new.ready)] {
-            if (shown - api).abs() > APART {
-                problems.push(format!("its replacement is {what} at {shown}, not at {api}"));
+        // An observer sees what the API server has.
+        let ready = (new.ready, new.posted.max(new.ready));
+        for (what, shown, (first, last)) in [("created", begin, (new.created, new.created)), ("ready", end, ready)] {
+            if shown < first - APART || shown > last + RESOLUTION + APART {
+                problems.push(format!("its replacement is {what} at {shown}, not from {first} to {last}"));
             }
         }
     }
@@ -298,15 +323,26 @@ struct Pod {
     node: String,
     /// Seconds since the epoch, by the API.
     created: f64,
+    /// By the kubelet, whose status may be late.
     ready: f64,
+    /// When the API server took the kubelet's last status.
+    posted: f64,
 }
 
 /// The StatefulSet's pods by name; none while one of them is not ready.
 fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod>>> {
     let selector = format!("story={name}");
-    let list = stage
-        .kubectl
-        .json(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "-o", "json"])?;
+    let list = stage.kubectl.json(&[
+        "-n",
+        NAMESPACE,
+        "get",
+        "pods",
+        "-l",
+        &selector,
+        "--show-managed-fields",
+        "-o",
+        "json",
+    ])?;
     let mut found = BTreeMap::new();
     for pod in list["items"].as_array().context("no items")? {
         let metadata = &pod["metadata"];
@@ -321,10 +357,21 @@ fn pods(stage: &Stage, name: &str) -> anyhow::Result<Option<BTreeMap<String, Pod
             node: text(&pod["spec"]["nodeName"])?,
             created: seconds(&text(&metadata["creationTimestamp"])?)?,
             ready: seconds(&text(&condition["lastTransitionTime"])?)?,
+            posted: posted(metadata)?,
         };
         found.insert(pod.name.clone(), pod);
     }
     Ok(Some(found))
+}
+
+fn posted(metadata: &Value) -> anyhow::Result<f64> {
+    let mut managers = metadata["managedFields"].as_array().into_iter().flatten();
+    let kubelet = managers.find(|manager| manager["manager"] == "kubelet" && manager["subresource"] == "status");
+    seconds(
+        kubelet.context("no status by a kubelet")?["time"]
+            .as_str()
+            .context("no time")?,
+    )
 }
 
 /// Whether each of those pods has a successor that is ready.
@@ -377,11 +424,15 @@ fn times(span: &Value) -> (f64, f64) {
     (begin, begin + seconds(&span["duration"]))
 }
 
+fn names(spans: &[Value]) -> Vec<&str> {
+    spans.iter().map(name_of).collect()
+}
+
 /// A line for each span that is not there, or there twice; `stuck` may be, by another holder.
 fn missing(spans: &[Value], expected: &[&str]) -> Vec<String> {
     let count = |name: &str| spans.iter().filter(|span| name_of(span) == name).count();
     let is_wrong = |name: &&&str| count(name) != 1 && !(**name == "stuck" && count(name) == 2);
-    let names: Vec<&str> = spans.iter().map(name_of).collect();
+    let names = names(spans);
     let wrong = expected.iter().filter(is_wrong);
     wrong
         .map(|name| format!("{} spans {name} in the trace {names:?}", count(name)))

@@ -11,6 +11,7 @@ pub mod kubectl;
 pub mod lifecycle;
 pub mod lost;
 pub mod node;
+pub mod node_shutdown;
 pub mod play;
 pub mod process;
 mod reported;

@@ -7,6 +7,7 @@ mod machine;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use epitaph_tests::cluster::lost::{self, Death};
+use epitaph_tests::cluster::node_shutdown::{self, Case};
 use epitaph_tests::cluster::play::Stage;
 use epitaph_tests::cluster::rollouts::{self, Row};
 use epitaph_tests::cluster::stories::{Story, stories};
@@ -57,6 +58,10 @@ fn main() {
         let shared = Arc::clone(&shared);
         Trial::test(format!("lost-nodes::{}", death.name()), move || shared.lose(death))
     });
+    let shutdowns = Case::ALL.into_iter().filter(|_| lost::is_possible()).map(|case| {
+        let shared = Arc::clone(&shared);
+        Trial::test(format!("node-shutdown::{}", case.name()), move || shared.shut_down(case))
+    });
     let install = {
         let shared = Arc::clone(&shared);
         Trial::test("chart::installed-upgraded-tested-and-removed", move || shared.install())
@@ -65,10 +70,21 @@ fn main() {
         .chain(stories)
         .chain(rollouts)
         .chain(lost)
+        .chain(shutdowns)
         .chain([install])
         .collect();
     trials.retain(|trial| names.is_empty() || names.iter().any(|name| trial.name().contains(name)));
     libtest_mimic::run(&args, trials).exit();
+}
+
+/// Said at once: the other stories take their time.
+fn done(problems: Vec<String>) -> Result<(), Failed> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let problems = problems.join("\n");
+    eprintln!("{problems}");
+    Err(problems.into())
 }
 
 #[derive(Default)]
@@ -115,10 +131,14 @@ impl Shared {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
         let stage = self.stage()?;
         let problems = lost::play(stage, death).map_err(|error| format!("{death:?}: {error:#}"))?;
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(problems.join("\n").into())
+        done(problems)
+    }
+
+    /// A node is shut down, and switched on again.
+    fn shut_down(&self, case: Case) -> Result<(), Failed> {
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        let stage = self.stage()?;
+        done(node_shutdown::play(stage, case).map_err(|error| format!("{case:?}: {error:#}"))?)
     }
 
     /// Takes the agent away from the other stories.

@@ -40,7 +40,7 @@ use attribution::{Attributed, Attributor};
 use containers::Containers;
 pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
-use node::{FromNode, NodeMachine};
+use node::{FromNode, NodeMachine, RunningPod};
 use pods::{FromPods, Pods};
 use subjects::{LossPlace, Scan, SubjectEvent, Subjects, Whose};
 pub use units::ReportedUnits;
@@ -261,9 +261,23 @@ impl Correlator {
         let mut out = FromNode::default();
         take(&mut self.node, &mut out);
         if self.node.wants_pods() {
-            self.node.pods(self.pods.running());
+            let running = self.running_pods();
+            self.node.pods(running);
         }
         answers.reports.extend(out.reports);
+    }
+
+    /// The pods with containers that run. After a gap without a scan, as in the evidence of an earlier run, those that were shown since: what
+    /// ended in the gap nobody saw, such as the agent's predecessor.
+    fn running_pods(&self) -> Option<Vec<RunningPod>> {
+        let mut running = self.pods.running()?;
+        if let Some(scan) = &self.scan {
+            for pod in &mut running {
+                pod.cgroups.retain(|own| scan.has(*own));
+            }
+            running.retain(|pod| !pod.cgroups.is_empty() || pod.is_unseen);
+        }
+        Some(running)
     }
 
     /// Attributed evidence → subjects.
@@ -368,7 +382,7 @@ impl Correlator {
         if is_other_boot {
             // Another boot: its clock starts again, and nothing of the old boot runs.
             self.now = before;
-            let running = self.pods.running();
+            let running = self.running_pods();
             self.end(Open::NodeDown, answers);
             let mut out = FromNode::default();
             let node = std::mem::take(&mut self.node).next_boot(before, running, observation, &mut out);

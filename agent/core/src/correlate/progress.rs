@@ -43,6 +43,11 @@ impl Correlator {
         self.node.is_open()
     }
 
+    /// The number within the boot of the shutdown that is in progress, a spoofed one, too.
+    pub fn shutdown_in_progress(&self) -> Option<u32> {
+        self.node.ordinal()
+    }
+
     /// Whether anything shows the node's shutdowns: then its last evidence counts.
     pub fn observes_node(&self) -> bool {
         self.node.is_active()

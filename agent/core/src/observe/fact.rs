@@ -64,10 +64,11 @@ pub enum Input {
         node: Arc<str>,
         renewed: Option<ApiTime>,
     },
-    /// Answer to [`Ask::Agent`]: whether the agent answered `/healthz`.
+    /// Answer to [`Ask::Agent`]: whether the agent answered `/healthz`, and the number of the shutdown that is in progress there.
     Agent {
         node: Arc<str>,
         answered: bool,
+        shutdown: Option<u32>,
     },
     /// Answer to [`Ask::Claim`]: namespace and name of the volume's claim.
     Claim {

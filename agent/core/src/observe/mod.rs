@@ -31,7 +31,7 @@ pub use fact::{
 pub use nodes::verdict as loss_verdict;
 pub use nodes::{
     AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
-    PhaseKind, PodLost, Return, Returned, Step, Stuck, VolumeDetach,
+    PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use contact::{Contact, Seen};
@@ -172,6 +172,7 @@ pub enum Output {
     Replacement(Box<Replacement>),
     NodeLost(Box<NodeLost>),
     NodePhase(Box<NodePhase>),
+    ShuttingDown(Box<ShuttingDown>),
     PodLost(Box<PodLost>),
     VolumeDetach(Box<VolumeDetach>),
     DuplicateRun(Box<DuplicateRun>),
@@ -190,7 +191,9 @@ impl Output {
             Output::VolumeDetach(detach) => Some(&mut detach.pod),
             Output::DuplicateRun(duplicate) => Some(&mut duplicate.pod),
             Output::LossAlarm(alarm) => alarm.pod.as_mut(),
-            Output::NodeLost(_) | Output::NodePhase(_) | Output::Ask(_) | Output::Dropped { .. } => None,
+            Output::NodeLost(_) | Output::NodePhase(_) | Output::ShuttingDown(_) | Output::Ask(_) | Output::Dropped { .. } => {
+                None
+            }
         }
     }
 }
@@ -304,7 +307,14 @@ impl Observer {
             (Input::Attachment(fact), Some(seen)) => self.nodes.attachment(fact, seen, &mut out),
             (Input::AttachmentGone(name), Some(seen)) => self.nodes.attachment_gone(&name, seen, &mut out),
             (Input::Renewal { node, renewed }, _) => self.nodes.renewal(&node, renewed),
-            (Input::Agent { node, answered }, _) => self.nodes.agent(&node, answered),
+            (
+                Input::Agent {
+                    node,
+                    answered,
+                    shutdown,
+                },
+                _,
+            ) => self.nodes.agent(&node, answered, shutdown),
             (Input::Claim { volume, claim }, _) => self.nodes.claim(&volume, claim),
             (Input::Version(version), _) => self.nodes.version(version),
             (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),

@@ -2,7 +2,9 @@
 //! held the pod, its volumes, and a run at the same time as its replacement.
 
 use epitaph_core::observe::loss_verdict::LossVerdict;
-use epitaph_core::observe::{DuplicateRun, LossKey, NodeIdentity, NodeLost, NodePhase, PodLost, Stuck, VolumeDetach};
+use epitaph_core::observe::{
+    DuplicateRun, LossKey, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ShuttingDown, Stuck, VolumeDetach,
+};
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
 use epitaph_core::render::text::escape;
@@ -64,6 +66,24 @@ pub fn node_phase(phase: &NodePhase, (offset, api): (WallOffset, Option<ApiClock
     clock(api, &mut a);
     let span = below(&at, phase.kind.name(), id::node_lost(at.trace), (phase.begin, phase.end), a);
     alone(&phase.key.node, span, options)
+}
+
+/// `node.not_ready` in the trace of a shutdown, below a root that the node's agent exports.
+pub fn shutting_down(down: &ShuttingDown, (offset, api): (WallOffset, Option<ApiClock>), options: &Options) -> Trace {
+    let at = Frame {
+        trace: id::node_trace_id(&down.key),
+        offset,
+        container: None,
+        pod: None,
+    };
+    let mut a = Attributes::default();
+    a.text(key::NODE_TRANSITION, down.transition.rfc3339());
+    a.data(key::NODE_REASON, &down.reason);
+    a.data(key::NODE_MESSAGE, &down.message);
+    clock(api, &mut a);
+    let name = PhaseKind::NotReady.name();
+    let span = below(&at, name, id::node_root(at.trace), (down.begin, down.end), a);
+    alone(&down.node, span, options)
 }
 
 /// `pod.lost` and its `stuck`.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use epitaph_core::ids::Pid;
 use epitaph_core::input::Input;
 use epitaph_core::node::NodeEvent;
 use tokio::time::{Instant, timeout_at};
@@ -53,7 +52,7 @@ impl Live {
             return Ok(());
         }
         let ends = NodeEvent::AgentEnds {
-            pid: Pid(std::process::id()),
+            pid: self.procfs.own_pid(),
         };
         let commands = self.pipeline.feed(clock::now(), Input::Node(ends))?;
         self.obey(commands)

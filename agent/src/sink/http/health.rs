@@ -1,6 +1,6 @@
 //! State that the loop reports, for `/healthz` and `/readyz`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub struct Health {
     /// 0 before the first tick.
     alive_at: AtomicU64,
+    /// Number of the node's shutdown in progress; 0: none.
+    shutdown: AtomicU32,
     probes: Mutex<Vec<(String, ProbeState)>>,
     /// None without Kubernetes.
     pods: Mutex<Option<PodsState>>,
@@ -51,6 +53,15 @@ impl Health {
     /// One iteration of the loop is done.
     pub fn alive(&self, now: Boot) {
         self.alive_at.store(now.0, Ordering::Relaxed);
+    }
+
+    /// The node's shutdown in progress, by its number within the boot: the observer asks for it.
+    pub fn shutdown(&self, ordinal: Option<u32>) {
+        self.shutdown.store(ordinal.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    pub(super) fn shutdown_in_progress(&self) -> Option<u32> {
+        Some(self.shutdown.load(Ordering::Relaxed)).filter(|ordinal| *ordinal > 0)
     }
 
     /// A probe's state, new or changed.

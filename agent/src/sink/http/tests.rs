@@ -51,6 +51,11 @@ async fn health_depends_on_the_loops_last_iteration() {
     health.alive(NOW.minus(Duration::from_secs(1)));
     let (status, _, body) = ask(address, "GET", "/healthz").await;
     assert_eq!((status, body.as_str()), (200, "ok\n"));
+    health.shutdown(Some(2));
+    let (status, _, body) = ask(address, "GET", "/healthz").await;
+    assert_eq!((status, body.as_str()), (200, "ok\nshutdown 2\n"));
+    health.shutdown(None);
+    assert_eq!(ask(address, "GET", "/healthz").await.2, "ok\n");
     health.alive(NOW.minus(STUCK_AFTER));
     let (status, _, body) = ask(address, "GET", "/healthz").await;
     assert_eq!(status, 503);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use epitaph_core::observe::{DropReason, Holder, LossState, LostNodeState, Output, Watch};
+use epitaph_core::observe::{DropReason, Holder, LossState, LostNodeState, Output, PhaseKind, Watch};
 use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};
@@ -239,6 +239,7 @@ impl ObserverMetrics {
             Output::Replacement(_) => "replacement",
             Output::NodeLost(_) => "node.lost",
             Output::NodePhase(phase) => phase.kind.name(),
+            Output::ShuttingDown(_) => PhaseKind::NotReady.name(),
             Output::PodLost(_) => "pod.lost",
             Output::VolumeDetach(_) => "volume.detach",
             Output::DuplicateRun(_) => "duplicate.run",

@@ -46,7 +46,7 @@ const VERSION_AGAIN: Duration = Duration::from_secs(60);
 const MAX_NAME: usize = 253;
 
 /// Longest beginning of an agent's answer that is read.
-const STATUS_LINE: usize = 64;
+const ANSWER: usize = 1024;
 
 pub(super) struct Answers {
     client: Client,
@@ -96,10 +96,13 @@ async fn answer(client: &Client, ask: Ask) -> Input {
             Input::Renewal { node, renewed }
         }
         Ask::Agent { node, address } => {
-            let answered = timeout(AGENT_LIMIT, answers(address))
-                .await
-                .is_ok_and(|answered| answered.is_ok_and(|is| is));
-            Input::Agent { node, answered }
+            let answer = timeout(AGENT_LIMIT, answers(address)).await;
+            let answer = answer.ok().and_then(Result::ok).flatten();
+            Input::Agent {
+                node,
+                answered: answer.is_some(),
+                shutdown: answer.and_then(|answer| answer.shutdown),
+            }
         }
         Ask::Claim { volume } => {
             let claim = claim(client, &volume).await;
@@ -108,14 +111,33 @@ async fn answer(client: &Client, ask: Ask) -> Input {
     }
 }
 
+/// An agent's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Healthy {
+    /// Number of the node's shutdown in progress.
+    shutdown: Option<u32>,
+}
+
 /// Any HTTP answer proves that the agent's process runs; `/healthz` is 503 if its loop is stuck.
-async fn answers(address: SocketAddr) -> std::io::Result<bool> {
+async fn answers(address: SocketAddr) -> std::io::Result<Option<Healthy>> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut line = Vec::new();
-    stream.take(STATUS_LINE as u64).read_to_end(&mut line).await?;
-    Ok(line.starts_with(b"HTTP/1."))
+    let mut answer = Vec::new();
+    stream.take(ANSWER as u64).read_to_end(&mut answer).await?;
+    Ok(healthy(&answer))
+}
+
+fn healthy(answer: &[u8]) -> Option<Healthy> {
+    if !answer.starts_with(b"HTTP/1.") {
+        return None;
+    }
+    let text = String::from_utf8_lossy(answer);
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let mut numbers = body.lines().filter_map(|line| line.strip_prefix("shutdown ")?.parse().ok());
+    Some(Healthy {
+        shutdown: numbers.next().filter(|ordinal| *ordinal > 0),
+    })
 }
 
 /// On the kubelet's own clock.
@@ -245,12 +267,16 @@ mod tests {
             });
             address
         };
-        assert!(
-            answers(serve(b"HTTP/1.1 503 Service Unavailable\r\n\r\n").await)
-                .await
-                .unwrap()
-        );
-        assert!(!answers(serve(b"SSH-2.0-x\r\n").await).await.unwrap());
+        let of = |answer: &'static [u8]| async move { answers(serve(answer).await).await.unwrap() };
+        let running = Some(Healthy { shutdown: None });
+        assert_eq!(of(b"HTTP/1.1 503 Service Unavailable\r\n\r\n").await, running);
+        assert_eq!(of(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nok\n").await, running);
+        let shutdown = Some(Healthy { shutdown: Some(2) });
+        assert_eq!(of(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nok\nshutdown 2\n").await, shutdown);
+        // Not a number of the agent's, and not in the body.
+        assert_eq!(of(b"HTTP/1.1 200 OK\r\n\r\nok\nshutdown 0\nshutdown \xff\n").await, running);
+        assert_eq!(of(b"HTTP/1.1 200 OK\r\nshutdown 2\r\n\r\nok\n").await, running);
+        assert_eq!(of(b"SSH-2.0-x\r\n").await, None);
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .unwrap()

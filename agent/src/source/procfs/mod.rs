@@ -199,6 +199,13 @@ impl Procfs {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
     }
 
+    /// This process as the machine counts it: in a container its own number is another one.
+    pub fn own_pid(&self) -> Pid {
+        let own = fs::read_link(self.proc.join("self")).ok();
+        let shown = own.and_then(|own| own.to_str()?.parse().ok());
+        Pid(shown.unwrap_or_else(std::process::id))
+    }
+
     /// Every process that `/proc` shows.
     fn pids(&self) -> impl Iterator<Item = Pid> {
         let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();

@@ -500,6 +500,17 @@ fn a_container_without_a_mount_of_its_cgroups_finds_its_namespace() {
     );
 }
 
+/// In a pod the process is number 1, and the host's /proc, mounted there, has another number.
+#[test]
+fn this_process_by_the_machines_own_count() {
+    let machine = Machine::v2();
+    assert_eq!(machine.open().own_pid(), Pid(std::process::id()));
+    let proc = machine.0.path().join("proc");
+    fs::rename(proc.join("self"), proc.join("4711")).unwrap();
+    std::os::unix::fs::symlink("4711", proc.join("self")).unwrap();
+    assert_eq!(machine.open().own_pid(), Pid(4711));
+}
+
 /// On the machine that runs the test: our own process, as the kernel shows it.
 #[test]
 fn this_process() {
@@ -507,7 +518,7 @@ fn this_process() {
         // A test above covers machines without cgroups.
         return;
     };
-    let fact = procfs.process(Pid(std::process::id()));
+    let fact = procfs.process(procfs.own_pid());
     let now = clock::now();
     assert!(fact.start.0 > 0 && fact.start <= now, "{} {}", fact.start.0, now.0);
     assert_eq!(fact.ppid, Pid(std::os::unix::process::parent_id()));

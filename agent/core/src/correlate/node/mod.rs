@@ -139,6 +139,10 @@ impl NodeMachine {
         self.open.is_some()
     }
 
+    pub fn ordinal(&self) -> Option<u32> {
+        self.open.as_ref().map(|open| open.facts.key.ordinal)
+    }
+
     pub fn is_active(&self) -> bool {
         self.active
     }

@@ -43,6 +43,10 @@ impl Scan {
         }
     }
 
+    pub fn has(&self, own: CgroupId) -> bool {
+        self.cgroups.contains(&own)
+    }
+
     fn shows(&self, process: &Candidate) -> bool {
         self.processes.get(&process.id.tgid).is_some_and(|start| {
             let shown = ProcessId {

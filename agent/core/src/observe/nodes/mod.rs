@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use report::{
     AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
-    PhaseKind, PodLost, Return, Returned, Step, Stuck, VolumeDetach,
+    PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use super::contact::Seen;
@@ -156,6 +156,7 @@ impl Nodes {
             return;
         };
         let at = seen.moment();
+        phases::shutting_down(story, at, out);
         story.removed = Some(at);
         story.step(Step::NodeDeleted, at);
         phases::root(story, (at, LossEnd::NodeDeleted), self.version, out);
@@ -258,9 +259,12 @@ impl Nodes {
         }
     }
 
-    pub fn agent(&mut self, node: &str, answered: bool) {
+    pub fn agent(&mut self, node: &str, answered: bool, shutdown: Option<u32>) {
         if let Some(story) = self.stories.get_mut(node).filter(|story| !story.is_over()) {
             story.agent.heard(answered);
+            if let Some(announced) = &mut story.announced {
+                announced.shutdown = announced.shutdown.or(shutdown);
+            }
         }
     }
 
@@ -326,6 +330,9 @@ impl Nodes {
                 }
             }
             story.follow(fact, at);
+            if fact.ready == Ready::Unknown {
+                phases::shutting_down(story, at, out);
+            }
             if began_evicting {
                 story.step(Step::Evicting, seen.moment());
                 phases::evicting(story, seen.moment(), out);
@@ -358,6 +365,7 @@ impl Nodes {
             return;
         };
         let at = moment(seen, fact.transition);
+        phases::shutting_down(story, at, out);
         story.back = Some(at);
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
         if story.removed.is_none() {

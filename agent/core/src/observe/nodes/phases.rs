@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::report::{
-    DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned, Step,
+    DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned,
+    ShuttingDown, Step,
 };
 use super::sentence;
 use super::story::{Member, Story};
 use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};
+use crate::shutdown::ShutdownKey;
 use crate::time::Boot;
 
 /// The root, once; none for a moment without harm.
@@ -44,12 +46,46 @@ pub(super) fn root(
         pods,
         unwatched: story.unwatched,
     })));
+    // A kubelet that reports its own trouble: only now it is a loss.
+    let mut steps = story.steps.iter();
+    let evicting = steps.find(|(step, at)| *step == Step::Evicting && at.at > story.begin.at);
+    if let Some(at) = evicting.map(|(_, at)| *at) {
+        not_ready(story, at, out);
+    }
+}
+
+/// The kubelet's word on its shutdown holds no longer: once, and not if the node's agent did not say which shutdown it is.
+pub(super) fn shutting_down(story: &mut Story, end: Moment, out: &mut Vec<Output>) {
+    let Some(announced) = story.announced.as_mut().filter(|announced| !announced.is_over) else {
+        return;
+    };
+    announced.is_over = true;
+    let Some(ordinal) = announced.shutdown else { return };
+    out.push(Output::ShuttingDown(Box::new(ShuttingDown {
+        key: ShutdownKey {
+            boot_id: story.key.node.boot_id.to_string(),
+            ordinal,
+        },
+        node: story.key.node.clone(),
+        transition: announced.transition,
+        begin: announced.at,
+        end,
+        reason: announced.reason.clone(),
+        message: announced.message.clone(),
+    })));
 }
 
 /// The controller evicts from now on.
-pub(super) fn evicting(story: &Story, at: Moment, out: &mut Vec<Output>) {
+pub(super) fn evicting(story: &mut Story, at: Moment, out: &mut Vec<Output>) {
     // A kubelet that reports its own trouble still terminates pods: whether it is a loss is not known yet.
-    if story.ready != Ready::Unknown {
+    if story.ready == Ready::Unknown {
+        not_ready(story, at, out);
+    }
+}
+
+/// Once.
+fn not_ready(story: &mut Story, at: Moment, out: &mut Vec<Output>) {
+    if std::mem::replace(&mut story.is_not_ready_reported, true) {
         return;
     }
     out.push(Output::NodePhase(Box::new(NodePhase {

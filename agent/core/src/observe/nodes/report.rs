@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::verdict::LossVerdict;
 use crate::observe::{ClaimKey, Moment, NodeIdentity};
 use crate::pod::PodIdentity;
+use crate::shutdown::ShutdownKey;
 use crate::time::Wall;
 
 /// Which loss of which node: the trace's id is made of the node's UID and the time of the transition.
@@ -111,6 +112,22 @@ impl AgentAnswer {
             AgentAnswer::Answered => "answered",
         }
     }
+}
+
+/// The API's part of a node's shutdown, in the shutdown's own trace: the kubelet reports that the node is not ready and why, until it is
+/// silent, or the node is ready again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShuttingDown {
+    /// Numbered by the node's agent.
+    pub key: ShutdownKey,
+    pub node: Arc<NodeIdentity>,
+    /// `lastTransitionTime` of the condition `Ready`.
+    pub transition: Wall,
+    pub begin: Moment,
+    pub end: Moment,
+    /// Reason and message of that condition.
+    pub reason: Box<str>,
+    pub message: Box<str>,
 }
 
 /// A child of a lost node's root, exported when it is over.

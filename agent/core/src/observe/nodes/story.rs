@@ -11,7 +11,7 @@ use crate::ids::PodUid;
 use crate::observe::pods::Record;
 use crate::observe::{ApiTime, ClusterVersion, DeletionSight, Moment, NodeFact, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
-use crate::time::Boot;
+use crate::time::{Boot, Wall};
 
 /// Unanswered requests until an agent counts as silent.
 const ASKS: u8 = 3;
@@ -28,6 +28,8 @@ const MOST_HELD: usize = 8;
 
 /// How the kubelet announces a graceful node shutdown in the condition's message.
 const SHUTTING_DOWN: &str = "shutting down";
+/// How long after that the node's agent is asked again for the shutdown's number.
+const NUMBERED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Story {
@@ -49,8 +51,8 @@ pub(super) struct Story {
     /// Its last word.
     pub is_off: bool,
     pub evicting: bool,
-    /// The kubelet had announced a shutdown.
-    is_shutdown: bool,
+    /// The kubelet announced a shutdown.
+    pub announced: Option<Announced>,
     pub back: Option<Moment>,
     /// The Node object was deleted.
     pub removed: Option<Moment>,
@@ -59,8 +61,23 @@ pub(super) struct Story {
     pub is_scanned: bool,
     /// The root is exported, or was by an earlier observer.
     pub is_reported: bool,
+    /// The time until the controller evicted is exported.
+    pub is_not_ready_reported: bool,
     pub is_alarmed: bool,
     pub unwatched: Option<Duration>,
+}
+
+/// A shutdown, as the condition `Ready` has it.
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub at: Moment,
+    pub transition: Wall,
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    /// Its number within the boot, by the node's agent.
+    pub shutdown: Option<u32>,
+    /// The kubelet is silent, or the node ready again.
+    pub is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -108,12 +125,13 @@ impl Story {
             powered_off: false,
             is_off: false,
             evicting: false,
-            is_shutdown: false,
+            announced: None,
             back: None,
             removed: None,
             members: BTreeMap::new(),
             is_scanned: false,
             is_reported: false,
+            is_not_ready_reported: false,
             is_alarmed: false,
             unwatched,
         };
@@ -126,7 +144,20 @@ impl Story {
         self.ready = fact.ready;
         self.reason = fact.reason.clone();
         self.message = fact.message.clone();
-        self.is_shutdown |= fact.ready == Ready::False && fact.message.contains(SHUTTING_DOWN);
+        if let Some(transition) = fact.transition
+            && self.announced.is_none()
+            && fact.ready == Ready::False
+            && fact.message.contains(SHUTTING_DOWN)
+        {
+            self.announced = Some(Announced {
+                at,
+                transition: transition.wall,
+                reason: fact.reason.clone(),
+                message: fact.message.clone(),
+                shutdown: None,
+                is_over: false,
+            });
+        }
         if fact.ready == Ready::Unknown {
             self.step(Step::Unknown, at);
         }
@@ -163,7 +194,7 @@ impl Story {
     /// removed.
     pub fn is_serious(&self) -> bool {
         let is_silent = self.ready == Ready::Unknown;
-        let is_planned = self.is_shutdown || self.key.node.unschedulable || self.removed.is_some();
+        let is_planned = self.announced.is_some() || self.key.node.unschedulable || self.removed.is_some();
         let has_pods = self.members.values().any(|member| member.is_to_end());
         let is_felt = (is_silent || self.removed.is_some()) && has_pods;
         self.was_fenced || self.stuck() > 0 || is_felt || (is_silent && !is_planned)
@@ -179,6 +210,12 @@ impl Story {
             .values()
             .filter(|member| member.was_held() && member.gone.is_some())
             .count()
+    }
+
+    /// The agent has not said which shutdown it is.
+    pub fn wants_number(&self, now: Boot) -> bool {
+        let announced = self.announced.as_ref().filter(|announced| !announced.is_over);
+        announced.is_some_and(|announced| announced.shutdown.is_none() && now.since(announced.at.at) < NUMBERED_WITHIN)
     }
 
     /// Every pod that a loss ends is gone: nothing waits for the node any more.
@@ -238,14 +275,14 @@ impl AgentCheck {
         }
     }
 
-    /// The address, if it is time to ask.
-    pub fn ask(&mut self, now: Boot) -> Option<SocketAddr> {
+    /// The address, if it is time to ask. `is_pressing`: soon again, whatever the last answers were.
+    pub fn ask(&mut self, now: Boot, is_pressing: bool) -> Option<SocketAddr> {
         let address = self.address?;
         if self.next.is_some_and(|next| now < next) {
             return None;
         }
         let is_known = !matches!(self.answer(), AgentAnswer::Unknown) && (self.silent == 0 || self.silent >= ASKS);
-        self.next = Some(now.plus(if is_known { LATER } else { BETWEEN }));
+        self.next = Some(now.plus(if is_known && !is_pressing { LATER } else { BETWEEN }));
         Some(address)
     }
 }

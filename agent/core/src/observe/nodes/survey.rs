@@ -122,7 +122,8 @@ impl Nodes {
             if !std::mem::replace(&mut story.is_renewal_asked, true) {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
-            if let Some(address) = story.agent.ask(now) {
+            let is_pressing = story.wants_number(now);
+            if let Some(address) = story.agent.ask(now, is_pressing) {
                 asks.push(Ask::Agent {
                     node: name.clone(),
                     address,

@@ -48,6 +48,17 @@ pub(super) fn show(output: &Output) -> String {
             .trim_end()
             .to_owned()
         }
+        Output::ShuttingDown(down) => format!(
+            "shutdown {} of {}, boot {}, of {}: {} → {}, {}: {}",
+            down.key.ordinal,
+            down.node.name,
+            down.key.boot_id,
+            seconds(Boot(down.transition.0)),
+            moment(down.begin),
+            moment(down.end),
+            down.reason,
+            down.message
+        ),
         Output::PodLost(lost) => {
             let mut text = format!("pod {} lost: {} → {}", lost.pod.name, moment(lost.begin), moment(lost.end));
             if let Some(requested) = lost.requested {
@@ -591,6 +602,51 @@ fn a_kubelet_that_reports_its_own_trouble_still_terminates_pods() {
     );
 }
 
+/// The next case to it: as without its container runtime, the kubelet cannot.
+#[test]
+fn a_kubelet_that_cannot_terminate_pods_has_lost_them() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false since=+10 reason=KubeletNotReady
+        +11 tick
+        +15 node n1 false since=+10 reason=KubeletNotReady evicting
+        +20 pod db-0 StatefulSet/db node=n1 deleting grace=2 by-taint
+        +25 tick
+        +90 node n1 true since=+90
+        +91 gone db-0
+        +92 pod db-0 StatefulSet/db node=n2 pending again=1
+        +95 pod db-0 StatefulSet/db node=n2 ready again=1
+        +100 tick
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +25.0 alarm about the node of n1
+                  unreachable: node `n1` has not been ready for 15.0 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +25.0 alarm about db-0 of n1
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 15.0 s; its kubelet itself reports this, and no agent on it could be asked
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +90.0 node n1 lost at +10: +10.0 → +90.0 by back, agent unknown, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.evicting +15.0
+                  pods.first_stuck +25.0
+                  node.ready +90.0
+                  unreachable: node `n1` was not ready for 80 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +90.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
+            +90.0 node.down of n1 lost at +10: +10.0 → +90.0 same-boot
+            +91.0 pod db-0 lost: +10.0 → +91.0, requested +20.0
+                  stuck by node: +20.0 → +90.0
+                  stuck by runtime: +90.0 → +91.0
+                  unreachable: the pod's node `n1` was not ready for 81 s, and the pod was terminated only after the node's return, 71 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +95.0 db-0 replaces db-0 (name-in-stateful-set): created +92.0, scheduled +92.0, ready +95.0, of a lost node
+        "#]],
+    );
+}
+
 #[test]
 fn a_graceful_shutdown_and_a_scaled_down_node_are_no_loss() {
     check(
@@ -616,6 +672,105 @@ fn a_graceful_shutdown_and_a_scaled_down_node_are_no_loss() {
         expect![[r#"
             +10.0 ask renewal n1
             +340.0 ask renewal n2
+        "#]],
+    );
+}
+
+/// In the shutdown's own trace, whose number the node's agent knows.
+#[test]
+fn what_the_kubelet_says_of_its_shutdown_is_reported_once_it_is_silent() {
+    check(
+        "
+        +0 node n1 true boot=b1
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod agent-a DaemonSet/agent node=n1 ready outlasts agent
+        +10 node n1 false since=+10 boot=b1 reason=KubeletNotReady shutting-down
+        +10.5 tick
+        # The agent has not heard of it yet.
+        +10.6 agent n1 answers
+        +11 tick
+        +16 tick
+        +16.1 agent n1 answers shutdown=2
+        +17 tick
+        +20 pod a ReplicaSet/web node=n1 succeeded
+        +22 tick
+        # Another kubelet's word for the same.
+        +30 node n1 false since=+10 boot=b1 reason=KubeletNotReady shutting-down
+        +82 node n1 unknown since=+82 boot=b1
+        +90 tick
+        +200 node n1 true boot=b2
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +16.0 ask agent n1
+            +22.0 ask agent n1
+            +82.0 shutdown 2 of n1, boot b1, of +10: +10.0 → +82.0, KubeletNotReady: node is shutting down
+            +82.0 ask agent n1
+        "#]],
+    );
+}
+
+/// The next case to it: the machine continues, as after a spoofed signal.
+#[test]
+fn a_shutdown_that_the_node_survives_ends_when_it_is_ready() {
+    check(
+        "
+        +0 node n1 true boot=b1
+        +0 pod agent-a DaemonSet/agent node=n1 ready outlasts agent
+        +10 node n1 false since=+10 boot=b1 reason=KubeletNotReady shutting-down
+        +11 tick
+        +11.1 agent n1 answers shutdown=1
+        +40 node n1 true since=+40 boot=b1
+        +60 node n1 false since=+60 boot=b1 reason=KubeletNotReady shutting-down
+        +61 tick
+        +61.1 agent n1 answers shutdown=2
+        +140 node n1 unknown since=+140 boot=b1
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +40.0 shutdown 1 of n1, boot b1, of +10: +10.0 → +40.0, KubeletNotReady: node is shutting down
+            +60.0 ask renewal n1
+            +60.0 ask agent n1
+            +140.0 shutdown 2 of n1, boot b1, of +60: +60.0 → +140.0, KubeletNotReady: node is shutting down
+            +140.0 ask agent n1
+        "#]],
+    );
+}
+
+/// The next case to it: nobody on the node says which shutdown it is, or the kubelet has another trouble.
+#[test]
+fn a_shutdown_without_a_number_is_not_reported() {
+    check(
+        "
+        +0 node n1 true boot=b1
+        +0 node n2 true boot=b2
+        +0 pod agent-a DaemonSet/agent node=n1 ready outlasts agent
+        +0 pod agent-b DaemonSet/agent node=n2 ready outlasts agent
+        +10 node n1 false since=+10 boot=b1 reason=KubeletNotReady shutting-down
+        +10 node n2 false since=+10 boot=b2 reason=KubeletNotReady
+        +11 tick
+        +11.1 agent n1 answers
+        +11.1 agent n2 answers shutdown=1
+        +20 tick
+        +20.1 agent n1 answers
+        +69 tick
+        +69.1 agent n1 answers
+        +75 tick
+        +80 node n1 unknown since=+80 boot=b1
+        +80 node n2 unknown since=+80 boot=b2
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +11.0 ask renewal n2
+            +11.0 ask agent n2
+            +20.0 ask agent n2
+            +20.0 ask agent n1
+            +69.0 ask agent n1
+            +75.0 ask agent n1
+            +80.0 ask agent n2
         "#]],
     );
 }

@@ -9,7 +9,7 @@
 //! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
 //!   `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
 //! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
-//! - `renewal NODE +S`, `agent NODE answers|silent`, `version 1.N`
+//! - `renewal NODE +S`, `agent NODE answers|silent [shutdown=N]`, `version 1.N`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
@@ -87,6 +87,10 @@ fn line(line: &str) -> (Boot, Input) {
         "agent" => Input::Agent {
             node: words[2].into(),
             answered: words[3] == "answers",
+            shutdown: words
+                .get(4)
+                .and_then(|word| word.strip_prefix("shutdown="))
+                .map(|number| number.parse().expect("a number")),
         },
         "version" => {
             let (major, minor) = words[2].split_once('.').unwrap_or_else(|| panic!("no version: {line}"));

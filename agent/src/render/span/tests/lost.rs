@@ -6,15 +6,18 @@ use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
 use epitaph_core::observe::{
     AgentAnswer, ClaimKey, DuplicateRun, Holder, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, NodePhase, PhaseKind,
-    PodLost, Replacement, Return, Returned, Rule, Step, Stuck, VolumeDetach,
+    PodLost, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
+use epitaph_core::shutdown::ShutdownKey;
 use epitaph_core::time::{Boot, Wall, WallOffset};
 use expect_test::expect;
 
 use super::text_of;
-use crate::render::span::{Options, Trace, duplicate_run, node_lost, node_phase, pod_lost, replacement, volume_detach};
+use crate::render::span::{
+    Options, Trace, duplicate_run, node_lost, node_phase, pod_lost, replacement, shutting_down, volume_detach,
+};
 
 const BEGIN: Boot = Boot(3_600_000_000_000);
 
@@ -89,6 +92,21 @@ fn down() -> NodePhase {
     }
 }
 
+fn announced() -> ShuttingDown {
+    ShuttingDown {
+        key: ShutdownKey {
+            boot_id: "boot-1".to_owned(),
+            ordinal: 2,
+        },
+        node: key().node,
+        transition: key().transition,
+        begin: at(0),
+        end: at(72),
+        reason: "KubeletNotReady".into(),
+        message: "node is shutting down".into(),
+    }
+}
+
 fn pod() -> PodLost {
     let stuck = |by, names: &[&str], begin, end| Stuck {
         by,
@@ -150,6 +168,7 @@ pub(super) fn traces(options: &Options) -> Vec<Trace> {
     vec![
         node_lost(&node(), clocks(), options),
         node_phase(&down(), clocks(), options),
+        shutting_down(&announced(), clocks(), options),
         pod_lost(&pod(), clocks(), options),
         volume_detach(&volume(), clocks(), options),
         duplicate_run(&twice(), clocks(), options),
@@ -204,6 +223,23 @@ fn a_lost_node_is_a_trace_with_links_to_its_pods() {
           epitaph.api_clock.ahead.least=-0.25
           epitaph.api_clock.ahead.most=0.05
     "#]].assert_eq(&text_of(&down, BEGIN, true));
+}
+
+#[test]
+fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
+    let trace = shutting_down(&announced(), clocks(), &Options::default());
+    expect![[r#"
+        resource k8s.node.name=node-7 k8s.node.uid=5d1f0a86-1f0d-4a0b-8d6e-000000000007 os.type=linux service.instance.id=node-7 service.name=epitaph
+        node.not_ready < -: 0..72000 Unset
+          epitaph.node.transition=2026-11-21T11:44:10.000000000Z
+          epitaph.node.reason=KubeletNotReady
+          epitaph.node.message=node is shutting down
+          epitaph.api_clock.ahead.least=-0.25
+          epitaph.api_clock.ahead.most=0.05
+    "#]].assert_eq(&text_of(&trace, BEGIN, true));
+    let shutdown = id::node_trace_id(&announced().key);
+    assert_eq!(trace.spans[0].span_context.trace_id(), shutdown);
+    assert_eq!(trace.spans[0].parent_span_id, id::node_root(shutdown));
 }
 
 #[test]

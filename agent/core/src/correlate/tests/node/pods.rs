@@ -370,3 +370,37 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
         "#]],
     );
 }
+
+/// The kubelet replaced the agent: nobody saw the end of the one before, and the next boot has only what the new one wrote down.
+#[test]
+fn what_ended_in_a_gap_does_not_run_at_the_begin() {
+    check(
+        &gap("
+            -30 TERM runc -> dns handler
+            -20 start
+            -20 node bus connected
+            -20 node limit 60
+            -20 node locks kubelet:delay:812
+            -20 node kubelet 60 20
+            -19 found main
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 node locks
+            +10.1 node job reboot.target
+            +12 reboot back=+60
+            +13 node kubelet-state
+            "),
+        expect![[r#"
+            +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +12.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: how PID 1 `dns` terminated is unknown: epitaph was not observing for part of that time; the node was shutting down
+            +12.000 down +11.900…+60.000 of 1
+            +13.000 node 1 Info +1.000…+11.900 graceful Down { back: Boot(3660000000000) }
+              the reboot was announced by logind, and 1 pod terminated within 8.0 s (phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
+        "#]],
+    );
+}
