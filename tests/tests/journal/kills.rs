@@ -18,10 +18,13 @@ use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::boot_now;
 use nix::libc::SIGTERM;
 
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, number, reports, story};
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story};
 
 /// Kills of the everyday tests. `EPITAPH_KILLS=1000` for the long run.
 const KILLS: usize = 4;
+
+/// On a busy machine a kill takes long: no more of them after so many minutes. `EPITAPH_MINUTES`.
+const MINUTES: usize = 120;
 
 /// Agents that observe the same containers at once and are killed independently, each with a journal and a collector of its own.
 /// `EPITAPH_AGENTS=4` for the long run.
@@ -79,6 +82,7 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
     let test = "every_termination_has_one_root_whenever_the_agent_is_killed";
     let Some(stage) = Stage::set(test)? else { return Ok(()) };
     let agents = number("EPITAPH_AGENTS", AGENTS)?;
+    let most = Duration::from_secs(60 * number("EPITAPH_MINUTES", MINUTES)? as u64);
     let kills = number("EPITAPH_KILLS", KILLS)?.div_ceil(agents);
     let lines: Vec<Line> = (0..agents as u64).map(|n| Line::new(&stage, n)).collect::<Result<_, _>>()?;
     // Lines that still kill.
@@ -90,7 +94,7 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
             .collect();
         let killing: Vec<_> = lines
             .into_iter()
-            .map(|mut line| scope.spawn(move || kill_and_restart(stage, &mut line, kills, left).map(|runs| (line, runs))))
+            .map(|mut line| scope.spawn(move || kill_and_restart(stage, &mut line, kills, most, left).map(|runs| (line, runs))))
             .collect();
         let lines: Vec<_> = killing.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         let mut plays = Vec::new();
@@ -109,7 +113,8 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
         let gaps = gaps(stage, &line.journal)?;
         let judged = judge(&plays, runs, &reports, &gaps)?;
         println!(
-            "{kills} kills, {} of them before the agent was ready; {} terminations, {} seen to begin, {} reports, {} within gaps",
+            "{} kills, {} of them before the agent was ready; {} terminations, {} seen to begin, {} reports, {} within gaps",
+            runs.len() - 1,
             runs.iter().filter(|run| run.ready.is_none()).count(),
             plays.len(),
             judged.seen,
@@ -199,14 +204,21 @@ impl Drop for Killing<'_> {
 }
 
 /// Starts an agent, kills it at a random moment, and so on; the last one reports what is left.
-fn kill_and_restart(stage: &Stage, line: &mut Line, kills: usize, left: &AtomicUsize) -> anyhow::Result<Vec<Run>> {
+fn kill_and_restart(
+    stage: &Stage,
+    line: &mut Line,
+    kills: usize,
+    most: Duration,
+    left: &AtomicUsize,
+) -> anyhow::Result<Vec<Run>> {
+    let begin = now();
     let killing = Killing(left);
     let Line {
         journal, port, random, ..
     } = line;
     let mut runs = Vec::new();
     let mut to_ready = Duration::from_secs(1);
-    for _ in 0..kills {
+    while runs.len() < kills && begin.elapsed() < most {
         let started = boot_now();
         let mut agent = stage.begun(journal, *port, &[])?;
         let mut pause = |most: Duration| {
