@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context as _, ensure};
 use nix::libc::{EAGAIN, EINTR, EIO, ENOENT, ENOSYS};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::sys::loop_device;
 
 /// The smallest piece that a disk writes whole, bytes.
 const SECTOR: usize = 512;
@@ -47,6 +50,17 @@ impl Shared {
     }
 }
 
+/// Of the disk that it was taken from, which it does not keep mounted.
+#[derive(Clone)]
+pub struct Position(Shared);
+
+impl Position {
+    /// Number of writes and flushes so far.
+    pub fn now(&self) -> usize {
+        self.0.state().log.len()
+    }
+}
+
 /// Unmounted when dropped.
 pub struct Disk {
     shared: Shared,
@@ -58,13 +72,14 @@ impl Disk {
     /// A disk of `size` bytes with that file system (`ext2`, `ext4`), mounted below `directory`.
     ///
     /// # Errors
-    /// Not root, no FUSE, no loop device, no such file system.
+    /// Not root, no FUSE, no loop device, no such file system, no mke2fs (Debian's e2fsprogs).
     pub fn new(directory: &Path, file_system: &str, size: u64) -> anyhow::Result<Disk> {
         let image = directory.join("empty-disk");
         File::create(&image)?.set_len(size)?;
         // All of it is written now, and not by a thread of the kernel later.
         let options = ["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-        let mut mkfs = Command::new("/sbin/mke2fs");
+        let mut mkfs = Command::new("mke2fs");
+        mkfs.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
         run(mkfs.args(["-t", file_system]).args(options).arg(&image))?;
         let base = std::fs::read(&image)?;
         std::fs::remove_file(&image)?;
@@ -78,12 +93,10 @@ impl Disk {
             base,
             ..State::default()
         };
+        own_mounts()?;
         serve(&blocks, &shared)?;
         let disk = Disk { shared, blocks, root };
-        run(Command::new("mount")
-            .args(["-o", "loop,noatime"])
-            .arg(disk.blocks.join("disk"))
-            .arg(&disk.root))?;
+        mount_image(&disk.blocks.join("disk"), file_system, &disk.root)?;
         Ok(disk)
     }
 
@@ -92,9 +105,9 @@ impl Disk {
         &self.root
     }
 
-    /// Number of writes and flushes so far.
-    pub fn position(&self) -> usize {
-        self.shared.state().log.len()
+    /// How far it is, from now on.
+    pub fn position(&self) -> Position {
+        Position(self.shared.clone())
     }
 
     /// From now on every write and flush fails with EIO, or none.
@@ -148,7 +161,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         self.fail(false);
-        let _ = Command::new("umount").arg("-l").arg(&self.root).status();
+        let _ = umount2(&self.root, MntFlags::MNT_DETACH);
         let _ = umount2(&self.blocks, MntFlags::MNT_DETACH);
     }
 }
@@ -159,13 +172,14 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts what is in `image` at `root`, which is made.
+    /// Mounts what is in `image`, a file system of that kind, at `root`, which is made.
     ///
     /// # Errors
-    /// Not root, no loop device, not a file system.
-    pub fn new(image: &Path, root: &Path) -> anyhow::Result<Mounted> {
+    /// Not root, no loop device, not such a file system.
+    pub fn new(image: &Path, file_system: &str, root: &Path) -> anyhow::Result<Mounted> {
         std::fs::create_dir_all(root)?;
-        run(Command::new("mount").args(["-o", "loop,noatime"]).arg(image).arg(root))?;
+        own_mounts()?;
+        mount_image(image, file_system, root)?;
         Ok(Mounted { root: root.to_owned() })
     }
 
@@ -175,6 +189,7 @@ impl Mounted {
     /// Not root.
     pub fn memory(root: &Path, size: u64) -> anyhow::Result<Mounted> {
         std::fs::create_dir_all(root)?;
+        own_mounts()?;
         let options = format!("size={size}");
         mount(Some("tmpfs"), root, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))?;
         Ok(Mounted { root: root.to_owned() })
@@ -194,8 +209,37 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.root).status();
+        let _ = umount2(&self.root, MntFlags::MNT_DETACH);
     }
+}
+
+/// Gives the calling thread, and what it starts from now on, mounts of its own: they do not outlive a test that is killed.
+fn own_mounts() -> anyhow::Result<()> {
+    thread_local!(static OWN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    if OWN.get() {
+        return Ok(());
+    }
+    unshare(CloneFlags::CLONE_NEWNS).context("make a mount namespace")?;
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )
+    .context("keep the mounts from the machine's")?;
+    OWN.set(true);
+    Ok(())
+}
+
+/// The loop device goes with the mount.
+fn mount_image(image: &Path, file_system: &str, root: &Path) -> anyhow::Result<()> {
+    let image = OpenOptions::new().read(true).write(true).open(image)?;
+    let (device, path) = loop_device(&image).context("get a loop device")?;
+    mount(Some(&path), root, Some(file_system), MsFlags::MS_NOATIME, None::<&str>)
+        .with_context(|| format!("mount {} as {file_system}", path.display()))?;
+    drop(device);
+    Ok(())
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {
@@ -394,7 +438,7 @@ mod tests {
         let mut file = File::create(disk.root().join("file"))?;
         file.write_all(b"synced")?;
         file.sync_all()?;
-        let synced = disk.position();
+        let synced = disk.position().now();
         file.write_all(b", not synced")?;
         // A file whose name never came to the disk.
         File::create(disk.root().join("late"))?.write_all(b"late")?;
@@ -405,10 +449,10 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % below
         };
-        for at in [synced, disk.position()] {
+        for at in [synced, disk.position().now()] {
             let image = place.path().join("image");
             std::fs::write(&image, disk.cut(at, &mut random))?;
-            let cut = Mounted::new(&image, &place.path().join("cut"))?;
+            let cut = Mounted::new(&image, "ext4", &place.path().join("cut"))?;
             assert!(std::fs::read(cut.root().join("file"))?.starts_with(b"synced"));
             assert!(!cut.root().join("late").exists());
         }

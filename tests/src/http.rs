@@ -1,4 +1,4 @@
-//! One HTTP GET on the loopback.
+//! HTTP on the loopback: one GET, and the server's side of one request.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -21,6 +21,29 @@ pub fn get(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n").context("no end of the header")?;
     let status = head.split(' ').nth(1).context("no status")?.parse()?;
     Ok((status, body.to_owned()))
+}
+
+/// What a client sent to a server of a test.
+#[derive(Debug)]
+pub struct Request {
+    /// In lower case, with the empty line at its end.
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+/// The next request of a connection; None at its end, or if it is none with a length.
+pub fn request(stream: &mut TcpStream) -> Option<Request> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
+    let mut body = vec![0; length.trim().parse().ok()?];
+    stream.read_exact(&mut body).ok()?;
+    Some(Request { head, body })
 }
 
 /// A port on which nothing listens. From below the kernel's ephemeral ports (32768 and up): the caller may use the port later,

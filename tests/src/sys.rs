@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::{Error, Read, Result};
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -44,6 +46,43 @@ pub fn kill(pid: i32, signal: i32) -> Result<()> {
     #[expect(unsafe_code, reason = "nix's kill takes no real-time signals")]
     // SAFETY: kill(2) takes two integers and touches no memory of ours.
     check(unsafe { libc::kill(pid, signal) })
+}
+
+/// A free loop device with that file, and its path. The kernel frees it when nothing uses it any more: neither the returned file nor a
+/// mount.
+///
+/// # Errors
+/// Not root, no loop devices, a kernel before 5.8.
+pub fn loop_device(image: &File) -> Result<(File, PathBuf)> {
+    // include/uapi/linux/loop.h
+    const LOOP_CTL_GET_FREE: u64 = 0x4c82;
+    const LOOP_CONFIGURE: u64 = 0x4c0a;
+    const LO_FLAGS_AUTOCLEAR: u32 = 4;
+    /// `struct loop_config`: the file, the size of a block, `struct loop_info64` with its flags, and 64 reserved bytes.
+    const CONFIG: usize = 304;
+    const FLAGS: usize = 60;
+    let open = |path: &Path| File::options().read(true).write(true).open(path);
+    let control = open("/dev/loop-control".as_ref())?;
+    loop {
+        #[expect(unsafe_code, reason = "nix has no call for loop devices")]
+        // SAFETY: this ioctl takes no argument, and returns a number.
+        let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+        check(number.min(0))?;
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        let device = open(&path)?;
+        let mut config = [0_u8; CONFIG];
+        config[..4].copy_from_slice(&image.as_raw_fd().to_ne_bytes());
+        config[FLAGS..FLAGS + 4].copy_from_slice(&LO_FLAGS_AUTOCLEAR.to_ne_bytes());
+        #[expect(unsafe_code, reason = "nix has no call for loop devices")]
+        // SAFETY: the kernel reads the whole of `struct loop_config`, which has this size.
+        let configured = check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, config.as_ptr()) });
+        match configured {
+            Ok(()) => return Ok((device, path)),
+            // Another process was first.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Write end of the pipe that the handler writes signal numbers to.

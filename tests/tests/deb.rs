@@ -1,25 +1,23 @@
 //! The Debian package under a real systemd: installed, run, removed with its configuration kept, installed again, purged.
 //! `cargo xtask test deb` builds the package and the emulated machine.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::node::{Node, NodeConfig};
 use epitaph_tests::cluster::process::Lifetime;
-use epitaph_tests::cluster::{HOST_FOR_GUESTS, MOST_NODES, Tools, node_name};
-use epitaph_tests::http::free_port;
-use serde_json::json;
+use epitaph_tests::cluster::{MOST_NODES, Tools};
+use serde_json::Value;
 
 /// The cluster's own tests use the last.
 const INDEX: u8 = MOST_NODES - 1;
 /// The kernel verifies the probes at load: an emulated processor takes its time.
 const STEPS: u32 = 240;
 const HEALTH: &str = "busybox wget -q -O - http://127.0.0.1:9464/healthz";
+/// Of an unclean termination: docs/install.md.
+const MESSAGE_ID: &str = "8f1d5a7c2b9e4d06a3c4e7f0b1925d38";
 /// What packages leave by Debian's rules or systemd's: caches, logs, dpkg's own records.
 const SNAPSHOT: &str = "find / -xdev \\( -path /root -o -path /tmp -o -path /run -o -path /var/log -o -path /var/cache -o -path \
                         /var/tmp -o -path '/var/lib/dpkg/*' -o -path '/var/lib/systemd/*' \\) -prune -o -print | sort";
@@ -31,20 +29,7 @@ fn a_package_is_installed_run_removed_and_purged() -> anyhow::Result<()> {
     let package = package.context("no EPITAPH_DEB: run `cargo xtask test deb`")?;
     let tools = Tools::named()?.context("no EPITAPH_CLUSTER_TOOLS: run `cargo xtask test deb`")?;
     let dir = tempfile::tempdir()?;
-    // Nothing listens there: the machine is a Debian, not a node.
-    let unreachable = kubeconfig(&format!("https://{HOST_FOR_GUESTS}:1"), "", &Proof::Token("none"));
-    let config = NodeConfig {
-        name: node_name(INDEX),
-        index: INDEX,
-        ca_pem: String::new(),
-        kubelet_kubeconfig: unreachable.clone(),
-        kube_proxy_kubeconfig: unreachable,
-        lan: SocketAddrV4::new([239, 255, 77, 2].into(), free_port()?),
-        memory_mib: 1024,
-        feature_gates: BTreeMap::new(),
-        kubelet: json!({}),
-    };
-    let node = Node::start(&tools, &config, dir.path(), Lifetime::Caller)?;
+    let node = Node::start(&tools, &NodeConfig::machine(INDEX)?, dir.path(), Lifetime::Caller)?;
     node.run("systemctl stop kubelet kube-proxy containerd")?;
     node.shell().put(&package, "/root/epitaph.deb", 0o644)?;
     let before = node.run(SNAPSHOT)?;
@@ -70,6 +55,8 @@ fn a_package_is_installed_run_removed_and_purged() -> anyhow::Result<()> {
     assert_eq!(node.run("systemctl is-active epitaph-logind")?, "active\n");
     assert_eq!(node.run("ps -o user:32= -C epitaph | sort")?, "epitaph-logind\nroot\n");
 
+    a_failed_unit_is_found(&node)?;
+
     node.run("echo '# of an administrator' >>/etc/epitaph/epitaph.toml; dpkg --remove epitaph")?;
     let stopped = node.run("systemctl is-active epitaph || true; grep -c administrator /etc/epitaph/epitaph.toml")?;
     assert_eq!(stopped, "inactive\n1\n");
@@ -90,6 +77,49 @@ fn a_package_is_installed_run_removed_and_purged() -> anyhow::Result<()> {
         .collect();
     assert!(gone.is_empty(), "removed with the package: {gone:?}");
     Ok(())
+}
+
+/// Where people look: the fields of systemd's journal, and the agent's own journal, which the commands find by the configuration.
+fn a_failed_unit_is_found(node: &Node) -> anyhow::Result<()> {
+    node.run("systemd-run --quiet --unit=fails sh -c 'sleep 5; exit 3'")?;
+    let entry = logged(node, "EPITAPH_UNIT=fails.service")?;
+    let field = |name: &str| entry[name].as_str().unwrap_or_default();
+    assert_eq!(field("MESSAGE_ID"), MESSAGE_ID);
+    assert_eq!(field("EPITAPH_VERDICT"), "nonzero-exit", "{entry}");
+    assert_eq!(field("_SYSTEMD_UNIT"), "epitaph.service", "{entry}");
+    // Warning, by syslog's numbers.
+    assert_eq!(field("PRIORITY"), "4", "{entry}");
+    assert!(field("MESSAGE").contains("exited by itself with code 3"), "{entry}");
+    let trace = field("EPITAPH_TRACE_ID");
+    assert_eq!(trace.len(), 32, "{entry}");
+    // Synced within a second.
+    sleep(Duration::from_secs(2));
+    for what in ["fails", "fails.service", &trace[..8]] {
+        let why = node.run(&format!("epitaph why {what}"))?;
+        assert!(why.contains("nonzero-exit") && why.contains(trace), "{what}: {why}");
+    }
+    let list = node.run("epitaph list --since 1h --unclean")?;
+    assert!(list.contains("fails.service"), "{list}");
+    assert!(
+        !node
+            .run("journalctl --unit epitaph --output cat")?
+            .contains("epitaph::termination")
+    );
+    Ok(())
+}
+
+/// The agent's entry in systemd's journal.
+fn logged(node: &Node, matching: &str) -> anyhow::Result<Value> {
+    for _ in 0..STEPS {
+        let found = node.run(&format!(
+            "journalctl --no-pager --output json MESSAGE_ID={MESSAGE_ID} {matching}"
+        ))?;
+        if let Some(line) = found.lines().next() {
+            return Ok(serde_json::from_str(line)?);
+        }
+        sleep(Duration::from_millis(500));
+    }
+    bail!("not logged: {}", node.run("journalctl --no-pager --unit epitaph")?)
 }
 
 fn until_healthy(node: &Node) -> anyhow::Result<()> {

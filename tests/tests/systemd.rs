@@ -2,20 +2,16 @@
 //! at once or after the next boot. `cargo xtask test systemd` builds the package and the machine; arguments choose cases. The cases and
 //! what is expected of them: `tests/src/shutdowns.rs`.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::node::{Node, NodeConfig, quoted};
 use epitaph_tests::cluster::process::Lifetime;
-use epitaph_tests::cluster::{HOST_FOR_GUESTS, MOST_NODES, Tools, node_name};
-use epitaph_tests::http::free_port;
+use epitaph_tests::cluster::{MOST_NODES, Tools};
 use epitaph_tests::shutdowns::{CASES, Case, Debian, Does, Seen, Then, When};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Not the one of the package's test.
 const INDEX: u8 = MOST_NODES - 2;
@@ -61,7 +57,7 @@ fn shutdowns_are_reported_as_they_were() -> anyhow::Result<()> {
         ensure!(names.contains(name), "no case `{name}`; the cases are {}", names.join(", "));
     }
     let dir = tempfile::tempdir()?;
-    let mut node = machine(&tools, dir.path())?;
+    let mut node = Node::start(&tools, &NodeConfig::machine(INDEX)?, dir.path(), Lifetime::Caller)?;
     prepare(&node, debian, &package)?;
     println!("systemd: {}", node.run("systemctl --version | head -n 1; uname -r")?.trim());
     let mut wrong = Vec::new();
@@ -171,23 +167,6 @@ END
         }
     }
     Ok(wrong)
-}
-
-fn machine(tools: &Tools, dir: &Path) -> anyhow::Result<Node> {
-    // Nothing listens there: the machine is a Debian, not a node of a cluster.
-    let unreachable = kubeconfig(&format!("https://{HOST_FOR_GUESTS}:1"), "", &Proof::Token("none"));
-    let config = NodeConfig {
-        name: node_name(INDEX),
-        index: INDEX,
-        ca_pem: String::new(),
-        kubelet_kubeconfig: unreachable.clone(),
-        kube_proxy_kubeconfig: unreachable,
-        lan: SocketAddrV4::new([239, 255, 77, 3].into(), free_port()?),
-        memory_mib: 1024,
-        feature_gates: BTreeMap::new(),
-        kubelet: json!({}),
-    };
-    Node::start(tools, &config, dir, Lifetime::Caller)
 }
 
 /// What was seen of one case.

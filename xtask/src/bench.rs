@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    path::PathBuf,
     process::{Command, ExitCode},
 };
 
@@ -45,9 +46,15 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     ];
     let built = Built::of(&selection, "building the agent and the measurements, optimised")?;
     let (epitaph, cost) = (built.bin("epitaph")?, built.bench("cost")?);
+    let etcd = match only.as_deref() {
+        None | Some("journal") => etcd(),
+        _ => None,
+    };
     shell::log("measuring takes some minutes; an idle machine gives the best numbers");
     let status = Command::new(&cost)
         .arg(&epitaph)
+        .env_remove("EPITAPH_CLUSTER_TOOLS")
+        .envs(etcd.map(|tools| ("EPITAPH_CLUSTER_TOOLS", tools)))
         .args(only)
         .env("PATH", shell::path())
         .status()
@@ -57,6 +64,13 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The tools with an etcd, which shares its disk with the journal. None: the measurement has a writer of its own then.
+fn etcd() -> Option<PathBuf> {
+    cluster::api_tools()
+        .inspect_err(|error| shell::log(format_args!("measuring the journal without an etcd: {error:#}")))
+        .ok()
 }
 
 /// What a fleet's agents ask of a real API server, with kwok for the kubelets.

@@ -60,7 +60,7 @@ const TASKS: &[Task] = &[
                 deb: the package installed, run and purged in an emulated Debian (root); \
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
                 programs: real programs of Debian's packages, which are installed, as containers (root); \
-                journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk (root)",
+                journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root)",
         run: test::task,
     },
     Task {

@@ -36,6 +36,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
     debian::ensure_optional("ip", "iproute2", "the tests that need a network namespace");
+    debian::ensure_optional(
+        "mke2fs",
+        "e2fsprogs",
+        "the tests with a disk that fails or is cut from its power",
+    );
     debian::ensure_optional("dbus-daemon", "dbus-daemon", "the tests of the system bus");
     let mut holding = skips::of_this_machine();
     if shell::which("dbus-daemon").is_none() {

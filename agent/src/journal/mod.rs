@@ -28,6 +28,9 @@ mod worker;
 mod fuzz;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+#[path = "trouble_tests.rs"]
+mod trouble;
 
 use std::io;
 use std::path::PathBuf;

@@ -1,8 +1,7 @@
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::time::{Boot, Wall};
@@ -27,7 +26,7 @@ fn options(directory: &Path) -> Options {
     }
 }
 
-fn id(n: u64) -> ReportId {
+pub(super) fn id(n: u64) -> ReportId {
     let mut trace = [0; 16];
     trace[..8].copy_from_slice(&n.to_le_bytes());
     ReportId { trace, span: [7; 8] }
@@ -37,11 +36,11 @@ fn json(n: u64) -> String {
     format!("{{\"type\":\"termination\",\"number\":{n},\"verdict\":\"clean\"}}\n")
 }
 
-fn request(n: u64) -> Vec<u8> {
+pub(super) fn request(n: u64) -> Vec<u8> {
     [n as u8].repeat(100)
 }
 
-fn write(journal: &Journal, n: u64, deliver: worker::Deliver) {
+pub(super) fn write(journal: &Journal, n: u64, deliver: worker::Deliver) {
     let (json, request) = (json(n), request(n));
     let report = Finished {
         wall: Wall(1_000 + n),
@@ -54,13 +53,13 @@ fn write(journal: &Journal, n: u64, deliver: worker::Deliver) {
 }
 
 /// Writes a report and waits until it is delivered: true if the journal holds it.
-fn written(journal: &Journal, n: u64) -> bool {
+pub(super) fn written(journal: &Journal, n: u64) -> bool {
     let (sender, receiver) = mpsc::channel();
     write(journal, n, Box::new(move |place| sender.send(place.is_some()).unwrap()));
     receiver.recv_timeout(Duration::from_secs(30)).expect("delivered")
 }
 
-fn close(thread: JournalThread) {
+pub(super) fn close(thread: JournalThread) {
     thread.close(Duration::from_secs(30));
 }
 
@@ -352,164 +351,4 @@ fn the_reader_needs_little_memory() {
         assert!(kept < 4 << 20, "{kept} bytes");
     }
     assert_eq!(found, 120);
-}
-
-/// A disk that can fail: by which error, and what was written.
-#[derive(Clone, Default)]
-struct Faulty(Arc<Mutex<FaultyState>>);
-
-#[derive(Default)]
-struct FaultyState {
-    files: BTreeMap<u64, Vec<u8>>,
-    /// Of each file, what is synced.
-    synced: BTreeMap<u64, usize>,
-    error: Option<i32>,
-    hang: Option<Arc<std::sync::Barrier>>,
-    hangs: bool,
-}
-
-impl Faulty {
-    fn state(&self) -> MutexGuard<'_, FaultyState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    fn check(&self) -> io::Result<()> {
-        let hang = self.state().hang.clone();
-        if let Some(barrier) = hang {
-            self.state().hangs = true;
-            barrier.wait();
-        }
-        self.state()
-            .error
-            .map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
-    }
-}
-
-struct FaultyFile(Faulty, u64);
-
-impl Files for Faulty {
-    fn create(&mut self, number: u64, _: u64) -> io::Result<Box<dyn SegmentFile>> {
-        self.check()?;
-        self.state().files.insert(number, Vec::new());
-        Ok(Box::new(FaultyFile(self.clone(), number)))
-    }
-    fn remove(&mut self, number: u64) -> io::Result<()> {
-        self.state().files.remove(&number);
-        Ok(())
-    }
-}
-
-impl SegmentFile for FaultyFile {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.check()?;
-        self.0.state().files.entry(self.1).or_default().extend_from_slice(bytes);
-        Ok(())
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.check()?;
-        let length = self.0.state().files.get(&self.1).map_or(0, Vec::len);
-        self.0.state().synced.insert(self.1, length);
-        Ok(())
-    }
-    fn seal(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn on(disk: &Faulty) -> (Journal, JournalThread) {
-    let header = SegmentHeader {
-        epitaph: "0".to_owned(),
-        observation: observation(),
-        first: true,
-    };
-    let store = Store::new(Box::new(disk.clone()), Bounds::of(16 << 20), header, Vec::new(), 1);
-    Journal::start(store, None).unwrap()
-}
-
-/// Polls for the effect of another thread. A guard against a hang, not a measure.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("timed out waiting for {what}");
-}
-
-#[test]
-fn a_disk_in_trouble_makes_the_journal_memory_only_until_it_works_again() {
-    use nix::libc::{EIO, ENOSPC, EROFS};
-    for (code, trouble) in [(EIO, Trouble::Failing), (ENOSPC, Trouble::Full), (EROFS, Trouble::ReadOnly)] {
-        let disk = Faulty::default();
-        let (journal, thread) = on(&disk);
-        let stats = journal.stats();
-        assert!(written(&journal, 1));
-        disk.state().error = Some(code);
-        assert!(!written(&journal, 2), "delivered, and not held");
-        until("the trouble", || stats.trouble() == Some(trouble));
-        assert!(!written(&journal, 3));
-        assert!(stats.dropped(JournalDropReason::Disk) > 0);
-        disk.state().error = None;
-        until("the recovery", || stats.trouble().is_none());
-        assert!(written(&journal, 4));
-        close(thread);
-        // The last segment says that evidence was lost, and which reports are finished although they are not in it.
-        let files = disk.state().files.clone();
-        let last = files.values().next_back().unwrap();
-        let mut frames = crate::recording::frames::Frames::new(last.as_slice());
-        let _: SegmentHeader = crate::recording::read_header(&mut frames).unwrap();
-        let (mut lost, mut told) = (0, Vec::new());
-        while let crate::recording::frames::Next::Frame { at, length, .. } = frames.next() {
-            let (_, tag, body) = crate::recording::frames::stamped(frames.payload(at, length));
-            match tag {
-                crate::recording::TAG_INPUT => lost += u32::from(String::from_utf8_lossy(body).contains("lost")),
-                format::TAG_ANSWERED => told.extend(format::read_answered(body)),
-                _ => {}
-            }
-        }
-        assert!(lost > 0, "the gap is stated");
-        assert!(told.contains(&id(3)), "{told:?}");
-    }
-}
-
-#[test]
-fn a_disk_that_does_not_answer_delays_no_report_for_long() {
-    let disk = Faulty::default();
-    let (journal, thread) = on(&disk);
-    assert!(written(&journal, 1));
-    let barrier = Arc::new(std::sync::Barrier::new(2));
-    disk.state().hang = Some(barrier.clone());
-    let (sender, receiver) = mpsc::channel();
-    write(&journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
-    until("the call that does not return", || disk.state().hangs);
-    let now = clock::now();
-    journal.tick(now);
-    assert!(receiver.try_recv().is_err(), "not yet late");
-    journal.tick(now.plus(Duration::from_secs(3)));
-    assert!(!receiver.recv_timeout(Duration::from_secs(1)).unwrap());
-    assert_eq!(journal.stats().trouble(), Some(Trouble::Slow));
-    disk.state().hang = None;
-    barrier.wait();
-    assert!(written(&journal, 3));
-    until("the recovery", || journal.stats().trouble().is_none());
-    close(thread);
-}
-
-#[test]
-fn no_frames_no_sync_and_many_frames_one_sync() {
-    let disk = Faulty::default();
-    let (journal, thread) = on(&disk);
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(journal.stats().syncs(), 0);
-    journal.in_progress(true);
-    for n in 0..500 {
-        journal.record(Boot(n), &[1, 2, 3]);
-    }
-    until("a sync", || journal.stats().syncs() > 0);
-    let syncs = journal.stats().syncs();
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(journal.stats().syncs(), syncs, "nothing new, no sync");
-    assert!(syncs <= 3, "{syncs} syncs of 500 frames");
-    assert_eq!(journal.stats().frames(), 500);
-    close(thread);
 }

@@ -154,7 +154,8 @@ impl JournalStats {
 pub(crate) type Deliver = Box<dyn FnOnce(Option<Place>) + Send>;
 
 struct Waiting {
-    /// Running number of the report's first byte in all that was ever buffered, and the length of its frame.
+    /// Running number of the report's first byte in all that was ever buffered, and the length of its frame. 0: the journal could not
+    /// take the report, which waits for those before it.
     at: u64,
     length: usize,
     id: ReportId,
@@ -178,7 +179,7 @@ struct Buffer {
     closing: bool,
 }
 
-/// Most finished reports that are remembered for the journal while it cannot be written.
+/// Most finished reports that are remembered for the journal while it cannot be written, and most that wait for a sync.
 const UNTOLD: usize = 4096;
 
 impl Buffer {
@@ -194,6 +195,8 @@ impl Buffer {
 struct Shared {
     buffer: Mutex<Buffer>,
     wake: Condvar,
+    /// Held by the thread that delivers: another one does not overtake it.
+    delivering: Mutex<()>,
     in_progress: AtomicBool,
     stats: Arc<JournalStats>,
 }
@@ -202,6 +205,31 @@ impl Shared {
     fn buffer(&self) -> MutexGuard<'_, Buffer> {
         // No code that holds the lock panics during a change.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers the first reports for which `is_it` holds; returns how many.
+    fn deliver(&self, is_it: impl Fn(&Waiting) -> bool, place: impl Fn(&Waiting) -> Option<Place>) -> usize {
+        let _delivering = self.delivering.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = Vec::new();
+        {
+            let mut buffer = self.buffer();
+            while let Some(first) = pop_if(&mut buffer.waiting, &is_it) {
+                done.push(first);
+            }
+        }
+        let count = done.len();
+        for report in done {
+            let place = place(&report);
+            (report.deliver)(place);
+        }
+        count
+    }
+}
+
+impl Waiting {
+    /// Whether all bytes before `taken` include the report.
+    fn is_within(&self, taken: u64) -> bool {
+        self.at + self.length as u64 <= taken
     }
 }
 
@@ -283,37 +311,38 @@ impl Journal {
         self.add(now, |out| append(out, &stamp(now, TAG_INPUT), &[&json?]));
     }
 
-    /// A finished report. `deliver` is called from the journal's thread once the report is synced; at once and without a place if the
-    /// journal cannot take the report.
+    /// A finished report. `deliver` is called from the journal's thread once the report is synced; without a place if the journal
+    /// cannot take the report. The reports are delivered in their order.
     pub(crate) fn report(&self, now: Boot, report: &Finished<'_>, deliver: Deliver) {
-        let mut deliver = Some(deliver);
         let mut buffer = self.shared.buffer();
+        let mut waiting = Waiting {
+            at: buffer.total,
+            length: 0,
+            id: report.id,
+            since: now,
+            deliver,
+        };
         let begin = buffer.frames.len();
         if self.fits(&mut buffer, now) {
             match report.append(&mut buffer.frames, now) {
                 Ok(()) => {
-                    let length = buffer.frames.len() - begin;
-                    let at = buffer.total;
+                    waiting.length = buffer.frames.len() - begin;
                     buffer.count += 1;
-                    buffer.total += length as u64;
-                    buffer.waiting.extend(deliver.take().map(|deliver| Waiting {
-                        at,
-                        length,
-                        id: report.id,
-                        since: now,
-                        deliver,
-                    }));
+                    buffer.total += waiting.length as u64;
                 }
                 Err(_) => self.shared.stats.count_dropped(JournalDropReason::TooLong, 1),
             }
         }
-        if deliver.is_some() {
+        if waiting.length == 0 {
             buffer.note(report.id);
         }
+        buffer.waiting.push_back(waiting);
+        // Nothing to wait for, or too much.
+        let at_once = buffer.waiting.front().is_none_or(|first| first.length == 0) || buffer.waiting.len() > UNTOLD;
         drop(buffer);
         self.shared.wake.notify_one();
-        if let Some(deliver) = deliver {
-            deliver(None);
+        if at_once {
+            self.shared.deliver(|_| true, |_| None);
         }
     }
 
@@ -345,19 +374,12 @@ impl Journal {
 
     /// Time passed: delivers the reports that wait for a disk that does not answer.
     pub fn tick(&self, now: Boot) {
-        let mut late = Vec::new();
-        {
-            let mut buffer = self.shared.buffer();
-            // Their frames are still written, if the disk answers again.
-            while let Some(first) = pop_if(&mut buffer.waiting, |first| now.since(first.since) > SLOW) {
-                late.push(first);
-            }
-        }
-        if !late.is_empty() {
+        // Their frames are still written, if the disk answers again.
+        let late = self.shared.deliver(|first| now.since(first.since) > SLOW, |_| None);
+        if late > 0 {
             // The thread is within a call of the disk: it reports the recovery when it is back.
             self.shared.stats.trouble.store(Trouble::Slow as u64 + 1, Ordering::Relaxed);
         }
-        late.into_iter().for_each(|late| (late.deliver)(None));
     }
 
     fn add(&self, now: Boot, frame: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>) {
@@ -524,22 +546,15 @@ impl Worker {
             _ => {}
         }
         let synced = self.written;
-        let mut done = Vec::new();
-        {
-            let mut buffer = self.shared.buffer();
-            while let Some(first) = pop_if(&mut buffer.waiting, |first| first.at < synced) {
-                done.push(first);
-            }
-        }
-        for report in done {
+        let place = |report: &Waiting| {
             let part = self.parts.iter().rev().find(|(from, ..)| *from <= report.at);
-            let place = part.map(|(from, segment, offset)| Place {
+            part.filter(|_| report.length > 0).map(|(from, segment, offset)| Place {
                 segment: *segment,
                 offset: offset + (report.at - from),
                 length: report.length - PREFIX,
-            });
-            (report.deliver)(place);
-        }
+            })
+        };
+        self.shared.deliver(|first| first.is_within(synced), place);
         self.parts.clear();
     }
 
@@ -550,18 +565,16 @@ impl Worker {
             self.shared.stats.count_dropped(JournalDropReason::Disk, count);
         }
         let taken = self.written;
-        let mut refused = Vec::new();
         {
             let mut buffer = self.shared.buffer();
             if count > 0 {
                 buffer.hole.get_or_insert(now);
             }
-            while let Some(first) = pop_if(&mut buffer.waiting, |first| first.at < taken) {
-                buffer.note(first.id);
-                refused.push(first);
-            }
+            let refused = buffer.waiting.iter().take_while(|first| first.is_within(taken));
+            let refused: Vec<ReportId> = refused.map(|first| first.id).collect();
+            refused.into_iter().for_each(|id| buffer.note(id));
         }
-        refused.into_iter().for_each(|report| (report.deliver)(None));
+        self.shared.deliver(|first| first.is_within(taken), |_| None);
     }
 
     fn is_down(&self) -> bool {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use epitaph_core::correlate::{Concern, Correlator, Keeper};
+use epitaph_core::correlate::{Concern, Correlator, Keeper, Kept};
+use epitaph_core::decode::decode;
 use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
@@ -48,18 +49,43 @@ impl Evidence {
         Noted(self.keeper.concern(core, input))
     }
 
-    /// `itself`: writes the input.
-    pub fn after(&mut self, core: &Correlator, now: Boot, noted: Noted, answered: bool, itself: impl FnOnce(&Journal)) {
-        let kept = self.keeper.keep(core, now, noted.0, answered);
+    /// An input that is not a kernel record: `copy`, if it may be kept.
+    pub fn after(&mut self, core: &Correlator, now: Boot, noted: &Noted, copy: Option<&Input>, answered: bool) {
+        let event = || match copy {
+            Some(Input::Kernel { event, .. }) => Some(event.clone()),
+            _ => None,
+        };
+        let kept = self.keeper.keep(core, now, &noted.0, event, answered);
+        self.write(core, now, noted, &kept, |journal| {
+            if let Some(input) = copy {
+                journal.input(now, input);
+            }
+        });
+    }
+
+    /// A kernel record.
+    pub fn after_record(&mut self, core: &Correlator, now: Boot, noted: &Noted, bytes: &[u8], answered: bool) {
+        // Few records are evidence: these are decoded once more.
+        let event = || decode(bytes).ok().map(|(_, event)| event);
+        let kept = self.keeper.keep(core, now, &noted.0, event, answered);
+        self.write(core, now, noted, &kept, |journal| journal.record(now, bytes));
+    }
+
+    fn write(&mut self, core: &Correlator, now: Boot, noted: &Noted, kept: &Kept, itself: impl FnOnce(&Journal)) {
+        if !kept.itself && kept.before.is_empty() {
+            return;
+        }
+        if noted.0.is_in_progress(core) {
+            // Before the frames: the first evidence of a termination is synced as soon as the later ones.
+            self.journal.in_progress(true);
+        }
         for input in &kept.before {
             self.journal.input(now, input);
         }
         if kept.itself {
             itself(&self.journal);
         }
-        if kept.itself || !kept.before.is_empty() {
-            self.last = now;
-        }
+        self.last = now;
     }
 
     pub fn tick(&mut self, core: &Correlator, now: Boot) {

@@ -8,6 +8,8 @@ mod error;
 mod evidence;
 mod export;
 mod holding;
+#[cfg(test)]
+mod journal_tests;
 mod journaling;
 mod live;
 mod logging;
@@ -42,6 +44,7 @@ use crate::sink::otlp::{self, SpanDropReason};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
+pub use evidence::Evidence;
 use export::Export;
 pub use logind::logind;
 pub use past::{export, list, why};

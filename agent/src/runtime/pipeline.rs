@@ -79,11 +79,7 @@ impl Pipeline {
         let copy = noted.as_ref().and_then(|noted| noted.copy(&input));
         let (answered, commands) = self.take(now, input)?;
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-            evidence.after(&self.core, now, noted, answered, |journal| {
-                if let Some(copy) = &copy {
-                    journal.input(now, copy);
-                }
-            });
+            evidence.after(&self.core, now, &noted, copy.as_ref(), answered);
         }
         Ok(commands)
     }
@@ -96,7 +92,7 @@ impl Pipeline {
         let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &input));
         let (answered, commands) = self.take(now, input)?;
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-            evidence.after(&self.core, now, noted, answered, |journal| journal.record(now, bytes));
+            evidence.after_record(&self.core, now, &noted, bytes, answered);
         }
         Ok(commands)
     }
@@ -115,7 +111,7 @@ impl Pipeline {
         let answered = !answers.is_empty();
         let commands = self.send(now, answers)?;
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-            evidence.after(&self.core, now, noted, answered, |journal| journal.input(now, &Input::Tick));
+            evidence.after(&self.core, now, &noted, Some(&Input::Tick), answered);
             evidence.tick(&self.core, now);
         }
         Ok(commands)

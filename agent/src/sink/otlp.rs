@@ -90,6 +90,18 @@ impl Sink {
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
+
+    /// How many of the queued traces are in memory with their bytes.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.queue.held()
+    }
+
+    /// Number of traces being sent.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queue.unsettled()
+    }
 }
 
 /// The sending side. Dropped without [`ExportWorker::shutdown`], it continues to send.
@@ -113,13 +125,14 @@ impl ExportWorker {
                 let _ = (&mut self.task).await;
             }
         }
-        let queued = self.queue.drain();
-        let kept = queued.iter().filter(|parcel| parcel.kept.is_some()).count();
-        let left: Vec<Parcel> = queued.into_iter().filter(|parcel| parcel.kept.is_none()).collect();
-        self.stats.give_up(SpanDropReason::Shutdown, &left);
-        let in_flight = self.stats.in_flight.swap(0, Ordering::Relaxed);
-        self.stats.count_dropped(SpanDropReason::Shutdown, in_flight);
-        let spans = in_flight + left.iter().map(|parcel| parcel.spans).sum::<u64>();
+        let left = self.queue.drain();
+        let is_kept = |parcel: &Parcel| parcel.kept.as_ref().is_some_and(|kept| kept.is_there());
+        let (kept, lost): (Vec<Parcel>, Vec<Parcel>) = left.into_iter().partition(is_kept);
+        let spans = lost.iter().map(|parcel| parcel.spans).sum::<u64>();
+        let kept = kept.len();
+        let (removed, lost): (Vec<Parcel>, Vec<Parcel>) = lost.into_iter().partition(|parcel| parcel.kept.is_some());
+        self.stats.give_up(SpanDropReason::JournalFull, &removed);
+        self.stats.give_up(SpanDropReason::Shutdown, &lost);
         tracing::warn!(
             spans,
             kept,
@@ -165,8 +178,6 @@ impl SpanDropReason {
 pub struct SpanStats {
     exported: AtomicU64,
     retries: AtomicU64,
-    /// Spans in flight that are kept nowhere else.
-    in_flight: AtomicU64,
     dropped: [AtomicU64; SpanDropReason::ALL.len()],
     /// Whole traces, by reason and verdict.
     given_up: Mutex<BTreeMap<(&'static str, Arc<str>), u64>>,

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::ensure;
+use epitaph::runtime::Evidence;
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::decode::decode;
 use epitaph_core::input::{CgroupMode, Input, Observation, ProbeState};
@@ -16,7 +17,7 @@ use crate::stats::{median, median_of_pairs, now};
 use crate::table::Table;
 use machine::Machine;
 
-const FEW: usize = 10;
+pub const FEW: usize = 10;
 const MANY: usize = 10_000;
 const BLOCKS: usize = 30;
 /// Records of a block.
@@ -41,7 +42,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     eprintln!("bench: the core, with {FEW} and with {MANY} live subjects ({BLOCKS} blocks of {BLOCK} records each)");
-    let (mut few, mut many) = (Core::new(FEW)?, Core::new(MANY)?);
+    let (mut few, mut many) = (Core::new(FEW, None)?, Core::new(MANY, None)?);
     // The first blocks grow what grows once.
     for core in [&mut few, &mut many] {
         core.block()?;
@@ -76,17 +77,20 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Core {
+pub struct Core {
     machine: Machine,
     correlator: Correlator,
+    /// To a journal.
+    evidence: Option<Evidence>,
     tick: Boot,
     judged: u64,
     dropped: u64,
 }
 
 impl Core {
-    fn new(live: usize) -> anyhow::Result<Core> {
+    pub fn new(live: usize, evidence: Option<Evidence>) -> anyhow::Result<Core> {
         let mut core = Core {
+            evidence,
             machine: Machine::new(live),
             correlator: Correlator::new(Limits {
                 memory: MEMORY,
@@ -97,16 +101,7 @@ impl Core {
             dropped: 0,
         };
         let since = core.machine.now();
-        let observation = Observation {
-            boot_id: "5a3c2f0e-0000-4000-8000-000000000001".to_owned(),
-            host: "bench".to_owned(),
-            kernel: "6.18.0".to_owned(),
-            wall_offset: WallOffset(1_700_000_000_000_000_000),
-            since,
-            cgroups: CgroupMode::V2,
-            nodes_in_containers: false,
-        };
-        core.correlator.handle(since, Input::Start(observation));
+        core.correlator.handle(since, Input::Start(observation(since)));
         for name in TRACEPOINTS {
             let (name, state) = (name.to_owned(), ProbeState::Active);
             core.correlator.handle(since, Input::Probe { name, state });
@@ -119,7 +114,7 @@ impl Core {
     }
 
     /// Nanoseconds per record of another block.
-    fn block(&mut self) -> anyhow::Result<f64> {
+    pub fn block(&mut self) -> anyhow::Result<f64> {
         self.machine.play(BLOCK);
         self.run()
     }
@@ -132,6 +127,11 @@ impl Core {
             if at.since(self.tick) >= TICK {
                 self.tick = at;
                 let answers = self.correlator.handle(at, Input::Tick);
+                if let Some(evidence) = &mut self.evidence {
+                    let noted = evidence.before(&self.correlator, &Input::Tick);
+                    evidence.after(&self.correlator, at, &noted, Some(&Input::Tick), !answers.is_empty());
+                    evidence.tick(&self.correlator, at);
+                }
                 count_reports(&answers, &mut self.judged, &mut self.dropped);
             }
             let input = Input::Kernel { at, event };
@@ -140,7 +140,11 @@ impl Core {
                 questions.is_empty(),
                 "the core asks {questions:?} of a machine that reported everything"
             );
+            let noted = (self.evidence.as_mut()).map(|evidence| evidence.before(&self.correlator, &input));
             let answers = self.correlator.handle(at, input);
+            if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
+                evidence.after_record(&self.correlator, at, &noted, record, !answers.is_empty());
+            }
             count_reports(&answers, &mut self.judged, &mut self.dropped);
             black_box(&answers);
             count += 1;
@@ -158,6 +162,18 @@ impl Core {
             "the core judged {judged} terminations of {terminations}"
         );
         Ok(())
+    }
+}
+
+pub fn observation(since: Boot) -> Observation {
+    Observation {
+        boot_id: "5a3c2f0e-0000-4000-8000-000000000001".to_owned(),
+        host: "bench".to_owned(),
+        kernel: "6.18.0".to_owned(),
+        wall_offset: WallOffset(1_700_000_000_000_000_000),
+        since,
+        cgroups: CgroupMode::V2,
+        nodes_in_containers: false,
     }
 }
 

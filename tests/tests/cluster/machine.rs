@@ -1,31 +1,20 @@
 //! What a node's machine can be made to do, on one of its own that no cluster knows.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::ensure;
-use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::node::{Node, NodeConfig};
 use epitaph_tests::cluster::process::Lifetime;
-use epitaph_tests::cluster::{Cluster, HOST_FOR_GUESTS, MOST_NODES, node_name};
-use epitaph_tests::http::free_port;
+use epitaph_tests::cluster::{Cluster, MOST_NODES};
 use serde_json::json;
 
 pub fn a_machine_is_commanded_paused_reset_and_unplugged() -> anyhow::Result<()> {
     let cluster = Cluster::named()?;
     let dir = tempfile::tempdir()?;
-    // Nothing listens there: the kubelet of this node waits.
-    let unreachable = kubeconfig(&format!("https://{HOST_FOR_GUESTS}:1"), "", &Proof::Token("none"));
     let config = NodeConfig {
-        name: node_name(MOST_NODES),
-        index: MOST_NODES,
         ca_pem: cluster.control_plane()?.authority()?,
-        kubelet_kubeconfig: unreachable.clone(),
-        kube_proxy_kubeconfig: unreachable,
-        lan: std::net::SocketAddrV4::new([239, 255, 77, 1].into(), free_port()?),
-        memory_mib: 1024,
-        feature_gates: BTreeMap::new(),
         kubelet: json!({ "maxPods": 7 }),
+        ..NodeConfig::machine(MOST_NODES)?
     };
     let mut node = Node::start(cluster.tools(), &config, dir.path(), Lifetime::Caller)?;
     play(&mut node, dir.path())?;

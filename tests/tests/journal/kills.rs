@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -18,10 +18,17 @@ use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::boot_now;
 use nix::libc::SIGTERM;
 
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, number, reports, story};
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story};
 
 /// Kills of the everyday tests. `EPITAPH_KILLS=1000` for the long run.
 const KILLS: usize = 4;
+
+/// On a busy machine a kill takes long: no more of them after so many minutes. `EPITAPH_MINUTES`.
+const MINUTES: usize = 120;
+
+/// Agents that observe the same containers at once and are killed independently, each with a journal and a collector of its own.
+/// `EPITAPH_AGENTS=4` for the long run.
+const AGENTS: usize = 1;
 
 /// Containers that terminate at the same time.
 const PLAYERS: u64 = 3;
@@ -48,48 +55,80 @@ struct Run {
     killed: u64,
 }
 
+/// One agent after the other with the same journal.
+struct Line {
+    journal: PathBuf,
+    port: u16,
+    collector: Collector,
+    random: Random,
+}
+
+impl Line {
+    fn new(stage: &Stage, number: u64) -> anyhow::Result<Line> {
+        let port = free_port()?;
+        Ok(Line {
+            journal: stage.directory.path().join(format!("journal-{number}")),
+            port,
+            collector: Collector::start(port)?,
+            random: Random(0x9e37_79b9_7f4a_7c15 ^ number << 40),
+        })
+    }
+}
+
 /// Every termination that began before a kill, and was seen to, has exactly one distinct root span at the collector, and none is clean
 /// unless one agent saw all of it. What is not reported began and ended within gaps that the journal states.
 #[test]
 fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Result<()> {
     let test = "every_termination_has_one_root_whenever_the_agent_is_killed";
     let Some(stage) = Stage::set(test)? else { return Ok(()) };
-    let kills = number("EPITAPH_KILLS", KILLS)?;
-    let port = free_port()?;
-    let collector = Collector::start(port)?;
-    let over = AtomicBool::new(false);
-    let (stage, over) = (&stage, &over);
-    let (plays, runs) = std::thread::scope(|scope| {
+    let agents = number("EPITAPH_AGENTS", AGENTS)?;
+    let most = Duration::from_secs(60 * number("EPITAPH_MINUTES", MINUTES)? as u64);
+    let kills = number("EPITAPH_KILLS", KILLS)?.div_ceil(agents);
+    let lines: Vec<Line> = (0..agents as u64).map(|n| Line::new(&stage, n)).collect::<Result<_, _>>()?;
+    // Lines that still kill.
+    let left = AtomicUsize::new(lines.len());
+    let (stage, left) = (&stage, &left);
+    let (plays, lines) = std::thread::scope(|scope| {
         let playing: Vec<_> = (1..=PLAYERS)
-            .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), over)))
+            .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), left)))
             .collect();
-        let runs = kill_and_restart(stage, port, kills, over);
-        over.store(true, Ordering::Relaxed);
+        let killing: Vec<_> = lines
+            .into_iter()
+            .map(|mut line| scope.spawn(move || kill_and_restart(stage, &mut line, kills, most, left).map(|runs| (line, runs))))
+            .collect();
+        let lines: Vec<_> = killing.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         let mut plays = Vec::new();
         for player in playing {
             plays.extend(player.join().map_err(|_| anyhow::anyhow!("the players panicked"))??);
         }
-        anyhow::Ok((plays, runs?))
+        let lines: Result<Vec<_>, _> = lines
+            .into_iter()
+            .map(|line| line.map_err(|_| anyhow::anyhow!("an agent's thread panicked"))?)
+            .collect();
+        anyhow::Ok((plays, lines?))
     })?;
-    let reports: Vec<Report> = reports(&stage.journal())?.into_values().collect();
-    sent_as_they_are_kept(&collector, &reports)?;
-    let gaps = gaps(stage)?;
-    let judged = judge(&plays, &runs, &reports, &gaps)?;
-    println!(
-        "{kills} kills, {} of them before the agent was ready; {} terminations, {} seen to begin, {} reports, {} within gaps",
-        runs.iter().filter(|run| run.ready.is_none()).count(),
-        plays.len(),
-        judged.seen,
-        judged.reported,
-        judged.in_gap,
-    );
-    ensure!(judged.seen > 0, "no termination began while an agent observed");
+    for (line, runs) in &lines {
+        let reports: Vec<Report> = reports(&line.journal)?.into_values().collect();
+        sent_as_they_are_kept(&line.collector, &reports)?;
+        let gaps = gaps(stage, &line.journal)?;
+        let judged = judge(&plays, runs, &reports, &gaps)?;
+        println!(
+            "{} kills, {} of them before the agent was ready; {} terminations, {} seen to begin, {} reports, {} within gaps",
+            runs.len() - 1,
+            runs.iter().filter(|run| run.ready.is_none()).count(),
+            plays.len(),
+            judged.seen,
+            judged.reported,
+            judged.in_gap,
+        );
+        ensure!(judged.seen > 0, "no termination began while an agent observed");
+    }
     Ok(())
 }
 
-fn play(stage: &Stage, mut random: Random, over: &AtomicBool) -> anyhow::Result<Vec<Play>> {
+fn play(stage: &Stage, mut random: Random, left: &AtomicUsize) -> anyhow::Result<Vec<Play>> {
     let mut plays = Vec::new();
-    while !over.load(Ordering::Relaxed) {
+    while left.load(Ordering::Relaxed) > 0 {
         let story: &'static Story = Box::leak(Box::new(any(&mut random)));
         let role = stage.players.cast(story)?;
         let played = stage.players.play(&role)?;
@@ -155,14 +194,33 @@ impl Play {
     }
 }
 
+/// Counts as a line that kills until it is dropped, also by an error.
+struct Killing<'a>(&'a AtomicUsize);
+
+impl Drop for Killing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Starts an agent, kills it at a random moment, and so on; the last one reports what is left.
-fn kill_and_restart(stage: &Stage, port: u16, kills: usize, over: &AtomicBool) -> anyhow::Result<Vec<Run>> {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+fn kill_and_restart(
+    stage: &Stage,
+    line: &mut Line,
+    kills: usize,
+    most: Duration,
+    left: &AtomicUsize,
+) -> anyhow::Result<Vec<Run>> {
+    let begin = now();
+    let killing = Killing(left);
+    let Line {
+        journal, port, random, ..
+    } = line;
     let mut runs = Vec::new();
     let mut to_ready = Duration::from_secs(1);
-    for _ in 0..kills {
+    while runs.len() < kills && begin.elapsed() < most {
         let started = boot_now();
-        let mut agent = stage.begun(&stage.journal(), port, &[])?;
+        let mut agent = stage.begun(journal, *port, &[])?;
         let mut pause = |most: Duration| {
             std::thread::sleep(Duration::from_millis(random.below(most.as_millis() as usize + 1) as u64));
         };
@@ -180,15 +238,18 @@ fn kill_and_restart(stage: &Stage, port: u16, kills: usize, over: &AtomicBool) -
         let killed = boot_now();
         agent.kill()?;
         runs.push(Run { started, ready, killed });
-        if runs.len() % 100 == 0 {
+        if runs.len() % 50 == 0 {
             println!("{} kills", runs.len());
         }
     }
     let started = boot_now();
-    let mut last = stage.agent(port)?;
+    let mut last = stage.agent_at(journal, *port)?;
     let ready = Some(boot_now());
     std::thread::sleep(Duration::from_secs(2));
-    over.store(true, Ordering::Relaxed);
+    drop(killing);
+    while left.load(Ordering::Relaxed) > 0 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
     // The longest stop, and the agent's own wait for late records.
     std::thread::sleep(Duration::from_secs(12));
     let killed = boot_now();
@@ -211,9 +272,9 @@ fn sent_as_they_are_kept(collector: &Collector, reports: &[Report]) -> anyhow::R
 }
 
 /// Between the last evidence of one run and the begin of the next, ns.
-fn gaps(stage: &Stage) -> anyhow::Result<Vec<(u64, u64)>> {
-    let file = stage.directory.path().join("all.epitaph");
-    let (journal, out) = (stage.journal().display().to_string(), file.display().to_string());
+fn gaps(stage: &Stage, journal: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
+    let file = journal.with_extension("epitaph");
+    let (journal, out) = (journal.display().to_string(), file.display().to_string());
     let exported = run(stage.epitaph.command(), ["export", "--journal", &journal, &out])?;
     ensure!(exported.code == Some(0), "{exported:?}");
     gaps_of(&file)

@@ -10,13 +10,16 @@ use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
 use serde_json::Value;
 
+use crate::boots::{self, Cut};
 use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, number, reports, story};
 
 /// Cuts of the everyday tests. `EPITAPH_CUTS=50` for the long run.
 const CUTS: usize = 10;
 
-/// Of so many images, one is given to an agent.
+/// Of so many images, one is given to an agent of this boot.
 const BOOTED: usize = 10;
+
+const FILE_SYSTEM: &str = "ext4";
 
 /// What terminates, one after the other.
 const STORIES: [&str; 5] = [
@@ -28,7 +31,13 @@ const STORIES: [&str; 5] = [
 ];
 
 /// Container → whether its end was clean, by the players' own account.
-type Truth = HashMap<String, bool>;
+pub type Truth = HashMap<String, bool>;
+
+/// A request that the first collector got, and the disk's position then: what was synced before.
+pub type Received = (usize, Vec<u8>);
+
+/// Of the images, so many are given to an agent in a machine that boots, if there is one.
+const IN_A_MACHINE: usize = 5;
 
 /// What the collector got is in the journal of every image: a trace leaves once it is synced. No image makes a termination clean that was
 /// not. An agent that goes on with an image delivers what is left, the same bytes.
@@ -37,15 +46,14 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
     let test = "nothing_synced_is_lost_to_a_power_cut";
     let Some(stage) = Stage::set(test)? else { return Ok(()) };
     let cuts = number("EPITAPH_CUTS", CUTS)?;
-    let disk = Arc::new(Disk::new(stage.directory.path(), "ext4", 24 << 20)?);
-    let journal = disk.root().join("journal");
+    let disk = Disk::new(stage.directory.path(), FILE_SYSTEM, 24 << 20)?;
+    let (journal, position) = (disk.root().join("journal"), disk.position());
     let port = free_port()?;
-    // Each body with the disk's position: what was synced before.
-    let received = Arc::<Mutex<Vec<(usize, Vec<u8>)>>>::default();
+    let received = Arc::<Mutex<Vec<Received>>>::default();
     let _collector = Collector::with(port, {
-        let (disk, received) = (disk.clone(), received.clone());
+        let (position, received) = (position.clone(), received.clone());
         move |body| {
-            let at = (disk.position(), body.to_vec());
+            let at = (position.now(), body.to_vec());
             received.lock().unwrap_or_else(PoisonError::into_inner).push(at);
         }
     })?;
@@ -55,7 +63,7 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
     // The first run is killed, the second ends.
     for turn in 0..2 {
         let mut agent = stage.agent_at(&journal, port)?;
-        first.get_or_insert(disk.position());
+        first.get_or_insert(position.now());
         for name in STORIES {
             truth.insert(stage.play(story(name))?, story(name).expected.verdict == "clean");
         }
@@ -64,21 +72,33 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
             _ => ensure!(agent.end(TO_END)?.success(), "{}", agent.log()),
         }
     }
-    let (first, last) = (first.context("no run")?, disk.position());
+    let (first, last) = (first.context("no run")?, position.now());
     let received = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let sent = received.iter().flat_map(|(_, body)| fields(body)).count();
     ensure!(sent >= STORIES.len(), "the collector got {sent} traces");
 
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut found, mut booted) = (0, 0);
+    let program = boots::program();
+    let mut for_machine = Vec::new();
     for cut in 0..cuts {
         let at = first + random.below(last - first) + 1;
-        let image = stage.directory.path().join("image");
+        let image = stage.directory.path().join(format!("image-{cut}"));
         std::fs::write(&image, disk.cut(at, &mut |below| random.below(below)))?;
-        let mounted = Mounted::new(&image, &stage.directory.path().join("cut"))?;
+        // One of each part of the cuts, as it is before anybody mounts it.
+        let of_machine = program.is_some() && cut % cuts.div_ceil(IN_A_MACHINE) == 0;
+        let copy = image.with_extension("machine");
+        if of_machine {
+            std::fs::copy(&image, &copy)?;
+        }
+        let mounted = Mounted::new(&image, FILE_SYSTEM, &stage.directory.path().join("cut"))?;
         let journal = mounted.root().join("journal");
         let context = || format!("cut {cut}, at {at} of {first} to {last}");
-        let kept: Vec<Report> = reports(&journal).with_context(context)?.into_values().collect();
+        // Cut before the first segment: not even the directory is there.
+        let kept: Vec<Report> = match journal.exists() {
+            true => reports(&journal).with_context(context)?.into_values().collect(),
+            false => Vec::new(),
+        };
         found += kept.len();
         let synced = received.iter().filter(|(position, _)| *position <= at);
         holds(&kept, synced.map(|(_, body)| body.as_slice())).with_context(context)?;
@@ -88,12 +108,24 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
             resumed(&stage, &journal, &received, &truth).with_context(context)?;
             booted += 1;
         }
+        drop(mounted);
+        std::fs::remove_file(&image)?;
+        if of_machine {
+            for_machine.push(Cut {
+                image: copy,
+                context: context(),
+                kept,
+            });
+        }
     }
     println!(
         "{cuts} cuts within {} writes and flushes, {found} reports in them, {booted} with an agent",
         last - first
     );
-    Ok(())
+    match program {
+        Some(program) => boots::boot(&program, &for_machine, &received, &truth),
+        None => Ok(()),
+    }
 }
 
 fn holds<'a>(kept: &[Report], synced: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<()> {
@@ -110,7 +142,7 @@ fn holds<'a>(kept: &[Report], synced: impl Iterator<Item = &'a [u8]>) -> anyhow:
     Ok(())
 }
 
-fn none_falsely_clean<'a>(reports: impl Iterator<Item = &'a Value>, truth: &Truth) -> anyhow::Result<()> {
+pub fn none_falsely_clean<'a>(reports: impl Iterator<Item = &'a Value>, truth: &Truth) -> anyhow::Result<()> {
     for report in reports {
         let subject = report["subject"]["id"].as_str().unwrap_or_default();
         let is_clean = report["verdict"] == "clean";
@@ -137,7 +169,7 @@ fn replayed(stage: &Stage, journal: &Path, truth: &Truth) -> anyhow::Result<()> 
 }
 
 /// An agent goes on with the image.
-fn resumed(stage: &Stage, journal: &Path, received: &[(usize, Vec<u8>)], truth: &Truth) -> anyhow::Result<()> {
+fn resumed(stage: &Stage, journal: &Path, received: &[Received], truth: &Truth) -> anyhow::Result<()> {
     let port = free_port()?;
     let collector = Collector::start(port)?;
     let mut agent = stage.agent_at(journal, port)?;
@@ -160,7 +192,7 @@ fn resumed(stage: &Stage, journal: &Path, received: &[(usize, Vec<u8>)], truth: 
 }
 
 /// Whether each report reached the one or the other collector.
-fn delivered(kept: &[Report], collector: &Collector, received: &[(usize, Vec<u8>)]) -> bool {
+pub fn delivered(kept: &[Report], collector: &Collector, received: &[Received]) -> bool {
     let bodies = collector.bodies();
     let all = bodies.iter().chain(received.iter().map(|(_, body)| body));
     let sent: HashSet<&[u8]> = all.flat_map(|body| fields(body)).collect();

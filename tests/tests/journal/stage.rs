@@ -1,8 +1,8 @@
 //! An agent with a journal, what terminates while it observes, and a collector that keeps what it gets.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use anyhow::ensure;
 use epitaph::journal::reader::Reader;
 use epitaph_tests::agent::program;
 use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::{Request, request};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
@@ -166,7 +167,7 @@ impl Collector {
             for mut stream in listener.incoming().flatten() {
                 let (kept, got) = (kept.clone(), got.clone());
                 std::thread::spawn(move || {
-                    while let Some(body) = request(&mut stream) {
+                    while let Some(Request { body, .. }) = request(&mut stream) {
                         got(&body);
                         kept.bodies().push(body);
                         let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -189,21 +190,6 @@ impl Collector {
 
 pub fn times(body: &[u8], request: &[u8]) -> usize {
     body.windows(request.len()).filter(|part| *part == request).count()
-}
-
-/// The body of the next request.
-fn request(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).ok()?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8_lossy(&head).to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
-    let mut body = vec![0; length.trim().parse().ok()?];
-    stream.read_exact(&mut body).ok()?;
-    Some(body)
 }
 
 /// The parts of an encoded `ExportTraceServiceRequest`: its `resource_spans` (field 1), each with key, length and bytes. Requests that are

@@ -57,7 +57,6 @@ pub enum Concern {
     Subject {
         own: CgroupId,
         at: Boot,
-        event: Box<Event>,
         /// The event is a sign of a shutdown, which was in progress or not.
         sign: Option<bool>,
     },
@@ -72,6 +71,18 @@ pub enum Concern {
         count: u64,
     },
     Tick,
+}
+
+impl Concern {
+    /// After the core has taken the input: whether the input is about a termination in progress, or a shutdown of the node.
+    pub fn is_in_progress(&self, core: &Correlator) -> bool {
+        match self {
+            Concern::Subject { own, .. } => core.is_ending(*own) || core.has_shutdown(),
+            Concern::Pod { uid, .. } => core.is_pod_ending(uid),
+            Concern::Node { .. } => core.has_shutdown(),
+            Concern::Nothing | Concern::Everything | Concern::Loss { .. } | Concern::Tick => false,
+        }
+    }
 }
 
 /// What is kept of an input.
@@ -101,12 +112,7 @@ impl Keeper {
             Input::Kernel { at, event } => {
                 let sign = core.is_sign(event).then(|| core.has_shutdown());
                 match (core.subject_of(event), sign) {
-                    (Some(own), sign) => Concern::Subject {
-                        own,
-                        at: *at,
-                        event: Box::new(event.clone()),
-                        sign,
-                    },
+                    (Some(own), sign) => Concern::Subject { own, at: *at, sign },
                     (None, Some(was)) => Concern::Node { was },
                     (None, None) => Concern::Nothing,
                 }
@@ -147,16 +153,24 @@ impl Keeper {
         }
     }
 
-    /// After the core has taken it. `answered`: the core reported something.
-    pub fn keep(&mut self, core: &Correlator, now: Boot, concern: Concern, answered: bool) -> Kept {
-        match concern {
+    /// After the core has taken it. `event`: a kernel record's, asked for only if it may be kept. `answered`: the core reported
+    /// something.
+    pub fn keep(
+        &mut self,
+        core: &Correlator,
+        now: Boot,
+        concern: &Concern,
+        event: impl FnOnce() -> Option<Event>,
+        answered: bool,
+    ) -> Kept {
+        match *concern {
             Concern::Nothing => Kept::NOTHING,
             Concern::Everything => Kept::ITSELF,
             Concern::Node { was } => Kept {
                 before: begun(core, was),
                 itself: true,
             },
-            Concern::Pod { uid, was } if was || core.is_pod_ending(&uid) => Kept::ITSELF,
+            Concern::Pod { ref uid, was } if was || core.is_pod_ending(uid) => Kept::ITSELF,
             Concern::Pod { .. } => Kept::NOTHING,
             Concern::Loss { kind, since, count } => self.loss(now, kind, since, count),
             Concern::Tick => {
@@ -171,8 +185,8 @@ impl Keeper {
                     before,
                 }
             }
-            Concern::Subject { own, at, event, sign } => {
-                let mut kept = self.event(core, own, at, &event);
+            Concern::Subject { own, at, sign } => {
+                let mut kept = self.event(core, own, at, event);
                 if let Some(was) = sign {
                     kept.before.extend(begun(core, was));
                     kept.itself = true;
@@ -193,11 +207,13 @@ impl Keeper {
         self.places.clear();
     }
 
-    fn event(&mut self, core: &Correlator, own: CgroupId, at: Boot, event: &Event) -> Kept {
+    fn event(&mut self, core: &Correlator, own: CgroupId, at: Boot, event: impl FnOnce() -> Option<Event>) -> Kept {
         let is_new = !self.tracked.contains_key(&own);
         if is_new && !core.has_facts(own) {
             return Kept::NOTHING;
         }
+        let Some(event) = event() else { return Kept::ITSELF };
+        let event = &event;
         let mut before = Vec::new();
         if self.tracked.is_empty() {
             before.extend(self.pods.clone().map(Input::Pods));

@@ -32,6 +32,8 @@ struct State {
     traces: VecDeque<Parcel>,
     /// How many of these hold their request's bytes.
     held: usize,
+    /// Taken, and not settled: in the order in which they were taken.
+    in_flight: VecDeque<Parcel>,
     closed: bool,
 }
 
@@ -81,9 +83,9 @@ impl Queue {
         Vec::from(lost)
     }
 
-    /// Up to `most` of the oldest traces, as soon as there is one; None once the queue is closed and empty.
-    /// `taken` is called with them before any other caller can access the queue.
-    pub(super) async fn take(&self, most: usize, taken: impl Fn(&[Parcel])) -> Option<Vec<Parcel>> {
+    /// Up to `most` of the oldest traces, as soon as there is one; None once the queue is closed and empty. They are in flight until
+    /// [`Queue::settle`].
+    pub(super) async fn take(&self, most: usize) -> Option<Vec<Parcel>> {
         loop {
             {
                 let mut state = self.state();
@@ -91,7 +93,7 @@ impl Queue {
                     let n = most.min(state.traces.len());
                     let batch: Vec<Parcel> = state.traces.drain(..n).collect();
                     state.held -= batch.iter().filter(|parcel| parcel.request.is_some()).count();
-                    taken(&batch);
+                    state.in_flight.extend(batch.iter().cloned());
                     return Some(batch);
                 }
                 if state.closed {
@@ -117,11 +119,35 @@ impl Queue {
         self.state().traces.len()
     }
 
-    /// Empties the queue.
+    /// Of what was taken only these are left, in this order.
+    pub(super) fn in_flight(&self, left: &[Parcel]) {
+        self.state().in_flight = left.iter().cloned().collect();
+    }
+
+    /// The first `count` of what was taken are sent, or given up.
+    pub(super) fn settle(&self, count: usize) {
+        let mut state = self.state();
+        let count = count.min(state.in_flight.len());
+        state.in_flight.drain(..count);
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.state().held
+    }
+
+    #[cfg(test)]
+    pub(super) fn unsettled(&self) -> usize {
+        self.state().in_flight.len()
+    }
+
+    /// Empties the queue; what was taken and not settled comes first.
     pub(super) fn drain(&self) -> Vec<Parcel> {
         let mut state = self.state();
         state.held = 0;
-        state.traces.drain(..).collect()
+        let mut all = std::mem::take(&mut state.in_flight);
+        all.append(&mut state.traces);
+        all.into()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

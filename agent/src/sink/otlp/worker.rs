@@ -46,9 +46,8 @@ impl Sender {
 
     /// Runs until the queue is closed and empty.
     pub(super) async fn run(mut self) {
-        let (queue, stats) = (self.queue.clone(), self.stats.clone());
-        let taken = |batch: &[Parcel]| stats.in_flight.store(at_risk(batch), Ordering::Relaxed);
-        while let Some(batch) = queue.take(self.batch, taken).await {
+        let queue = self.queue.clone();
+        while let Some(batch) = queue.take(self.batch).await {
             self.deliver(batch).await;
         }
     }
@@ -83,13 +82,13 @@ impl Sender {
                     }
                 }
             }
-            self.stats.in_flight.fetch_sub(at_risk(&group), Ordering::Relaxed);
+            self.queue.settle(group.len());
         }
     }
 
     /// Reads the requests that are only kept elsewhere.
     async fn read(&mut self, batch: Vec<Parcel>) -> Vec<Parcel> {
-        let mut whole = Vec::with_capacity(batch.len());
+        let (mut whole, mut gone) = (Vec::with_capacity(batch.len()), Vec::new());
         for mut parcel in batch {
             if let (None, Some(kept)) = (&parcel.request, parcel.kept.clone()) {
                 match tokio::task::spawn_blocking(move || kept.read()).await {
@@ -98,12 +97,14 @@ impl Sender {
                     Err(error) => tracing::error!(%error, "the read of a trace failed"),
                 }
             }
-            if parcel.request.is_some() {
-                whole.push(parcel);
-            } else {
-                self.stats.give_up(SpanDropReason::JournalFull, std::slice::from_ref(&parcel));
+            match parcel.request {
+                Some(_) => whole.push(parcel),
+                None => gone.push(parcel),
             }
         }
+        // Without a pause in between: a shutdown counts what is in flight.
+        self.queue.in_flight(&whole);
+        self.stats.give_up(SpanDropReason::JournalFull, &gone);
         whole
     }
 
@@ -171,12 +172,6 @@ impl Sender {
 
 fn spans(parcels: &[Parcel]) -> u64 {
     parcels.iter().map(|parcel| parcel.spans).sum()
-}
-
-/// Spans that are kept nowhere else.
-fn at_risk(parcels: &[Parcel]) -> u64 {
-    let lost = parcels.iter().filter(|parcel| parcel.kept.is_none());
-    lost.map(|parcel| parcel.spans).sum()
 }
 
 /// One request with all traces: the fields of a request are repeated ones.

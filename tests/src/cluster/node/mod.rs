@@ -21,9 +21,11 @@ use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::cluster::credentials::{Proof, kubeconfig};
 use crate::cluster::images::Image;
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{MOST_NODES, Tools, kubelet_address};
+use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, Tools, kubelet_address, node_name};
+use crate::http::free_port;
 
 pub use channel::{Ran, Shell, quoted};
 
@@ -55,6 +57,25 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// A Debian that is no node of a cluster: nothing listens where its kubelet looks for an API server.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn machine(index: u8) -> anyhow::Result<NodeConfig> {
+        let unreachable = kubeconfig(&format!("https://{HOST_FOR_GUESTS}:1"), "", &Proof::Token("none"));
+        Ok(NodeConfig {
+            name: node_name(index),
+            index,
+            ca_pem: String::new(),
+            kubelet_kubeconfig: unreachable.clone(),
+            kube_proxy_kubeconfig: unreachable,
+            lan: SocketAddrV4::new([239, 255, 77, index].into(), free_port()?),
+            memory_mib: 1024,
+            feature_gates: BTreeMap::new(),
+            kubelet: json!({}),
+        })
+    }
+
     /// A loopback address of the node's own: its kubelet answers there on [`Node::KUBELET_PORT`].
     #[must_use]
     pub fn loopback(&self) -> Ipv4Addr {
@@ -307,6 +328,26 @@ impl Node {
     pub fn resume(&mut self) -> anyhow::Result<()> {
         qmp::ask(&self.dir, "cont", &json!({}))?;
         self.until_up(None)
+    }
+
+    /// Plugs a disk with the content of `image` into the machine, which runs; returns the disk's device in the machine.
+    ///
+    /// # Errors
+    /// The machine does not run, or does not find the disk.
+    pub fn plug(&self, image: &Path, name: &str) -> anyhow::Result<String> {
+        let file = json!({"driver": "file", "filename": image});
+        qmp::ask(
+            &self.dir,
+            "blockdev-add",
+            &json!({"driver": "raw", "node-name": name, "file": file}),
+        )?;
+        let device = json!({"driver": "virtio-blk-pci", "drive": name, "id": name, "serial": name});
+        qmp::ask(&self.dir, "device_add", &device)?;
+        let found = self.run(&format!(
+            "for i in $(seq 100); do for disk in /sys/block/vd*; do \
+             if [ \"$(cat $disk/serial)\" = {name} ]; then basename $disk; exit; fi; done; sleep 0.2; done; exit 1"
+        ))?;
+        Ok(format!("/dev/{}", found.trim()))
     }
 
     /// The network cables, plugged or not; root's shell goes through one of them.

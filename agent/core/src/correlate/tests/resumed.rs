@@ -242,7 +242,11 @@ fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), Begun) {
         }
         let answers = core.handle(*now, input.clone());
         judged(&answers.reports, &mut reported);
-        let keep = keeper.keep(&core, *now, concern, !answers.is_empty());
+        let event = || match input {
+            Input::Kernel { event, .. } => Some(event.clone()),
+            _ => None,
+        };
+        let keep = keeper.keep(&core, *now, &concern, event, !answers.is_empty());
         kept.extend(keep.before.into_iter().map(|input| (*now, input)));
         if keep.itself {
             kept.push((*now, input.clone()));

@@ -1,11 +1,14 @@
 //! `epitaph replay --otlp` at collectors that fail in every way: what it sends, how long it waits, and how it ends.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use epitaph_tests::agent::program;
+use epitaph_tests::http::{Request, request};
 
 /// A request with traces of terminations, and when it came.
 type Came = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
@@ -18,7 +21,7 @@ fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
     let kept = came.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            while let Some((is_traces, body)) = request(&mut stream) {
+            while let Some((is_traces, body)) = next(&mut stream) {
                 if !is_traces {
                     let _ = stream.write_all(TAKEN);
                     continue;
@@ -39,17 +42,8 @@ fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
 }
 
 /// Whether the next request has traces of terminations (or else metrics, or spans of epitaph itself), and its body.
-fn request(stream: &mut TcpStream) -> Option<(bool, Vec<u8>)> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).ok()?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8_lossy(&head).to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
-    let mut body = vec![0; length.trim().parse().ok()?];
-    stream.read_exact(&mut body).ok()?;
+fn next(stream: &mut TcpStream) -> Option<(bool, Vec<u8>)> {
+    let Request { head, body } = request(stream)?;
     let is_own = body.windows(OWN.len()).any(|part| part == OWN);
     Some((head.starts_with("post /v1/traces ") && !is_own, body))
 }
@@ -65,9 +59,10 @@ const ALL_BUT_ONE: &[u8] =
 
 /// Replays the evidence of a demo story to that collector; also how long it took.
 fn replay(endpoint: &str, timeout: Duration) -> (Output, Duration) {
-    let story = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/stories/ignored-without-handler.epitaph");
+    let story = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/stories/ignored-without-handler.epitaph");
+    let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let begin = now();
-    let output = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+    let output = Command::new(program(binaries))
         .arg("replay")
         .arg(story)
         .args(["--otlp", endpoint, "--otlp-protocol", "http/protobuf"])

@@ -1,0 +1,260 @@
+//! The journal as the pipeline uses it: when evidence is safe, and what a collector gets that was away for long.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitaph_core::correlate::{Correlator, Limits};
+use epitaph_core::decode::encode::encode;
+use epitaph_core::fixtures::script;
+use epitaph_core::fixtures::terminations::{clean, ignored, observation};
+use epitaph_core::input::Input;
+use epitaph_core::report::{Report, Termination};
+
+use super::export::Export;
+use super::journaling::{self, Journaling};
+use super::pipeline::Pipeline;
+use super::sinks::Sinks;
+use crate::clock;
+use crate::config::Config;
+use crate::journal::{JournalThread, Opened};
+use crate::render::span;
+use crate::sink::otlp::collector::{Collector, Reply, free_port};
+use crate::sink::otlp::{self, Protocol};
+
+/// A guard against a hang, not a measure.
+const LONG: Duration = Duration::from_secs(60);
+
+/// An agent without sources: its exporters, its sinks, its journal.
+struct Agent {
+    export: Export,
+    sinks: Sinks,
+    opened: Opened,
+    /// In this run.
+    reported: u64,
+}
+
+impl Agent {
+    fn start(config: &Config) -> Agent {
+        let export = Export::start(config).unwrap();
+        let opened = journaling::open(config, &observation(), &export.metrics, &|| false)
+            .unwrap()
+            .unwrap();
+        let mut sinks = Sinks::new(config, &export, None, Arc::default());
+        let journal = Journaling::new(&opened);
+        if let Some(traces) = &sinks.traces {
+            journal.send_pending(&opened.past, traces);
+        }
+        sinks.journal = Some(journal);
+        Agent {
+            export,
+            sinks,
+            opened,
+            reported: 0,
+        }
+    }
+
+    fn traces(&self) -> otlp::Sink {
+        self.sinks.traces.clone().unwrap()
+    }
+
+    /// As the loop: one iteration for a few reports.
+    async fn report(&mut self, numbers: std::ops::Range<u64>) {
+        for n in numbers {
+            let report = Report::Terminated(Box::new(termination(n)));
+            self.sinks.send(clock::now(), &report, &observation(), None).unwrap();
+            self.reported += 1;
+            while n % 16 == 0 && self.opened.journal.stats().frames() < self.reported {
+                self.turn().await;
+            }
+        }
+    }
+
+    async fn turn(&mut self) {
+        self.sinks.alive(clock::now()).unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+
+    /// As at the end of `epitaph agent`.
+    async fn end(self) {
+        let Agent {
+            export, sinks, opened, ..
+        } = self;
+        let thread: JournalThread = opened.thread;
+        thread.flush(LONG);
+        drop(sinks);
+        export.finish(Duration::from_millis(100)).await;
+        thread.close(LONG);
+    }
+}
+
+/// The nth to end. Every third one was clean.
+fn termination(n: u64) -> Termination {
+    match n % 3 {
+        0 => clean(1_000 + n),
+        _ => ignored(1_000 + n),
+    }
+}
+
+fn headline(n: u64) -> &'static str {
+    termination(n).verdict.headline
+}
+
+/// Trace id → number.
+fn numbers(until: u64) -> BTreeMap<Vec<u8>, u64> {
+    let id = |n| {
+        let trace = span::trace(&termination(n), &observation(), &span::Options::default());
+        journaling::id(&trace).unwrap().trace.to_vec()
+    };
+    (0..until).map(|n| (id(n), n)).collect()
+}
+
+fn config(journal: &Path, port: u16) -> Config {
+    let mut config = Config::default();
+    config.journal.directory = Some(journal.to_owned());
+    config.otlp.endpoint = Some(format!("http://127.0.0.1:{port}").parse().unwrap());
+    config.otlp.protocol = Some(Protocol::HttpProtobuf);
+    config.otlp.metrics = false;
+    config
+}
+
+type GivenUp = BTreeMap<(&'static str, String), u64>;
+
+fn given_up(traces: &otlp::Sink) -> GivenUp {
+    let all = traces.stats().given_up().into_iter();
+    all.map(|(reason, verdict, count)| ((reason, verdict.to_string()), count))
+        .collect()
+}
+
+/// The collector is away for as long as it takes to fill the journal several times, and the agent restarts meanwhile. The journal is the
+/// queue: what no longer fits is counted by its verdict, and all the rest comes, once, in the order of the ends, as it was stored.
+#[tokio::test]
+async fn a_collector_that_was_away_gets_what_the_journal_holds_in_order_and_the_rest_is_counted() {
+    const BEFORE: u64 = 2_400;
+    const ALL: u64 = 3_000;
+    const BYTES: u64 = 4 << 20;
+    const QUEUE: usize = 100;
+    // In memory: a slow disk is another test's.
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let port = free_port().await;
+    let mut config = config(&directory.path().join("journal"), port);
+    config.journal.max_bytes = BYTES;
+    config.limits.export_queue = QUEUE;
+
+    let mut first = Agent::start(&config);
+    let (traces, stats) = (first.traces(), first.opened.journal.stats());
+    first.report(0..BEFORE).await;
+    first.opened.thread.flush(LONG);
+    assert!(stats.size() <= BYTES, "{} bytes", stats.size());
+    assert!(stats.removed_segments() > 16, "{} segments", stats.removed_segments());
+    assert!(traces.held() <= QUEUE, "{} in memory", traces.held());
+    first.end().await;
+    let lost_by_first = given_up(&traces);
+
+    let mut second = Agent::start(&config);
+    let traces = second.traces();
+    // Nothing is lost without a count.
+    let pending = second.opened.past.pending.len() as u64;
+    assert_eq!(pending + lost_by_first.values().sum::<u64>(), BEFORE, "{lost_by_first:?}");
+    second.report(BEFORE..ALL).await;
+    // Comes back, and is busy at first.
+    let collector = Collector::start_at(port, |_, n| if n == 0 { Reply::Busy } else { Reply::Take }).await;
+    let numbers = numbers(ALL);
+    let mut lost = lost_by_first.clone();
+    for _ in 0..6_000 {
+        second.turn().await;
+        if traces.queued() == 0 && traces.in_flight() == 0 {
+            break;
+        }
+    }
+    for (what, count) in given_up(&traces) {
+        *lost.entry(what).or_default() += count;
+    }
+    let bodies: Vec<_> = collector.received().into_iter().skip(1).collect();
+    let mut came = Vec::new();
+    for received in &bodies {
+        let spans = received.spans();
+        let mut of_body: Vec<u64> = spans.iter().map(|span| numbers[&span.trace_id]).collect();
+        of_body.dedup();
+        let requests = of_body
+            .iter()
+            .map(|n| otlp::encode(&span::trace(&termination(*n), &observation(), &span::Options::default())));
+        let stored: Vec<u8> = requests.flatten().collect();
+        assert!(received.body == stored, "not as it was stored: {of_body:?}");
+        came.extend(of_body);
+    }
+    assert!(
+        came.is_sorted_by(|a, b| a < b),
+        "not in the order of the ends, or twice: {came:?}"
+    );
+    assert_eq!(came.last(), Some(&(ALL - 1)));
+    assert!(came.len() as u64 > ALL - BEFORE, "{} came", came.len());
+    let mut expected = GivenUp::new();
+    for n in (0..ALL).filter(|n| !came.contains(n)) {
+        *expected.entry(("journal_full", headline(n).to_owned())).or_default() += 1;
+    }
+    assert_eq!(lost, expected);
+    second.end().await;
+
+    let third = Agent::start(&config);
+    assert!(third.opened.past.pending.is_empty(), "{:?}", third.opened.past.pending);
+    third.end().await;
+}
+
+/// Without an iteration of the loop in between: the next one may be a fifth of a second later.
+#[tokio::test]
+async fn the_first_evidence_of_a_termination_is_synced_at_once() {
+    const SCRIPT: &str = "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+        +0.001 exec main
+        +1 TERM runc -> main handler
+    ";
+    let mut last = Duration::MAX;
+    // On a loaded machine a thread wakes late: then it is measured again.
+    for _ in 0..10 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.journal.directory = Some(directory.path().join("journal"));
+        let agent = Agent::start(&config);
+        let Agent {
+            export, sinks, opened, ..
+        } = agent;
+        let stats = opened.journal.stats();
+        let core = Correlator::new(Limits::default());
+        let mut pipeline = Pipeline::new(core, observation(), None, sinks);
+        let mut inputs = script::parse(SCRIPT).inputs;
+        let (at, stop) = inputs.pop().unwrap();
+        let feed = |pipeline: &mut Pipeline, at, input: Input| {
+            match &input {
+                Input::Kernel { event, .. } => pipeline.feed_record(at, &encode(at.0, event), input),
+                _ => pipeline.feed(at, input),
+            }
+            .unwrap();
+        };
+        for (at, input) in inputs {
+            feed(&mut pipeline, at, input);
+        }
+        pipeline.tick(at).unwrap();
+        // What the begin of a run writes.
+        opened.journal.sync();
+        std::thread::sleep(Duration::from_millis(200));
+        let syncs = stats.syncs();
+        let began = clock::now();
+        assert!(matches!(stop, Input::Kernel { .. }));
+        feed(&mut pipeline, at, stop);
+        while stats.syncs() == syncs && clock::now().since(began) < LONG {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        last = clock::now().since(began);
+        drop(pipeline);
+        export.finish(Duration::ZERO).await;
+        opened.thread.close(LONG);
+        // The bound, and the sync itself.
+        if last <= Duration::from_millis(150) {
+            return;
+        }
+    }
+    panic!("synced after {last:?}");
+}
