@@ -72,7 +72,7 @@ impl Agent {
     }
 
     async fn turn(&mut self) {
-        self.sinks.alive(clock::now()).unwrap();
+        self.sinks.alive(clock::now(), None).unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 
