@@ -60,6 +60,8 @@ impl Past {
         let mut pending: Vec<Option<(ReportId, u64, Place)>> = Vec::new();
         let mut places = HashMap::new();
         for number in past.tidy(disk)? {
+            // A killed agent's last frames may be in memory only. What is delivered from here on must outlive a power cut.
+            disk.directory.read(&segment_name(number))?.sync_data()?;
             past.scan(disk, number, &mut |place, body, tag| match tag {
                 TAG_REPORT => {
                     let report = Finished::read(body)?;

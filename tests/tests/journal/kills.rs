@@ -287,7 +287,13 @@ fn gaps_of(recording: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
         if let Input::Start(observation) = &input {
             gaps.push((last, observation.since.0));
         }
-        last = now.0;
+        // As the core knows it: a busy agent takes a record late, and later ones may still wait when it is killed.
+        last = match &input {
+            Input::Kernel { at, .. } => last.max(at.0),
+            Input::Start(observation) => observation.since.0,
+            Input::Tick => now.0,
+            _ => last,
+        };
     }
     Ok(gaps)
 }

@@ -49,6 +49,8 @@ pub use units::ReportedUnits;
 pub struct Correlator {
     limits: Limits,
     now: Boot,
+    /// The kernel's records until then were taken. A busy caller takes them late, and may be ended with later ones still in their buffer.
+    observed: Boot,
     boot_id: String,
     attribution: Attributor,
     subjects: Subjects,
@@ -77,6 +79,7 @@ impl Correlator {
         Correlator {
             limits,
             now: Boot(0),
+            observed: Boot(0),
             boot_id: String::new(),
             attribution: Attributor::new(limits, units),
             subjects: Subjects::new(limits),
@@ -157,6 +160,12 @@ impl Correlator {
             Input::Kernel { at, .. } => now.min(*at),
             Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
             _ => now,
+        };
+        self.observed = match &input {
+            Input::Kernel { at, .. } => self.observed.max(*at),
+            // All that waited was taken before.
+            Input::Tick | Input::Scanned | Input::End | Input::Cut => now,
+            _ => self.observed,
         };
         let input_is_cut = matches!(input, Input::Cut);
         let is_kernel = matches!(input, Input::Kernel { .. });
@@ -378,7 +387,7 @@ impl Correlator {
     fn start(&mut self, before: Boot, observation: &Observation, answers: &mut Answers) {
         let is_first = self.boot_id.is_empty();
         let is_other_boot = !is_first && self.boot_id != observation.boot_id;
-        let mut ended = before;
+        let mut ended = self.observed.min(before);
         if is_other_boot {
             // Another boot: its clock starts again, and nothing of the old boot runs.
             self.now = before;
@@ -413,6 +422,7 @@ impl Correlator {
         self.subjects.forget_probes();
         self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));
         self.now = self.now.max(observation.since);
+        self.observed = self.now;
         self.node.start(observation, !is_first && !is_other_boot);
         self.pods.clock(observation.wall_offset);
         self.pods.observed_since(observation.since);

@@ -113,7 +113,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     missing.main_unsure = !is_sure(state, main.as_ref(), by_runtime)
         && context
             .coverage
-            .losses(home, born.minus(LATE_REACH), until)
+            // Also one that comes later, as an init's after the runtime's own first stage.
+            .losses(home, born.minus(LATE_REACH), now)
             .iter()
             .any(|(kind, _)| *kind == Kind::ProcessExec);
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
