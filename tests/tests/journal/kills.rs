@@ -321,7 +321,15 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
             .any(|run| run.ready.is_some_and(|ready| ready <= earliest) && latest + MARGIN_NS <= run.killed);
         let is_seen_whole = runs.iter().any(|run| run.started <= earliest && *end <= run.killed);
         // Without evidence in between, there may have been an agent: nothing showed it that the container was terminating.
-        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= *to);
+        // A gap is over once the agent has read what exists: until then a record can be of a container that is gone before its name is
+        // known (docs/limits.md).
+        let until = |to: u64| {
+            runs.iter()
+                .filter(|run| run.started <= to)
+                .filter_map(|run| run.ready)
+                .find(|ready| *ready >= to)
+        };
+        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= until(*to).unwrap_or(*to));
         let is_in_gap = in_gap(latest) && in_gap(*end);
         judged.seen += usize::from(is_seen);
         judged.reported += usize::from(!found.is_empty());
