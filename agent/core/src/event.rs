@@ -42,6 +42,18 @@ pub enum SignalResult {
     LoseInfo,
 }
 
+impl SignalResult {
+    pub const fn name(self) -> &'static str {
+        match self {
+            SignalResult::Delivered => "delivered",
+            SignalResult::Ignored => "ignored",
+            SignalResult::AlreadyPending => "already-pending",
+            SignalResult::OverflowFail => "overflow-fail",
+            SignalResult::LoseInfo => "lose-info",
+        }
+    }
+}
+
 /// The signal's entry in the target's signal table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
@@ -49,6 +61,17 @@ pub enum Disposition {
     Default,
     Ignore,
     Handler,
+}
+
+impl Disposition {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Disposition::Unknown => "unknown",
+            Disposition::Default => "default",
+            Disposition::Ignore => "ignore",
+            Disposition::Handler => "handler",
+        }
+    }
 }
 
 /// State of the target when the signal was generated.
@@ -61,6 +84,29 @@ pub struct TargetState {
     pub traced: bool,
     /// The target thread waited for this signal, not only for another, in sigwait(3) or a similar call.
     pub sigwait: bool,
+}
+
+impl TargetState {
+    /// The names of those that hold.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let TargetState {
+            blocked,
+            stopped,
+            frozen,
+            exiting,
+            traced,
+            sigwait,
+        } = self;
+        let all = [
+            (blocked, "blocked"),
+            (stopped, "stopped"),
+            (frozen, "frozen"),
+            (exiting, "exiting"),
+            (traced, "traced"),
+            (sigwait, "sigwait"),
+        ];
+        all.into_iter().filter_map(|(is, name)| is.then_some(name))
+    }
 }
 
 /// Signals as a set: bit `number - 1`.

@@ -65,6 +65,19 @@ pub enum Role {
     Unknown,
 }
 
+impl Role {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Runtime => "runtime",
+            Role::Itself => "itself",
+            Role::Inside => "inside",
+            Role::Other => "other",
+            Role::Kernel => "kernel",
+            Role::Unknown => "unknown",
+        }
+    }
+}
+
 /// The main process: init of the container's pid namespace, or the first process from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MainProcess {

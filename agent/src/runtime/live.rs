@@ -588,8 +588,8 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
             None => return,
         },
     };
-    let container = [Some(cgroup), subject].into_iter().flatten();
-    let container = container.filter_map(|of| index.outermost_container(of)).next();
+    let container = index.outermost_container(cgroup);
+    let container = container.or_else(|| index.outermost_container(subject?));
     let mut written = kernel.watch_for(cgroup, bits, container, container.or(subject));
     // The probes see no sockets of other hierarchies.
     if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {

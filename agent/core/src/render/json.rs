@@ -14,14 +14,14 @@ use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
 use crate::container::ContainerFact;
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::input::{CgroupMode, Observation, ProbeState};
 use crate::render::id;
 use crate::render::text::escape;
 use crate::report::{StopSignalIgnored, Termination};
 use crate::termination::{
-    Actor, ClientPeer, Count, Gaps, Kill, MainExit, MainProcess, OomKill, PeerPlace, RefusedSource, Role, Stop, Traffic,
+    Actor, ClientPeer, Count, Gaps, Kill, MainExit, MainProcess, OomKill, PeerPlace, RefusedSource, Stop, Traffic,
 };
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
@@ -94,7 +94,7 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
         kubernetes: e.kubernetes.as_ref().map(|context| pods::context(context, clock)),
         signal: e.signal.to_string(),
         sender: actor(&e.sender),
-        disposition: disposition(e.disposition),
+        disposition: e.disposition.name(),
         main: e.main.as_ref().map(|m| main(m, clock)),
         grace_left_ms: e.grace_left.map(millis),
         sentence: escape(&e.sentence),
@@ -235,14 +235,7 @@ fn actor(a: &Actor) -> ActorObject {
         comm: a.comm.to_string(),
         parent_pid: a.parent.0,
         parent_comm: a.parent_comm.to_string(),
-        role: match a.role {
-            Role::Runtime => "runtime",
-            Role::Itself => "itself",
-            Role::Inside => "inside",
-            Role::Other => "other",
-            Role::Kernel => "kernel",
-            Role::Unknown => "unknown",
-        },
+        role: a.role.name(),
         place: place(&a.place),
         pod: a.pod.as_deref().map(|of| ActorPodObject {
             namespace: escape(&of.pod.namespace),
@@ -269,50 +262,13 @@ fn stop(s: &Stop, clock: WallOffset) -> StopObject {
         boot_ns: s.at,
         signal: s.signal.to_string(),
         sender: actor(&s.sender),
-        result: match s.result {
-            SignalResult::Delivered => "delivered",
-            SignalResult::Ignored => "ignored",
-            SignalResult::AlreadyPending => "already-pending",
-            SignalResult::OverflowFail => "overflow-fail",
-            SignalResult::LoseInfo => "lose-info",
-        },
-        disposition: disposition(s.disposition),
-        state: state(s.state),
+        result: s.result.name(),
+        disposition: s.disposition.name(),
+        state: s.state.names().collect(),
         handler_entered: s.handler_entered.map(|at| time(clock, at)),
         handler_entered_boot_ns: s.handler_entered,
         repeated: s.repeated,
     }
-}
-
-fn disposition(d: Disposition) -> &'static str {
-    match d {
-        Disposition::Unknown => "unknown",
-        Disposition::Default => "default",
-        Disposition::Ignore => "ignore",
-        Disposition::Handler => "handler",
-    }
-}
-
-fn state(state: TargetState) -> Vec<&'static str> {
-    let TargetState {
-        blocked,
-        stopped,
-        frozen,
-        exiting,
-        traced,
-        sigwait,
-    } = state;
-    [
-        (blocked, "blocked"),
-        (stopped, "stopped"),
-        (frozen, "frozen"),
-        (exiting, "exiting"),
-        (traced, "traced"),
-        (sigwait, "sigwait"),
-    ]
-    .into_iter()
-    .filter_map(|(is, name)| is.then_some(name))
-    .collect()
 }
 
 fn kill(k: &Kill, clock: WallOffset) -> KillObject {

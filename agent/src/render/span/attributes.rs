@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use epitaph_core::attribute::{Attribution, Runtime};
-use epitaph_core::event::{Disposition, SignalResult, TargetState};
 use epitaph_core::render::text::escape;
-use epitaph_core::termination::{RaisedAgain, RefusedSource, Role};
+use epitaph_core::termination::{RaisedAgain, RefusedSource};
 use epitaph_core::time::Boot;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
@@ -92,32 +91,11 @@ pub(super) fn after(at: Boot, begin: Boot) -> String {
     format!("{sign}{}.{:03} ms", distance.as_millis(), distance.subsec_micros() % 1000)
 }
 
-pub(super) fn role(role: Role) -> &'static str {
-    match role {
-        Role::Runtime => "runtime",
-        Role::Itself => "itself",
-        Role::Inside => "inside",
-        Role::Other => "other",
-        Role::Kernel => "kernel",
-        Role::Unknown => "unknown",
-    }
-}
-
 pub(super) fn place(place: &Attribution) -> String {
     match place {
         Attribution::Subject(subject, _) => subject.to_string(),
         Attribution::Host => "host".into(),
         Attribution::Unknown(_) => "unknown".into(),
-    }
-}
-
-pub(super) fn signal_result(result: SignalResult) -> &'static str {
-    match result {
-        SignalResult::Delivered => "delivered",
-        SignalResult::Ignored => "ignored",
-        SignalResult::AlreadyPending => "already-pending",
-        SignalResult::OverflowFail => "overflow-fail",
-        SignalResult::LoseInfo => "lose-info",
     }
 }
 
@@ -127,27 +105,6 @@ pub(super) fn raised_again(raised: RaisedAgain) -> &'static str {
         true => "raised-again.discarded",
         false => "raised-again",
     }
-}
-
-pub(super) fn disposition(disposition: Disposition) -> &'static str {
-    match disposition {
-        Disposition::Unknown => "unknown",
-        Disposition::Default => "default",
-        Disposition::Ignore => "ignore",
-        Disposition::Handler => "handler",
-    }
-}
-
-pub(super) fn states(s: TargetState) -> impl Iterator<Item = String> {
-    let all = [
-        (s.blocked, "blocked"),
-        (s.stopped, "stopped"),
-        (s.frozen, "frozen"),
-        (s.exiting, "exiting"),
-        (s.traced, "traced"),
-        (s.sigwait, "sigwait"),
-    ];
-    all.into_iter().filter(|(is, _)| *is).map(|(_, name)| name.to_string())
 }
 
 pub(super) fn refused_source(source: RefusedSource) -> Option<&'static str> {

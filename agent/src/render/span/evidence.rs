@@ -22,9 +22,8 @@ fn is_shown(line: &Evidence, t: &Termination, has_root: bool) -> bool {
         Source::Probe(kind) if forward::shows(t, kind, at) => true,
         // Not the signal of a crash or for another process: of such a signal only the name is an attribute.
         Source::Probe(Kind::SignalGenerate) => {
-            stop.is_some_and(|stop| stop.at == at)
+            stop.is_some_and(|stop| stop.at == at || stop.raised_again.is_some_and(|raised| raised.at == at))
                 || t.kill.as_ref().is_some_and(|kill| kill.at == at)
-                || stop.is_some_and(|stop| stop.raised_again.is_some_and(|raised| raised.at == at))
         }
         Source::Probe(Kind::SignalDeliver) => stop.is_some_and(|stop| stop.handler_entered == Some(at)),
         Source::Probe(Kind::OomVictim) => t.oom.iter().any(|oom| oom.at == at),

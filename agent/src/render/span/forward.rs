@@ -7,7 +7,7 @@ use epitaph_core::time::Boot;
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::attributes::{Attributes, disposition, raised_again, signal_result, states};
+use super::attributes::{Attributes, raised_again};
 use super::{Frame, stop};
 use crate::render::attributes::key;
 
@@ -32,9 +32,9 @@ fn span(forward: &Forward, t: &Termination, at: &Frame, parent: SpanId) -> SpanD
     a.count(key::PROCESS_PID, target.tgid.0.into());
     a.text(key::PROCESS_EXECUTABLE_NAME, target.comm.to_string());
     stop::status(forward.exit.map(|exit| exit.status), &mut a);
-    a.text(key::STOP_RESULT, signal_result(forward.result));
-    a.text(key::STOP_DISPOSITION, disposition(forward.disposition));
-    a.texts(key::STOP_STATE, states(forward.state));
+    a.text(key::STOP_RESULT, forward.result.name());
+    a.text(key::STOP_DISPOSITION, forward.disposition.name());
+    a.texts(key::STOP_STATE, forward.state.names().map(str::to_owned));
     a.count(key::STOP_SENDER_PID, sender.tgid.0.into());
     a.text(key::STOP_SENDER_COMM, sender.comm.to_string());
 

@@ -11,7 +11,7 @@ use epitaph_core::verdict::{Advice, Evidence, Verdict, table};
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::attributes::{Attributes, after, data, disposition, place, raised_again, role, runtime_name, signal_result, states};
+use super::attributes::{Attributes, after, data, place, raised_again, runtime_name};
 use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, forward, node, pod, traffic};
 use crate::render::attributes::key;
 
@@ -178,9 +178,9 @@ pub(super) fn status(status: Option<ExitStatus>, a: &mut Attributes) {
 
 fn stop_signal(stop: &Stop, a: &mut Attributes) {
     a.text(key::STOP_SIGNAL, stop.signal.to_string());
-    a.text(key::STOP_RESULT, signal_result(stop.result));
-    a.text(key::STOP_DISPOSITION, disposition(stop.disposition));
-    a.texts(key::STOP_STATE, states(stop.state));
+    a.text(key::STOP_RESULT, stop.result.name());
+    a.text(key::STOP_DISPOSITION, stop.disposition.name());
+    a.texts(key::STOP_STATE, stop.state.names().map(str::to_owned));
     a.some(key::STOP_REPEATED, stop.repeated.into());
     sender(&stop.sender, STOP_SENDER, a);
 }
@@ -213,7 +213,7 @@ const KILL_SENDER: SenderKeys = [
 fn sender(s: &Actor, [pid, comm, of, parent_pid, parent_comm, at, pod, container]: SenderKeys, a: &mut Attributes) {
     a.count(pid, s.tgid.0.into());
     a.text(comm, s.comm.to_string());
-    a.text(of, role(s.role));
+    a.text(of, s.role.name());
     // The runtime is the expected sender; users have to find any other sender.
     if s.role != Role::Runtime {
         a.count(parent_pid, s.parent.0.into());

@@ -368,10 +368,10 @@ impl State {
     /// A process that is not a candidate entered its handler. Workers of a healthy subject reload: without a timeline the entry is kept
     /// for `late`, as an exit is, and begins none, unless there are many. False: not kept.
     pub fn entered(&mut self, at: Boot, task: &Task, signal: Signal, cap: usize, late: Duration) -> bool {
-        let early = &mut self.rare_mut().early;
-        early.expire(at.minus(late));
-        let are_many = early.len() >= cap;
-        let facts = match self.timeline.is_some() || are_many {
+        if let Some(rare) = &mut self.rare {
+            rare.early.expire(at.minus(late));
+        }
+        let facts = match self.timeline.is_some() || self.rare().early.len() >= cap {
             true => &mut self.timeline().inside,
             false => &mut self.rare_mut().early,
         };
