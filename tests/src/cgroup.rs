@@ -128,11 +128,14 @@ fn v1(mountinfo: &str) -> Vec<PathBuf> {
 
 fn enable_memory(v2: &Path) -> Result<()> {
     for dir in [v2.to_path_buf(), v2.join(SLICE)] {
-        fs::create_dir_all(&dir)?;
-        let control = dir.join("cgroup.subtree_control");
-        if !fs::read_to_string(&control)?.split_whitespace().any(|c| c == "memory") {
-            fs::write(&control, "+memory")?;
-        }
+        again(|| {
+            fs::create_dir_all(&dir)?;
+            let control = dir.join("cgroup.subtree_control");
+            if !fs::read_to_string(&control)?.split_whitespace().any(|c| c == "memory") {
+                fs::write(&control, "+memory")?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -283,17 +286,19 @@ impl Scope {
 }
 
 fn make(dir: &Path) -> Result<()> {
-    // The end of another story may remove the slice between its creation and the scope's.
+    again(|| fs::create_dir_all(dir)).map_err(|e| Error::new(e.kind(), format!("create cgroup {}: {e}", dir.display())))
+}
+
+/// The end of another story may remove the slice at any moment: before the scope is made in it (not found), or between the attempt to
+/// make the slice and the look whether what exists is a directory (exists).
+fn again(make: impl Fn() -> Result<()>) -> Result<()> {
     for _ in 0..20 {
-        match fs::create_dir_all(dir) {
-            Err(e) if e.kind() == ErrorKind::NotFound => sleep(Duration::from_millis(5)),
+        match make() {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => sleep(Duration::from_millis(5)),
             other => return other,
         }
     }
-    Err(Error::new(
-        ErrorKind::NotFound,
-        format!("create cgroup {}: its parent vanished again and again", dir.display()),
-    ))
+    make()
 }
 
 fn remove(dir: &Path) -> Result<()> {
@@ -330,5 +335,27 @@ mod tests {
         assert_eq!(mounts(HYBRID, "cgroup", "memory"), Some("/sys/fs/cgroup/memory".into()));
         assert_eq!(mounts(HYBRID, "cgroup", "freezer"), None);
         assert_eq!(v1(HYBRID), ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu"].map(PathBuf::from));
+    }
+
+    /// Each may remove the slice that the others are about to use.
+    #[test]
+    fn scopes_are_made_while_others_end() -> anyhow::Result<()> {
+        const LIMIT: u64 = 64 << 20;
+        if !crate::machine::is_root() {
+            crate::skip::skip("scopes_are_made_while_others_end", "making cgroups needs root");
+            return Ok(());
+        }
+        let come_and_go = || {
+            (0..1000).try_for_each(|_| -> anyhow::Result<()> {
+                let mounts = Mounts::find()?;
+                let limit = (!matches!(mounts.memory, Memory::None(_))).then_some(LIMIT);
+                Ok(Scope::create(&mounts, &format!("made-{}.scope", crate::sys::random_hex(8)?), limit)?.remove()?)
+            })
+        };
+        std::thread::scope(|scope| {
+            let all = [(); 8].map(|()| scope.spawn(come_and_go));
+            all.into_iter()
+                .try_for_each(|one| one.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
+        })
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use crate::cgroup::{Inhabitants, Memory, Mounts};
 use crate::network::Network;
 use crate::story::{Need, Story};
+use crate::sys::random_hex;
 
 /// Facts about the machine, found once.
 #[derive(Clone, Debug)]
@@ -32,8 +33,8 @@ impl Machine {
             bail!("playing the stories needs root (cgroups, pid namespaces, probes): run it as root, with sudo for instance");
         }
         let mounts = Mounts::inhabited(inhabitants).context("survey the machine")?;
-        // Scopes have these files, the root does not.
-        let scope = crate::cgroup::Scope::create(&mounts, &format!("cri-containerd-survey-{}.scope", std::process::id()), None)
+        // Scopes have these files, the root does not. A name of its own: tests of one process survey at the same time.
+        let scope = crate::cgroup::Scope::create(&mounts, &format!("cri-containerd-survey-{}.scope", random_hex(8)?), None)
             .context("make a cgroup: is it mounted read-only, as in an unprivileged container?")?;
         let has = |file: &str| scope.home().join(file).exists();
         let (freezer, cgroup_kill) = (has("cgroup.freeze"), has("cgroup.kill"));
