@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Pid;
+use crate::ids::{Pid, PodUid};
 use crate::time::Wall;
 
 /// One observation about the node. Sent on change; [`NodeEvent::Inhibitors`], [`NodeEvent::DelayLimit`], [`NodeEvent::Kubelet`] and
@@ -42,8 +42,11 @@ pub enum NodeEvent {
     Kubelet { config: Result<KubeletShutdown, String> },
     /// The kubelet's `graceful_node_shutdown_state`, at the start of the agent and when it changes.
     KubeletState { state: Result<KubeletState, String> },
-    /// The agent ends in order, because it was asked to: what follows is not observed. `pid` is its own.
-    AgentEnds { pid: Pid },
+    /// The agent ends in order, because it was asked to: what follows is not observed. `pod` is its own, by the UID of its cgroups.
+    AgentEnds {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pod: Option<PodUid>,
+    },
     /// Messages from the logind role were dropped or could not be read: what they said is not known.
     Lost { reason: String, count: u64 },
 }

@@ -29,7 +29,6 @@ use crate::attribute::{Index, Question, Subject};
 use crate::container::ContainerFact;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
-use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::termination::Open;
@@ -235,13 +234,7 @@ impl Correlator {
             Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
-            Input::Node(event) => {
-                let own = match &event {
-                    NodeEvent::AgentEnds { pid } => self.attribution.index().attribute_process(*pid).own(),
-                    _ => None,
-                };
-                self.of_node(&mut answers, |node, out| node.event(now, event, own, out));
-            }
+            Input::Node(event) => self.of_node(&mut answers, |node, out| node.event(now, event, out)),
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End | Input::Cut => {
                 if input_is_cut {

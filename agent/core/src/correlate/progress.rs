@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::attribute::{Attribution, Index};
+use crate::attribute::{Attribution, Index, Subject};
 use crate::event::{Event, Task};
 use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
@@ -61,8 +61,15 @@ impl Correlator {
     /// Whether nothing else terminates any more in a shutdown of the node: its pods have ended, and their terminations are reported. The
     /// process is the agent's own, whose pod does not count.
     pub fn is_quiet(&self, agent: Pid) -> bool {
-        let own = self.attribution.index().attribute_process(agent).own();
-        self.node.is_quiet(own) && !self.pods.has_held()
+        self.node.is_quiet(self.pod_of(agent).as_ref()) && !self.pods.has_held()
+    }
+
+    /// The UID in the names of the cgroups of the process's pod; None outside a pod.
+    pub fn pod_of(&self, process: Pid) -> Option<PodUid> {
+        match self.attribution.index().attribute_process(process) {
+            Attribution::Subject(Subject::Container { pod, .. }, _) => pod,
+            _ => None,
+        }
     }
 
     /// Whether the event shows the node's shutdown: evidence without a subject.

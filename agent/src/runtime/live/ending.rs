@@ -52,7 +52,7 @@ impl Live {
             return Ok(());
         }
         let ends = NodeEvent::AgentEnds {
-            pid: self.procfs.own_pid(),
+            pod: self.pipeline.core().pod_of(self.procfs.own_pid()),
         };
         let commands = self.pipeline.feed(clock::now(), Input::Node(ends))?;
         self.obey(commands)

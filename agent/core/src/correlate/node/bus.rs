@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{APART, FromNode, LOCKS, Left, NodeMachine, SPOOF_SLACK, TEXT};
-use crate::ids::CgroupId;
+use crate::ids::PodUid;
 use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, ShutdownKind, SignalSender};
 use crate::report::Report;
 use crate::shutdown::{Ending, Lock, NodeDown};
@@ -193,10 +193,12 @@ impl NodeMachine {
     }
 
     /// The agent ends: what is decided is reported now, because the machine may never be back.
-    pub(super) fn agent_ends(&mut self, now: Boot, own: Option<CgroupId>, out: &mut FromNode) {
+    pub(super) fn agent_ends(&mut self, now: Boot, own: Option<&PodUid>, out: &mut FromNode) {
         self.agent_ended = true;
         let Some(open) = &mut self.open else { return };
-        open.runs.own(own);
+        if let Some(own) = own {
+            open.runs.own(own);
+        }
         if !open.facts.signs.is_real() {
             return;
         }

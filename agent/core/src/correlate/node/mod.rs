@@ -16,7 +16,7 @@ mod pods;
 
 use std::time::Duration;
 
-use crate::ids::CgroupId;
+use crate::ids::{CgroupId, PodUid};
 use crate::input::{ESSENTIAL, Observation, ProbeState};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
 use crate::report::Report;
@@ -148,7 +148,7 @@ impl NodeMachine {
     }
 
     /// Whether the pods that ran when the shutdown began, other than the agent's own, have ended.
-    pub fn is_quiet(&self, own: Option<CgroupId>) -> bool {
+    pub fn is_quiet(&self, own: Option<&PodUid>) -> bool {
         self.open.as_ref().is_none_or(|open| open.runs.are_over(own))
     }
 
@@ -179,8 +179,7 @@ impl NodeMachine {
         self.locks.as_ref().map_or(0, Vec::len) + open
     }
 
-    /// `own`: the agent's cgroup, where the event is about the agent.
-    pub fn event(&mut self, now: Boot, event: NodeEvent, own: Option<CgroupId>, out: &mut FromNode) {
+    pub fn event(&mut self, now: Boot, event: NodeEvent, out: &mut FromNode) {
         self.active = true;
         match event {
             NodeEvent::Bus { state } => self.bus_state(now, state, out),
@@ -216,7 +215,7 @@ impl NodeMachine {
                 self.kubelet = Some(config);
             }
             NodeEvent::KubeletState { state } => self.kubelet_state(state, out),
-            NodeEvent::AgentEnds { .. } => self.agent_ends(now, own, out),
+            NodeEvent::AgentEnds { pod } => self.agent_ends(now, pod.as_ref(), out),
             NodeEvent::Lost { reason, .. } => self.bus_gap(now, &reason),
         }
     }

@@ -36,7 +36,6 @@ pub(super) struct Runs {
     /// In the order of the pods' names: the same for any order of the pods.
     pods: BTreeMap<PodUid, Run>,
     places: HashMap<CgroupId, PodUid>,
-    own: Option<PodUid>,
     pub more: u64,
 }
 
@@ -78,12 +77,11 @@ impl Runs {
         }
     }
 
-    pub fn own(&mut self, own: Option<CgroupId>) {
-        let uid = own.and_then(|own| self.places.get(&own)).cloned();
-        if let Some(run) = uid.as_ref().and_then(|uid| self.pods.get_mut(uid)) {
-            run.is_own = true;
+    /// The agent's own pod, by the UID of its cgroups: its container may have begun before the evidence.
+    pub fn own(&mut self, own: &PodUid) {
+        for run in self.pods.values_mut() {
+            run.is_own |= run.of.pod.cgroup_uid == *own;
         }
-        self.own = uid;
     }
 
     pub fn stop_sent(&mut self, at: Boot, own: CgroupId) {
@@ -154,10 +152,10 @@ impl Runs {
         self.places.remove(&own);
     }
 
-    /// Whether all pods have ended, other than the one of this cgroup.
-    pub fn are_over(&self, own: Option<CgroupId>) -> bool {
-        let own = own.and_then(|own| self.places.get(&own)).or(self.own.as_ref());
-        self.pods.iter().all(|(uid, run)| run.left == 0 || Some(uid) == own)
+    /// Whether all pods have ended, other than the one with cgroups of this UID.
+    pub fn are_over(&self, own: Option<&PodUid>) -> bool {
+        let mut runs = self.pods.values();
+        runs.all(|run| run.left == 0 || run.is_own || Some(&run.of.pod.cgroup_uid) == own)
     }
 
     pub fn last_end(&self) -> Option<Boot> {

@@ -21,7 +21,7 @@ fn nothing_announced_the_end() {
 #[test]
 fn an_agent_that_had_ended_does_not_know() {
     check(
-        &node("+2 node agent-ends 1\n+60 reboot back=+105"),
+        &node("+2 node agent-ends\n+60 reboot back=+105"),
         expect![[r#"
             +60.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
@@ -124,7 +124,7 @@ fn an_older_state_shows_nothing() {
 fn what_an_agent_reported_before_its_end_is_not_reported_again() {
     check(
         &node(&format!(
-            "{ORDERLY}\n+17 node agent-ends 1\n+60 reboot back=+105\n+62 node kubelet-state start=+1 end=+13"
+            "{ORDERLY}\n+17 node agent-ends\n+60 reboot back=+105\n+62 node kubelet-state start=+1 end=+13"
         )),
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
@@ -162,7 +162,7 @@ fn a_soft_reboot_keeps_the_boot() {
 fn a_soft_reboot_after_the_agent_has_ended_in_order() {
     check(
         &gap(&format!(
-            "{}\n+17 node agent-ends 1\n+20 start\n+21 node bus connected",
+            "{}\n+17 node agent-ends\n+20 start\n+21 node bus connected",
             ORDERLY.replace("reboot", "soft-reboot")
         )),
         expect![[r#"
@@ -182,7 +182,7 @@ fn a_soft_reboot_after_the_agent_has_ended_in_order() {
 fn a_reboot_that_did_not_happen_is_not_the_end_of_the_boot() {
     check(
         &gap(&format!(
-            "{ORDERLY}\n+17 node agent-ends 1\n+20 start\n+21 node bus connected\n+900 reboot back=+940"
+            "{ORDERLY}\n+17 node agent-ends\n+20 start\n+21 node bus connected\n+900 reboot back=+940"
         )),
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown

@@ -22,7 +22,7 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
             +43 exit dns 0
             +44 node locks
             +44.1 node job reboot.target
-            +47 node agent-ends 1
+            +47 node agent-ends
             +60 end
             ",
         ),
@@ -55,7 +55,7 @@ fn a_pod_that_needs_more_than_its_own_grace_is_not_cut() {
             +33 exit dns 0
             +34 node locks
             +34.1 node job reboot.target
-            +38 node agent-ends 1
+            +38 node agent-ends
             +60 end
             ",
         ),
@@ -305,7 +305,7 @@ fn pods_by_priority_have_a_phase_each() {
             +5 exit dns 0
             +6 node locks
             +6.1 node job reboot.target
-            +9 node agent-ends 1
+            +9 node agent-ends
             ",
         ),
         expect![[r#"
@@ -359,7 +359,7 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
             +3 exit main 0
             +6 tick
             +6 found dns
-            +7 node agent-ends 110
+            +7 node agent-ends 00000000-0000-4000-8000-000000000002
             ",
         ),
         expect![[r#"
@@ -368,6 +368,25 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
         "#]],
+    );
+}
+
+/// Its container began before the evidence that the next boot has, and the agent does not see its own exit.
+#[test]
+fn the_agents_own_pod_is_not_cut() {
+    let agent = "pod epitaph priority=2000001000 grace=30 agent\n-58 pod epitaph agent=running\n";
+    let ends = "+13.3 node agent-ends 00000000-0000-4000-8000-000000000003\n+60 reboot back=+105\n+62 node kubelet-state start=+1 end=+13";
+    check(
+        &node(&format!("{agent}{ORDERLY}\n{ends}")),
+        expect![[r#"
+        +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+          container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+        +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+          container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+        +60.000 down +59.900…+105.000 of 1
+        +62.000 node 1 Info +1.000…+59.900 graceful Down { back: Boot(3705000000000) }
+          the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+    "#]],
     );
 }
 

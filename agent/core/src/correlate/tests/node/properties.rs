@@ -15,7 +15,7 @@ use crate::time::{Boot, Wall, WallOffset};
 /// Shutdowns of every sort with their verdict.
 fn shutdowns() -> Vec<String> {
     vec![
-        node(&format!("{ORDERLY}\n+16 node agent-ends 1\n+20 end")),
+        node(&format!("{ORDERLY}\n+16 node agent-ends\n+20 end")),
         node("+1 node job poweroff.target\n+1.1 node state stopping\n+4 reboot back=+40\n+5 node kubelet-state"),
         node("+1 node prepare true by=:1.42\n+100 tick"),
         node("+1 node prepare true\n+5 node prepare false\n+100 tick"),
@@ -205,7 +205,7 @@ fn arbitrary(bytes: [u8; 4], now: Boot) -> Input {
                 ended: None,
             }),
         },
-        11 => NodeEvent::AgentEnds { pid: crate::ids::Pid(1) },
+        11 => NodeEvent::AgentEnds { pod: None },
         12 => {
             return Input::Start(Observation {
                 boot_id: format!("boot{}", a % 3),

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn all_pods_end_in_their_phases() {
     check(
-        &node(&format!("{ORDERLY}\n+17 node agent-ends 1\n+20 end")),
+        &node(&format!("{ORDERLY}\n+17 node agent-ends\n+20 end")),
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
@@ -276,7 +276,7 @@ fn a_block_lock_holds_a_scheduled_shutdown() {
 #[test]
 fn a_block_lock_does_not_block_a_shutdown_that_begins() {
     let script = node(&format!(
-        "-1 node locks kubelet:delay:812 epitaph:delay:900 dpkg:block:4711\n{ORDERLY}\n+17 node agent-ends 1"
+        "-1 node locks kubelet:delay:812 epitaph:delay:900 dpkg:block:4711\n{ORDERLY}\n+17 node agent-ends"
     ));
     assert_eq!(verdicts(&script), ["graceful"]);
 }
