@@ -324,12 +324,10 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
         // A gap is over once the agent has read what exists: until then a record can be of a container that is gone before its name is
         // known (docs/limits.md).
         let until = |to: u64| {
-            runs.iter()
-                .filter(|run| run.started <= to)
-                .filter_map(|run| run.ready)
-                .find(|ready| *ready >= to)
+            let run = runs.iter().find(|run| run.started <= to && to <= run.killed);
+            run.map_or(to, |run| run.ready.unwrap_or(run.killed).max(to))
         };
-        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= until(*to).unwrap_or(*to));
+        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= until(*to));
         let is_in_gap = in_gap(latest) && in_gap(*end);
         judged.seen += usize::from(is_seen);
         judged.reported += usize::from(!found.is_empty());
