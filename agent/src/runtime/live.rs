@@ -520,7 +520,7 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
         pipeline,
         ..
     } = live;
-    procfs.scan(|fact| {
+    procfs.scan_after_first(|fact| {
         let cgroup = match &fact {
             Input::Cgroup(fact) => Some(fact.cgroup),
             _ => None,

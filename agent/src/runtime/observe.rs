@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use caps::Capability;
 use epitaph_core::input::{Observation, ProbeState};
+use epitaph_ebpf::watch as bits;
 use tokio::sync::watch;
 
 use crate::clock;
@@ -47,7 +48,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         false => None,
     };
     let pods = start_pods(&config, &export).await?;
-    let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
+    let mut procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
 
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
@@ -56,6 +57,11 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let serving = serve(server, &export, &health, stop.clone());
 
     let mut kernel = load_probes(&config, &procfs)?;
+    // Before anything that may wait: from here on, no end of what exists is missed, and each has a name.
+    procfs.first_scan(|cgroup| {
+        // Counted, where it fails again, when the core names the cgroup.
+        let _ = kernel.watch(cgroup, bits::SELF | bits::CHILDREN, None);
+    })?;
     let observation = describe(&config, &procfs, pods.is_some())?;
     let recorder = file.map(|file| begin(file, &observation)).transpose()?;
     let stops = || *stop.borrow();

@@ -321,13 +321,7 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
             .any(|run| run.ready.is_some_and(|ready| ready <= earliest) && latest + MARGIN_NS <= run.killed);
         let is_seen_whole = runs.iter().any(|run| run.started <= earliest && *end <= run.killed);
         // Without evidence in between, there may have been an agent: nothing showed it that the container was terminating.
-        // A gap is over once the agent has read what exists: until then a record can be of a container that is gone before its name is
-        // known (docs/limits.md).
-        let until = |to: u64| {
-            let run = runs.iter().find(|run| run.started <= to && to <= run.killed);
-            run.map_or(to, |run| run.ready.unwrap_or(run.killed).max(to))
-        };
-        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= until(*to));
+        let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= *to);
         let is_in_gap = in_gap(latest) && in_gap(*end);
         judged.seen += usize::from(is_seen);
         judged.reported += usize::from(!found.is_empty());

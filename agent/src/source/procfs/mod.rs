@@ -3,6 +3,7 @@
 //! Files read here can vanish or change between two system calls: a fact that cannot be read is reported as such. The only error
 //! is a machine without any cgroup hierarchy that identifies tasks.
 
+mod first;
 mod hierarchy;
 mod process;
 
@@ -63,6 +64,8 @@ pub struct Procfs {
     proc: PathBuf,
     hierarchies: Hierarchies,
     walked: Mutex<Walked>,
+    /// What the first scan has shown, until the next one.
+    first: Vec<Input>,
 }
 
 /// Result of the last walk, as far as it fits.
@@ -101,6 +104,7 @@ impl Procfs {
             proc: proc.to_owned(),
             hierarchies,
             walked: Mutex::default(),
+            first: Vec::new(),
         })
     }
 
@@ -127,7 +131,7 @@ impl Procfs {
         &self.hierarchies.recorded.mount
     }
 
-    /// The machine and the begin of the observation. `since` is the moment at which the last probe was attached.
+    /// The machine and the begin of the observation. `since` is the moment from which on the records of what exists are complete.
     pub fn observation(&self, since: Boot, wall_offset: WallOffset) -> Result<Observation, ProcfsError> {
         let kernel = |name: &str| -> Result<String, ProcfsError> {
             let text = read(&self.proc.join("sys/kernel").join(name))?;

@@ -193,6 +193,45 @@ fn scan_of_v2() {
     );
 }
 
+/// Between the probes' attachment and the moment at which the core takes facts, a container ends: its records have a name.
+#[test]
+fn the_first_scan_knows_what_is_gone_by_the_second() {
+    let machine = Machine::v2();
+    let gone = format!("system.slice/docker-{A}.scope");
+    machine.cgroup(&gone, &[42]);
+    machine.cgroup("system.slice/nginx.service", &[50]);
+    machine.process(42, "web", 200, "42\t1", &format!("0::/{gone}\n"));
+    machine.process(50, "nginx", 100, "50", "0::/system.slice/nginx.service\n");
+    let mut procfs = machine.open();
+    let mut watched = Vec::new();
+    procfs.first_scan(|cgroup| watched.push(cgroup.id)).unwrap();
+    watched.sort_unstable();
+    let mut subjects = [machine.ino(&gone), machine.ino("system.slice/nginx.service")];
+    subjects.sort_unstable();
+    assert_eq!(watched, subjects);
+    let first = show(&machine, &scan(&procfs));
+    fs::remove_dir_all(machine.0.path().join("proc/42")).unwrap();
+    fs::remove_dir_all(machine.0.path().join("sys/fs/cgroup").join(&gone)).unwrap();
+    let names = |procfs: &mut Procfs| {
+        let mut names = Vec::new();
+        let all: Result<(), ProcfsError> = procfs.scan_after_first(|input| {
+            names.push(match input {
+                Input::Cgroup(fact) => fact.path.unwrap(),
+                Input::Process(fact) => fact.tgid.to_string(),
+                other => panic!("{other:?}"),
+            });
+            Ok(())
+        });
+        all.unwrap();
+        names
+    };
+    let both = names(&mut procfs);
+    assert!(first.contains("process 42"));
+    assert_eq!(both[both.len() - 2..], [format!("/{gone}"), "42".to_owned()]);
+    assert_eq!(both.iter().filter(|name| *name == "50").count(), 1);
+    assert_eq!(names(&mut procfs).iter().filter(|name| *name == "42").count(), 0, "only once");
+}
+
 #[test]
 fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
     let machine = Machine::hybrid();
