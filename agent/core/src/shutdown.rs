@@ -132,6 +132,8 @@ pub struct KubeletFacts {
     pub config: Option<Result<KubeletShutdown, String>>,
     /// Whether its delay lock was held at the begin; None not known.
     pub held: Option<bool>,
+    /// It had let go of its lock at a spoofed signal before, and had taken none since.
+    pub dropped: bool,
     /// `graceful_node_shutdown_state`, if it is about this shutdown.
     pub state: Option<KubeletState>,
 }
@@ -242,6 +244,12 @@ impl NodeShutdownFacts {
 
     pub fn cut(&self) -> impl Iterator<Item = (&PodInShutdown, Cut)> {
         self.others().filter_map(|pod| Some((pod, pod.cut?)))
+    }
+
+    /// The kubelet still held its lock when logind's delay ran out.
+    pub fn kubelet_outlasted(&self) -> bool {
+        let is_kubelets = |lock: &Lock| lock.lock.is_kubelets() && lock.outlasted;
+        self.delay.is_some_and(|delay| delay.expired) && self.locks.iter().any(is_kubelets)
     }
 
     pub fn kubelet_lock(&self) -> Option<&Lock> {

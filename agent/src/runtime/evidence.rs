@@ -93,6 +93,9 @@ impl Evidence {
         if removed > std::mem::replace(&mut self.removed, removed) {
             self.keeper.forget();
         }
+        for state in self.keeper.owed(core) {
+            self.journal.input(now, state);
+        }
         let is_in_progress = self.keeper.is_in_progress(core);
         self.journal.in_progress(is_in_progress);
         let every = match is_in_progress {

@@ -3,10 +3,12 @@
 //! Most of a machine's records concern no termination and are not kept. What is not kept of a termination is kept as a loss.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::discriminant;
 
 use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, PodUid};
 use crate::input::{Input, LossScope};
+use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::time::Boot;
 
@@ -29,6 +31,10 @@ pub struct Keeper {
     /// The last state of the API, and its clock: kept with the first evidence.
     pods: Option<PodsState>,
     clock: Option<Input>,
+    /// The last states of the probes and of the node, in the order of their changes. They are sent on change only.
+    states: Vec<Input>,
+    /// The frames of these states may be gone.
+    owes_states: bool,
     /// A second, and the losses that were kept in it.
     losses: (u64, u32),
     /// Losses that are not kept so far: kind, begin, number.
@@ -52,6 +58,8 @@ pub enum Concern {
     /// About the node: kept in any case, with the pods that run if a shutdown begins with it.
     Node {
         was: bool,
+        /// The agent ends: what started within the shutdown runs, too.
+        ends: bool,
     },
     /// A kernel record about the subject.
     Subject {
@@ -113,13 +121,14 @@ impl Keeper {
                 let sign = core.is_sign(event).then(|| core.has_shutdown());
                 match (core.subject_of(event), sign) {
                     (Some(own), sign) => Concern::Subject { own, at: *at, sign },
-                    (None, Some(was)) => Concern::Node { was },
+                    (None, Some(was)) => Concern::Node { was, ends: false },
                     (None, None) => Concern::Nothing,
                 }
             }
             Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) => Concern::Everything,
-            Input::Node(_) => Concern::Node {
+            Input::Node(event) => Concern::Node {
                 was: core.has_shutdown(),
+                ends: matches!(event, NodeEvent::AgentEnds { .. }) && core.is_shutting_down(),
             },
             Input::Pod(fact) => pod(core, &fact.pod.uid),
             Input::PodGone(gone) => pod(core, &gone.uid),
@@ -144,8 +153,12 @@ impl Keeper {
         }
     }
 
-    /// The clock of the API server, which is kept with the next evidence.
+    /// States that are kept again: the clock of the API server with the next evidence, others when their frames are gone.
     pub fn note(&mut self, input: &Input) {
+        if is_state(input) {
+            self.states.retain(|known| !is_same_state(known, input));
+            self.states.push(input.clone());
+        }
         match input {
             Input::ApiClock(_) => self.clock = Some(input.clone()),
             Input::Pods(state) => self.pods = Some(state.clone()),
@@ -166,11 +179,12 @@ impl Keeper {
         match *concern {
             Concern::Nothing => Kept::NOTHING,
             Concern::Everything => Kept::ITSELF,
-            Concern::Node { was } => Kept {
-                before: begun(core, was),
+            Concern::Node { was, ends } => Kept {
+                before: if ends { core.introduce_pods() } else { begun(core, was) },
                 itself: true,
             },
-            Concern::Pod { ref uid, was } if was || core.is_pod_ending(uid) => Kept::ITSELF,
+            // Of a pod that starts within a shutdown, too.
+            Concern::Pod { ref uid, was } if was || core.is_pod_ending(uid) || core.is_shutting_down() => Kept::ITSELF,
             Concern::Pod { .. } => Kept::NOTHING,
             Concern::Loss { kind, since, count } => self.loss(now, kind, since, count),
             Concern::Tick => {
@@ -205,11 +219,23 @@ impl Keeper {
     pub fn forget(&mut self) {
         self.tracked.clear();
         self.places.clear();
+        self.owes_states = true;
+    }
+
+    /// The states that are to be kept again, once. Not within a shutdown: that logind is connected would end it.
+    pub fn owed(&mut self, core: &Correlator) -> &[Input] {
+        match self.owes_states && !core.has_shutdown() {
+            true => {
+                self.owes_states = false;
+                &self.states
+            }
+            false => &[],
+        }
     }
 
     fn event(&mut self, core: &Correlator, own: CgroupId, at: Boot, event: impl FnOnce() -> Option<Event>) -> Kept {
         let is_new = !self.tracked.contains_key(&own);
-        if is_new && !core.has_facts(own) {
+        if is_new && !core.has_facts(own) && !core.is_shutting_down() {
             return Kept::NOTHING;
         }
         let Some(event) = event() else { return Kept::ITSELF };
@@ -252,6 +278,31 @@ impl Keeper {
         }
         lose(&mut self.lost, kind, since, count);
         Kept::NOTHING
+    }
+}
+
+/// Whether the input is a complete state, which replaces the one before.
+fn is_state(input: &Input) -> bool {
+    match input {
+        Input::Probe { .. } => true,
+        Input::Node(event) => matches!(
+            event,
+            NodeEvent::Bus { .. }
+                | NodeEvent::Scheduled { .. }
+                | NodeEvent::Inhibitors { .. }
+                | NodeEvent::DelayLimit { .. }
+                | NodeEvent::OwnLock { .. }
+                | NodeEvent::Kubelet { .. }
+        ),
+        _ => false,
+    }
+}
+
+fn is_same_state(known: &Input, new: &Input) -> bool {
+    match (known, new) {
+        (Input::Probe { name: known, .. }, Input::Probe { name: new, .. }) => known == new,
+        (Input::Node(known), Input::Node(new)) => discriminant(known) == discriminant(new),
+        _ => false,
     }
 }
 

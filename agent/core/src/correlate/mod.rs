@@ -29,6 +29,7 @@ use crate::attribute::{Index, Question, Subject};
 use crate::container::ContainerFact;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
+use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::termination::Open;
@@ -234,7 +235,13 @@ impl Correlator {
             Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
-            Input::Node(event) => self.of_node(&mut answers, |node, out| node.event(now, event, out)),
+            Input::Node(event) => {
+                if matches!(event, NodeEvent::AgentEnds { .. }) && self.node.is_open() {
+                    self.show_pods();
+                    self.node.unsettled(self.pods.has_held());
+                }
+                self.of_node(&mut answers, |node, out| node.event(now, event, out));
+            }
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End | Input::Cut => {
                 if input_is_cut {
@@ -263,10 +270,20 @@ impl Correlator {
         let mut out = FromNode::default();
         take(&mut self.node, &mut out);
         if self.node.wants_pods() {
-            let running = self.running_pods();
-            self.node.pods(running);
+            self.show_pods();
         }
         answers.reports.extend(out.reports);
+    }
+
+    fn show_pods(&mut self) {
+        let (running, all) = (self.running_pods(), self.unknown_pods().next().is_none());
+        self.node.pods(running, all);
+    }
+
+    /// Containers that run, of pods that the API has not shown.
+    fn unknown_pods(&self) -> impl Iterator<Item = CgroupId> {
+        let is_shown = |own: &CgroupId| self.scan.as_ref().is_none_or(|scan| scan.has(*own));
+        self.pods.unknown().filter(is_shown)
     }
 
     /// The pods with containers that run. After a gap without a scan, as in the evidence of an earlier run, those that were shown since: what
@@ -357,6 +374,15 @@ impl Correlator {
             overdue,
             events,
         } = from_pods;
+        if self.node.is_open() {
+            for report in &reports {
+                match report {
+                    Report::Terminated(of) => self.node.judged(of),
+                    Report::PodTerminated(of) => of.containers.iter().for_each(|of| self.node.judged(of)),
+                    _ => {}
+                }
+            }
+        }
         answers.reports.extend(reports);
         answers.commands.extend(events.into_iter().map(Command::ListEvents));
         for own in requested {

@@ -9,6 +9,7 @@ use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
 
 use super::Correlator;
+use super::node::RunningPod;
 
 /// Most pods that are kept at the begin of a shutdown.
 const INTRODUCED: usize = 512;
@@ -61,7 +62,10 @@ impl Correlator {
     /// Whether nothing else terminates any more in a shutdown of the node: its pods have ended, and their terminations are reported. The
     /// process is the agent's own, whose pod does not count.
     pub fn is_quiet(&self, agent: Pid) -> bool {
-        self.node.is_quiet(self.pod_of(agent).as_ref()) && !self.pods.has_held()
+        let own = self.pod_of(agent);
+        let runs = |of: &RunningPod| !of.cgroups.is_empty() && Some(&of.pod.cgroup_uid) != own.as_ref();
+        let is_over = !self.node.is_open() || !self.running_pods().iter().flatten().any(runs);
+        is_over && !self.pods.has_held()
     }
 
     /// The UID in the names of the cgroups of the process's pod; None outside a pod.
@@ -86,6 +90,9 @@ impl Correlator {
                 inputs.extend(self.subjects.introduce(own, None, self.attribution.index()));
                 inputs.extend(self.pods.fact_of(own).map(Input::Pod));
             }
+        }
+        for own in self.unknown_pods().take(INTRODUCED) {
+            inputs.extend(self.subjects.introduce(own, None, self.attribution.index()));
         }
         inputs
     }

@@ -64,9 +64,12 @@ impl NodeMachine {
                 self.bus.reason = Some(bounded(&reason, TEXT).into_owned());
             }
             BusState::Off => {
-                self.bus.connected = None;
+                let reason = "the observation of logind is switched off";
+                if self.bus.connected.take().is_some() {
+                    self.bus_gap(now, reason);
+                }
                 self.locks = None;
-                self.bus.reason = Some("the observation of logind is switched off".to_owned());
+                self.bus.reason = Some(reason.to_owned());
             }
         }
     }
@@ -159,6 +162,7 @@ impl NodeMachine {
             open.listed(now, &locks, self.locks.is_none());
         }
         self.locks = Some(locks);
+        self.kubelet_dropped &= !self.holds_kubelets();
     }
 
     pub(super) fn job(&mut self, now: Boot, unit: &str, removed: bool, out: &mut FromNode) {
@@ -233,8 +237,10 @@ impl super::InProgress {
                 });
             }
         }
-        if first && self.facts.kubelet.held.is_none() {
-            self.facts.kubelet.held = held.iter().any(Inhibitor::is_kubelets).then_some(true);
+        // logind refuses delay locks once it has announced a shutdown: a lock that appears then was held before.
+        let is_of_the_begin = first && self.facts.kubelet.held.is_none() || self.facts.signs.prepared.is_some();
+        if is_of_the_begin && held.iter().any(Inhibitor::is_kubelets) {
+            self.facts.kubelet.held = Some(true);
         }
     }
 }

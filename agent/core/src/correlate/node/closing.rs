@@ -1,5 +1,7 @@
 //! The facts of a shutdown that is over: its delay, the kubelet's phases, and which pods were cut.
 
+use std::collections::HashSet;
+
 use super::open::InProgress;
 use super::{APART, NodeMachine};
 use crate::node::{InhibitMode, KubeletShutdown, PriorityPeriod};
@@ -35,7 +37,11 @@ impl InProgress {
         }
         facts.more_pods = self.runs.more;
         let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.services());
+        let mut ignored = HashSet::new();
         let pods = self.runs.into_list().map(|run| {
+            if run.of.is_ignored {
+                ignored.insert(run.of.pod.uid.clone());
+            }
             let ended = run.ended();
             // It still ran when everything was stopped.
             let left = over.filter(|over| ended.is_none_or(|ended| ended > *over) && !run.is_own);
@@ -50,7 +56,7 @@ impl InProgress {
                 phase: None,
                 stopped: run.stopped,
                 ended,
-                cut: run.cut.or(cut),
+                cut: run.cut().or(cut),
                 is_own: run.is_own,
                 is_unsure: run.is_unsure,
                 pod: run.of.pod,
@@ -61,6 +67,8 @@ impl InProgress {
             .pods
             .sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
         phases(&mut facts);
+        // Their time belongs to the phases; of them nothing is reported.
+        facts.pods.retain(|pod| !ignored.contains(&pod.pod.uid));
         facts
     }
 
@@ -69,7 +77,9 @@ impl InProgress {
         let so_far = Box::new(self.clone()).complete(Ending::AgentEnded, now, node);
         let outcome = judge_shutdown(&so_far).outcome;
         let is_over = so_far.others().all(|pod| pod.ended.is_some());
-        outcome != ShutdownOutcome::Unknown && is_over
+        // Another reason than the shutdown may explain the cut.
+        let is_settled = !self.is_unsettled || outcome != ShutdownOutcome::Truncated;
+        outcome != ShutdownOutcome::Unknown && is_over && is_settled
     }
 
     fn fill_gaps(&mut self, ending: Ending, node: &NodeMachine) {

@@ -16,13 +16,14 @@ mod pods;
 
 use std::time::Duration;
 
-use crate::ids::{CgroupId, PodUid};
+use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
-use crate::report::Report;
+use crate::report::{Report, Termination};
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
+use crate::verdict::Cause;
 
 use bus::Bus;
 pub(super) use kernel::may_be_sign;
@@ -77,6 +78,8 @@ pub(super) struct NodeMachine {
     left: Option<Left>,
     /// The agent ended in order, and nothing began since.
     agent_ended: bool,
+    /// The kubelet let go of its lock at a spoofed signal, and has taken none since.
+    kubelet_dropped: bool,
     previous: Option<Box<Previous>>,
 }
 
@@ -145,11 +148,6 @@ impl NodeMachine {
 
     pub fn is_active(&self) -> bool {
         self.active
-    }
-
-    /// Whether the pods that ran when the shutdown began, other than the agent's own, have ended.
-    pub fn is_quiet(&self, own: Option<&PodUid>) -> bool {
-        self.open.as_ref().is_none_or(|open| open.runs.are_over(own))
     }
 
     /// The period of the kubelet's last phase; None if it has none, or is not known.
@@ -246,8 +244,8 @@ impl NodeMachine {
     /// Notes the termination, and by which shutdown it was, if by one.
     pub fn ended(&mut self, facts: &mut TerminationFacts) {
         if let Some(open) = &mut self.open {
-            open.runs.ended(facts, open.facts.begin);
             facts.shutdown = open.ended_by(facts);
+            open.runs.ended(facts, open.facts.begin, facts.shutdown.is_some());
         }
         if facts.shutdown.is_none()
             && let Some((by, until)) = &self.last
@@ -268,14 +266,37 @@ impl NodeMachine {
         self.open.as_mut().is_some_and(|open| std::mem::take(&mut open.wants_pods))
     }
 
-    /// The pods that run; None if they are not known.
-    pub fn pods(&mut self, running: Option<Vec<RunningPod>>) {
+    /// The pods that run; None if they are not known. `all`: no other pod has a container that runs.
+    pub fn pods(&mut self, running: Option<Vec<RunningPod>>, all: bool) {
         self.has_kubelet |= running.is_some();
         let has_kubelet = self.has_kubelet;
         if let Some(open) = &mut self.open {
             open.facts.kubelet.is_there |= has_kubelet;
-            open.facts.gaps.pods = running.is_none() && has_kubelet;
-            open.runs.begin(running.unwrap_or_default());
+            open.facts.gaps.pods |= (running.is_none() || !all) && has_kubelet;
+            open.runs.show(running.unwrap_or_default());
+        }
+    }
+
+    /// Terminations wait for the status of their pods: why they were stopped is not known yet.
+    pub fn unsettled(&mut self, is_unsettled: bool) {
+        if let Some(open) = &mut self.open {
+            open.is_unsettled = is_unsettled;
+        }
+    }
+
+    /// A termination of a pod's container within a shutdown was judged.
+    pub fn judged(&mut self, termination: &Termination) {
+        let reason = termination
+            .kubernetes
+            .as_ref()
+            .filter(|_| termination.facts.shutdown.is_some());
+        if let Some(open) = &mut self.open
+            && let Some(context) = reason
+            && let Some(reason) = &context.stop_reason
+            && reason.cause != Cause::NodeShutdown
+        {
+            open.runs
+                .explained(&context.pod.uid, termination.facts.key.cgroup, context.grace);
         }
     }
 
@@ -298,6 +319,10 @@ impl NodeMachine {
         self.open.insert(open)
     }
 
+    fn holds_kubelets(&self) -> bool {
+        self.locks.iter().flatten().any(Inhibitor::is_kubelets)
+    }
+
     fn begin(&mut self, at: Boot) -> Box<InProgress> {
         self.count += 1;
         self.left = None;
@@ -310,8 +335,9 @@ impl NodeMachine {
 
     fn close(&mut self, now: Boot, ending: Ending, out: &mut FromNode) -> Option<ShutdownKey> {
         let open = self.open.take()?;
-        self.last = Some((open.link(), now));
+        self.last = open.may_end_pods().then(|| (open.link(), now));
         let facts = open.complete(ending, now, self);
+        self.kubelet_dropped |= !facts.signs.is_real() && self.locks.is_some() && !self.holds_kubelets();
         let key = facts.key.clone();
         out.reports.push(report(facts));
         Some(key)

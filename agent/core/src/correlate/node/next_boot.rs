@@ -61,14 +61,17 @@ impl NodeMachine {
         if self.open.as_ref().is_none_or(|open| !open.facts.signs.is_real()) {
             self.close(last, Ending::Continued, out);
             // Nothing announced it.
-            let mut open = self.begin(last);
-            open.runs.begin(running.unwrap_or_default());
-            self.open = Some(open);
+            self.open = Some(self.begin(last));
         }
-        let Some(open) = self.open.take() else { return next };
+        let Some(mut open) = self.open.take() else { return next };
+        // What started within it, too.
+        open.runs.show(running.unwrap_or_default());
         let down = self.down(open.facts.key.clone(), last, back, new);
         let facts = open.complete(Ending::Down { back }, last, &self);
-        out.reports.push(Report::NodeDown(Box::new(down)));
+        // After the end of an agent, the machine may have run for weeks without one.
+        if facts.signs.is_real() || !facts.gaps.agent_ended {
+            out.reports.push(Report::NodeDown(Box::new(down)));
+        }
         let next = self.followed_by(next);
         let previous = Previous {
             facts,

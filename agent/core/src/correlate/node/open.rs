@@ -27,6 +27,8 @@ pub(super) struct InProgress {
     pub resumed: Option<Boot>,
     /// Why its announcement may have been missed.
     pub doubt: Option<String>,
+    /// Terminations of pods wait for their judgement.
+    pub is_unsettled: bool,
 }
 
 impl InProgress {
@@ -55,6 +57,7 @@ impl InProgress {
                     is_there: node.has_kubelet,
                     config: node.kubelet.clone(),
                     held,
+                    dropped: node.kubelet_dropped,
                     state: None,
                 },
                 phases: Vec::new(),
@@ -72,12 +75,18 @@ impl InProgress {
             jobs_gone: None,
             resumed: None,
             doubt: node.bus.doubt(at, node.limit),
+            is_unsettled: false,
         }
     }
 
     /// systemd has begun to stop everything.
     pub fn is_stopping(&self) -> bool {
         self.facts.signs.stopping.is_some() || self.facts.signs.terminated.is_some()
+    }
+
+    /// A kubelet without a lock does not listen, and a spoofed signal has no other effect.
+    pub fn may_end_pods(&self) -> bool {
+        self.facts.signs.is_real() || self.facts.kubelet.held == Some(true)
     }
 
     /// For what it stops.
@@ -96,9 +105,9 @@ impl InProgress {
         let is_pods = matches!(facts.subject, Subject::Container { pod: Some(_), .. });
         let services = self.facts.signs.services();
         let since = match (is_pods, self.facts.signs.is_real()) {
-            (true, _) => self.facts.begin,
+            (true, _) if self.may_end_pods() => self.facts.begin,
             (false, true) => services?,
-            (false, false) => return None,
+            (..) => return None,
         };
         // Also what was not stopped, if the machine went down under it.
         let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;

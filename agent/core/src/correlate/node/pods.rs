@@ -29,6 +29,8 @@ pub(in crate::correlate) struct RunningPod {
     pub has_hook: bool,
     /// The status shows a running container that the kernel has not shown.
     pub is_unseen: bool,
+    /// Its owner wants no reports about it.
+    pub is_ignored: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -46,34 +48,38 @@ pub(super) struct Run {
     left: usize,
     pub stopped: Option<Boot>,
     last_end: Option<Boot>,
-    pub cut: Option<Cut>,
+    /// Of each container that was cut.
+    cuts: Vec<(CgroupId, Cut)>,
     pub is_unsure: bool,
     pub is_own: bool,
 }
 
 impl Runs {
-    pub fn begin(&mut self, mut running: Vec<RunningPod>) {
+    /// What runs now: at the begin, and again at the end, where it also shows what started meanwhile.
+    pub fn show(&mut self, mut running: Vec<RunningPod>) {
         running.sort_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
-        for mut of in running {
-            if self.pods.len() >= PODS {
+        for of in running {
+            let uid = of.pod.uid.clone();
+            let is_known = self.pods.contains_key(&uid);
+            if !is_known && self.pods.len() >= PODS {
                 self.more += 1;
                 continue;
             }
-            of.cgroups.truncate(CONTAINERS);
-            let uid = of.pod.uid.clone();
-            for cgroup in &of.cgroups {
-                self.places.insert(*cgroup, uid.clone());
-            }
-            let run = Run {
-                left: of.cgroups.len(),
+            let cgroups: Vec<CgroupId> = of.cgroups.iter().take(CONTAINERS).copied().collect();
+            let run = self.pods.entry(uid.clone()).or_insert_with(|| Run {
+                left: 0,
                 stopped: None,
                 last_end: None,
-                cut: None,
+                cuts: Vec::new(),
                 is_unsure: of.is_unseen,
                 is_own: false,
                 of,
-            };
-            self.pods.insert(uid, run);
+            });
+            for cgroup in cgroups {
+                if run.left < CONTAINERS && self.places.insert(cgroup, uid.clone()).is_none() {
+                    run.left += 1;
+                }
+            }
         }
     }
 
@@ -97,8 +103,9 @@ impl Runs {
         }
     }
 
-    /// A container has terminated, or the observation of it has. `begin`: of the shutdown.
-    pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot) {
+    /// A container has terminated, or the observation of it has. `begin`: of the shutdown; `is_by_it`: its runtime stopped the container
+    /// after that.
+    pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot, is_by_it: bool) {
         let own = facts.key.cgroup;
         let Some(run) = self.of(own) else { return };
         let stop = facts
@@ -138,12 +145,13 @@ impl Runs {
                     None => true,
                 };
                 run.is_unsure |= run.of.has_hook && !is_early && had.is_some_and(is_short);
-                if is_early && run.cut.is_none_or(|cut| cut.at < kill.at) {
-                    run.cut = Some(Cut {
+                if is_early && is_by_it {
+                    let cut = Cut {
                         at: kill.at,
                         had,
                         killed: true,
-                    });
+                    };
+                    run.cuts.push((own, cut));
                 }
             }
             Some(_) => {}
@@ -152,10 +160,13 @@ impl Runs {
         self.places.remove(&own);
     }
 
-    /// Whether all pods have ended, other than the one with cgroups of this UID.
-    pub fn are_over(&self, own: Option<&PodUid>) -> bool {
-        let mut runs = self.pods.values();
-        runs.all(|run| run.left == 0 || run.is_own || Some(&run.of.pod.cgroup_uid) == own)
+    /// Another reason than the shutdown explains the termination of a container of the pod, which had the given time for it.
+    pub fn explained(&mut self, uid: &PodUid, own: CgroupId, grace: Option<Duration>) {
+        let Some(run) = self.pods.get_mut(uid) else { return };
+        let is_short = |cut: &Cut| grace.is_some_and(|grace| cut.had.is_none_or(|had| had + RESOLUTION < grace));
+        // The shutdown may have shortened that time.
+        run.is_unsure |= run.cuts.iter().any(|(of, cut)| *of == own && is_short(cut));
+        run.cuts.retain(|(of, _)| *of != own);
     }
 
     pub fn last_end(&self) -> Option<Boot> {
@@ -183,6 +194,11 @@ impl Runs {
 }
 
 impl Run {
+    /// The last container that was cut.
+    pub fn cut(&self) -> Option<Cut> {
+        self.cuts.iter().map(|(_, cut)| *cut).max_by_key(|cut| cut.at)
+    }
+
     /// Exit of the last container; None while one runs, or was not seen to end.
     pub fn ended(&self) -> Option<Boot> {
         self.last_end.filter(|_| self.left == 0)

@@ -280,6 +280,14 @@ impl Pods {
         self.active.then(|| self.pods.values().filter_map(Pod::running).collect())
     }
 
+    /// Containers that run, of pods that the API has not shown.
+    pub fn unknown(&self) -> impl Iterator<Item = CgroupId> {
+        let pods = self.pods.values().filter(|pod| pod.fact.is_none());
+        pods.flat_map(|pod| &pod.containers)
+            .filter(|of| of.runs() && !of.is_sandbox)
+            .map(|of| of.cgroup)
+    }
+
     /// Whether a termination waits for its pod's status.
     pub fn has_held(&self) -> bool {
         self.held > 0

@@ -321,16 +321,18 @@ impl Pod {
     /// The pod as a node's shutdown finds it; None if no container of it runs.
     pub fn running(&self) -> Option<RunningPod> {
         let fact = self.fact.as_ref()?;
-        let runs = |of: &&Container| of.ended.is_none() && of.removed.is_none() && self.names.contains_key(&of.id);
+        let runs = |of: &&Container| of.runs() && self.names.contains_key(&of.id);
         let cgroups: Vec<CgroupId> = self.containers.iter().filter(runs).map(|of| of.cgroup).collect();
         let is_unseen = self.runs_unseen();
         (!cgroups.is_empty() || is_unseen).then(|| RunningPod {
             pod: fact.pod.clone(),
             priority: fact.spec.priority,
-            grace: fact.spec.grace,
+            // In force: a deletion may have shortened it.
+            grace: self.deletion.map(|(deletion, _)| deletion.grace).or(fact.spec.grace),
             cgroups,
             has_hook: fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             is_unseen,
+            is_ignored: self.is_ignored(),
         })
     }
 
@@ -386,6 +388,10 @@ impl Named {
 }
 
 impl Container {
+    pub fn runs(&self) -> bool {
+        self.ended.is_none() && self.removed.is_none()
+    }
+
     /// Order of creation: the sandbox is first.
     pub fn order(&self) -> (Boot, CgroupId) {
         (self.start, self.cgroup)

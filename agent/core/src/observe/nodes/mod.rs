@@ -175,11 +175,13 @@ impl Nodes {
         }
         let node = record.identity.node.as_str();
         let at = moment(step.seen, record.details().deletion.map(|deletion| deletion.requested));
-        if let Some(story) = self.stories.get_mut(node) {
+        // A node that is back takes replacements, too.
+        let takes = |story: &&mut Story| !story.is_over() || story.members.contains_key(&step.uid);
+        if let Some(story) = self.stories.get_mut(node).filter(takes) {
             let is_new = !story.members.contains_key(&step.uid);
             if is_new {
                 // Pods from before the loss come with the scan, or did.
-                if step.is_gone || !step.is_new || !belongs(pods, record) || story.is_over() {
+                if step.is_gone || !step.is_new || !belongs(pods, record) {
                     return;
                 }
                 if self.members >= self.most_pods {

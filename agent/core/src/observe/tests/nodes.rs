@@ -512,6 +512,39 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
     .assert_eq(&state(&[LOST, &waits].concat(), 200));
 }
 
+/// A name that moves twice: the node that takes the replacement was lost itself, and is back.
+#[test]
+fn a_replacement_on_a_node_that_is_back_waits_for_its_volume_too() {
+    let moves = "
+        +42 node n2 unknown reason=NodeStatusUnknown
+        +43 tick
+        +80 node n2 true since=+80
+        +90 tick
+    ";
+    let waits = FENCED
+        .replace("+112 no-attachment va-0\n", "")
+        .replace("+113 attachment va-2 pv-0 n2 attached\n", "")
+        .replace(
+            "    +118 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1\n    +119 tick\n",
+            "",
+        );
+    let mut text = String::new();
+    let more = "+400 attachment va-0 pv-0 n1 attached detaching error=timeout\n+470 no-attachment va-0\n";
+    play_on(&mut Observer::new(LIMITS), &[LOST, moves, &waits, more].concat(), &mut text);
+    let (_, said) = text.split_once("volume pv-0").expect("a volume");
+    expect![[r#"
+         of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
+              stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
+              remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+        +470.0 ask agent n1
+    "#]].assert_eq(said);
+    expect![[r#"
+        n1 not ready fenced-by-taint: stuck 0, taint true, volumes 1
+        node 0 finalizer 0 volume 1 runtime 0
+    "#]]
+    .assert_eq(&state(&[LOST, moves, &waits].concat(), 200));
+}
+
 #[test]
 fn the_state_counts_what_is_held_for_long() {
     expect![[r#"

@@ -55,6 +55,8 @@ pub(super) enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoLock {
     ZeroPeriods,
+    /// It let go at a spoofed signal.
+    Dropped,
     /// The limit of logind, and what the kubelet needs.
     Limit(Duration, Duration),
     NotKnown,
@@ -78,6 +80,8 @@ pub(super) enum Missing {
     Lock,
     /// Pods of which the end was not seen.
     Open,
+    /// The kubelet was not done when logind's delay was over, or by its own state.
+    KubeletAtWork,
 }
 
 pub fn judge_shutdown(facts: &NodeShutdownFacts) -> ShutdownVerdict {
@@ -89,7 +93,7 @@ pub fn judge_shutdown(facts: &NodeShutdownFacts) -> ShutdownVerdict {
     ShutdownVerdict {
         headline: row.headline,
         outcome,
-        unclean: row.unclean,
+        unclean: row.unclean && !had_nothing_to_lose(row, facts),
         severity: severity(row, facts),
         sentence: sentence::sentence(facts, &why),
         remedy: sentence::remedy(facts, &why),
@@ -160,16 +164,21 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         () if open() && gaps.agent_ended => unknown(Missing::AgentEnded),
         () if open() => unknown(Missing::Open),
         () if !facts.kubelet.is_there && facts.ending == Ending::ObservationEnded => unknown(Missing::ObservationEnded),
+        () if state_is_open || facts.kubelet_outlasted() => unknown(Missing::KubeletAtWork),
         () => Why::Graceful,
     }
 }
 
 fn no_lock(facts: &NodeShutdownFacts) -> NoLock {
     let Some(Ok(config)) = &facts.kubelet.config else {
-        return NoLock::NotKnown;
+        return match facts.kubelet.dropped {
+            true => NoLock::Dropped,
+            false => NoLock::NotKnown,
+        };
     };
     let needed = config.needed();
     match facts.delay.and_then(|delay| delay.limit) {
+        _ if facts.kubelet.dropped => NoLock::Dropped,
         _ if needed.is_zero() => NoLock::ZeroPeriods,
         Some(limit) if limit < needed => NoLock::Limit(limit, needed),
         _ => NoLock::NotKnown,
@@ -196,8 +205,19 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
         ShutdownOutcome::Cancelled if facts.others().any(|pod| pod.ended.is_some()) => Severity::Warning,
         // A host without a kubelet has no pods to lose.
         ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
+        _ if had_nothing_to_lose(row, facts) => Severity::Info,
         _ => row.severity,
     }
+}
+
+/// The node was drained before, as the remedy says: no pod ran but those that a drain leaves.
+fn had_nothing_to_lose(row: &table::Row, facts: &NodeShutdownFacts) -> bool {
+    let is_about_pods = matches!(row.outcome, ShutdownOutcome::Bypassed | ShutdownOutcome::Unprotected);
+    let over = facts.signs.services().unwrap_or(facts.end);
+    let gaps = &facts.gaps;
+    let are_known = facts.kubelet.is_there && !gaps.pods && !gaps.observation && facts.more_pods == 0;
+    let stays = |pod: &PodInShutdown| pod.pod.is_static || pod.pod.workload.kind == "DaemonSet";
+    is_about_pods && are_known && facts.others().all(|pod| stays(pod) || !pod.ran_at(over) && pod.cut.is_none())
 }
 
 /// Who blocks.

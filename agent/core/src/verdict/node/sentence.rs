@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::evidence::{lock_text, sender_text};
-use super::{Missing, NoLock, Why, blockers, outcome, table};
+use super::{APART, Missing, NoLock, Why, blockers, outcome, table};
 use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
 use crate::verdict::seconds;
@@ -30,6 +30,8 @@ pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
             pods_ran(facts, ", so that ", " ran when systemd stopped everything"),
             match why {
                 NoLock::ZeroPeriods => "its shutdownGracePeriod is 0, which is the default".to_owned(),
+                NoLock::Dropped =>
+                    "it let go of its lock at a spoofed PrepareForShutdown, and takes none until it restarts".to_owned(),
                 NoLock::Limit(limit, needed) => format!(
                     "it needs {}, and logind allows {} (InhibitDelayMaxSec)",
                     setting(*needed),
@@ -135,7 +137,19 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
     let expired = match facts.delay {
         Some(delay) if delay.expired => {
             let limit = delay.limit.map(setting).unwrap_or_default();
-            format!("; logind's delay of {limit} was over before the kubelet let go of its lock")
+            let late: Vec<&str> = facts
+                .locks
+                .iter()
+                .filter(|lock| lock.outlasted)
+                .map(|lock| lock.lock.who.as_str())
+                .collect();
+            match facts.kubelet_outlasted() {
+                true => format!("; logind's delay of {limit} was over before the kubelet let go of its lock"),
+                false => format!(
+                    "; `{}` held a lock until logind's delay of {limit} was over",
+                    late.join("`, `")
+                ),
+            }
         }
         _ => String::new(),
     };
@@ -151,11 +165,18 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
     let pods = match ended(facts) {
         0 if facts.kubelet.is_there => "; no pod terminated".to_owned(),
         0 => String::new(),
+        _ if facts.kubelet.held == Some(false) => "; the kubelet held no lock, and does not listen without one".to_owned(),
         count => format!(
             "; the kubelet believes it: {count} of {} terminated",
             many(facts.others().count() as u64, "pod")
         ),
     };
+    let dropped = facts.kubelet_lock().filter(|_| facts.kubelet.held == Some(true));
+    let dropped = dropped.and_then(|lock| lock.released).map(|at| {
+        let after = seconds(at.since(facts.begin));
+        format!("; it let go of its lock {after} later, and takes none until it restarts")
+    });
+    let pods = pods + &dropped.unwrap_or_default();
     format!(
         "PrepareForShutdown came from {}{again}, which only logind may send, and the node stayed up{pods}",
         by.unwrap_or_else(|| "an unknown sender".to_owned())
@@ -175,6 +196,11 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
         Missing::Pods => "the pods of the node were not known".to_owned(),
         Missing::TooManyPods => "more pods ran than epitaph follows".to_owned(),
         Missing::Lock => "whether the kubelet held a lock was not observed".to_owned(),
+        Missing::KubeletAtWork => match facts.kubelet_outlasted() {
+            true => "the kubelet still held its lock when logind's delay was over, although all pods that were seen had ended"
+                .to_owned(),
+            false => "the kubelet's state has no end of it, although all pods that were seen had ended".to_owned(),
+        },
         Missing::Open => {
             let (count, names) = names(facts.others().filter(|pod| pod.ended.is_none()), |_| String::new());
             format!("the end of {} was not seen: {names}", many(count, "pod"))
@@ -204,20 +230,20 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             let Some((pod, short, grace)) = needed.max_by_key(|(_, short, _)| *short) else {
                 return from_table();
             };
-            let phase = pod.phase.and_then(|number| facts.phases.get(number));
-            let which = match phase.filter(|_| is_legacy(facts)) {
-                Some(phase) if phase.priority >= CRITICAL_PRIORITY => "shutdownGracePeriodCriticalPods",
-                Some(_) => "shutdownGracePeriod",
-                None => "the shutdown grace period of its priority",
-            };
-            Some(format!(
-                "raise {which} (and with it InhibitDelayMaxSec) by at least {} s, or shorten the shutdown of {}/{}, which may take {}",
-                short.as_secs().max(1),
-                pod.pod.namespace,
-                pod.pod.name,
-                setting(grace)
-            ))
+            let was_killed = pod.cut.is_some_and(|cut| cut.killed);
+            let instead = if was_killed { None } else { time_was_cut(facts) };
+            instead.or_else(|| {
+                let raise = raise(facts, pod, Duration::from_secs(short.as_secs().max(1)))?;
+                Some(format!(
+                    "{raise}, or shorten the shutdown of {}/{}, which may take {}",
+                    pod.pod.namespace,
+                    pod.pod.name,
+                    setting(grace)
+                ))
+            })
+            .or_else(from_table)
         }
+        Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: it takes its lock at its start".to_owned()),
         Why::Unprotected(NoLock::ZeroPeriods) => Some(
             "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet"
                 .to_owned(),
@@ -230,6 +256,9 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         Why::Unknown(Missing::Bus(_)) => Some(
             "run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss".to_owned(),
         ),
+        Why::Unknown(Missing::KubeletAtWork) => {
+            Some("look at the kubelet's log of the previous boot (`journalctl -b -1 -u kubelet`)".to_owned())
+        }
         Why::Unknown(Missing::Exits) => {
             Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
         }
@@ -244,6 +273,57 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         | Why::Blocked
         | Why::Unknown(_) => from_table(),
     }
+}
+
+/// The kubelet had less time than its periods: why.
+fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
+    let delay = facts.delay?;
+    let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
+    if let Some(limit) = delay.limit.filter(|limit| delay.expired && *limit < config.needed()) {
+        return Some(format!(
+            "raise logind's InhibitDelayMaxSec from {} to {}, which the kubelet's periods need",
+            setting(limit),
+            setting(config.needed())
+        ));
+    }
+    let released = facts.kubelet_lock()?.released?;
+    (released.since(delay.begin) + APART < config.needed()).then(|| {
+        format!(
+            "look at the kubelet's log (`journalctl -b -1 -u kubelet`): it let go of its lock after {}, before its periods ({}) and its pods \
+             were over",
+            seconds(released.since(delay.begin)),
+            setting(config.needed())
+        )
+    })
+}
+
+/// The settings that give the pod so much more time. The critical pods' period is a part of the total.
+fn raise(facts: &NodeShutdownFacts, pod: &PodInShutdown, by: Duration) -> Option<String> {
+    let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
+    let total = setting(config.needed() + by);
+    let limit = format!("logind's InhibitDelayMaxSec to at least {total}");
+    let priority = pod.priority?;
+    if is_legacy(facts) {
+        let all = format!("shutdownGracePeriod to {}", setting(config.total + by));
+        return Some(match priority >= CRITICAL_PRIORITY {
+            true => format!(
+                "raise shutdownGracePeriodCriticalPods to {}, {all}, and {limit}",
+                setting(config.critical + by)
+            ),
+            false => format!("raise {all}, and {limit}"),
+        });
+    }
+    let phases = config.phases();
+    let phase = phases
+        .iter()
+        .rev()
+        .find(|phase| phase.priority <= priority)
+        .or(phases.first())?;
+    Some(format!(
+        "raise shutdownGracePeriodSeconds of priority {} in shutdownGracePeriodByPodPriority to {}, and {limit}",
+        phase.priority,
+        setting(phase.period + by)
+    ))
 }
 
 /// `reboot`, `power-off`, `shutdown`.
@@ -263,6 +343,8 @@ fn how_begun(facts: &NodeShutdownFacts) -> String {
 
 fn back(facts: &NodeShutdownFacts) -> String {
     match facts.ending {
+        // After the end of an agent, the machine may have run for weeks without one.
+        Ending::Down { .. } if facts.gaps.agent_ended && !facts.signs.is_real() => String::new(),
         Ending::Down { back } => format!(", and was back {} after the last evidence", seconds(back.since(facts.end))),
         _ => String::new(),
     }

@@ -2,6 +2,7 @@
 
 mod next_boot;
 mod pods;
+mod proof;
 mod properties;
 mod signs;
 

@@ -1,8 +1,13 @@
 //! What the next boot adds: an end that nothing announced, the kubelet's state, and the time in which the node was down.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
 use super::*;
+use crate::correlate::{Correlator, Keeper, Limits};
+use crate::fixtures::script::{ZERO, parse};
+use crate::input::Input;
 
 #[test]
 fn nothing_announced_the_end() {
@@ -23,9 +28,8 @@ fn an_agent_that_had_ended_does_not_know() {
     check(
         &node("+2 node agent-ends\n+60 reboot back=+105"),
         expect![[r#"
-            +60.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
-              why the node went down is unknown: epitaph had ended before; the node was back 45.2 s after the last evidence
+              why the node went down is unknown: epitaph had ended before
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
     );
@@ -151,7 +155,7 @@ fn a_soft_reboot_keeps_the_boot() {
         expect![[r#"
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
               the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
-              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/web, which may take 30 s
+              fix: look at the kubelet's log (`journalctl -b -1 -u kubelet`): it let go of its lock after 1.0 s, before its periods (60 s) and its pods were over
             +11.000 down +2.100…+10.000 of 1, soft
         "#]],
     );
@@ -210,4 +214,54 @@ fn a_shutdown_that_is_over_after_a_gap() {
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
     );
+}
+
+/// Of a journal whose oldest segments were removed, the rest has the states of the node, which are sent on change only.
+#[test]
+fn the_tail_of_a_journal_has_the_states_of_the_node() {
+    for (rest, expected) in [
+        ("+2 tick\n+60 reboot back=+105\n+62 node kubelet-state", "unannounced"),
+        (
+            "+1 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state",
+            "bypassed",
+        ),
+        (
+            "-1 node locks epitaph:delay:900\n+1 node prepare true reboot\n+2 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state",
+            "unprotected",
+        ),
+    ] {
+        assert_eq!(verdicts(&node(rest)), [expected], "{rest}");
+        assert_eq!(of_tail(&node(rest), true), [expected], "{rest}");
+        assert_ne!(of_tail(&node(rest), false), [expected], "{rest}");
+    }
+}
+
+/// Verdicts by what is kept if the frames before the script's time 0 are gone.
+fn of_tail(script: &str, with_states: bool) -> Vec<&'static str> {
+    let mut core = Correlator::new(Limits::default());
+    let (mut keeper, mut tail) = (Keeper::default(), Correlator::new(Limits::default()));
+    let mut reports = Vec::new();
+    let mut is_cut = false;
+    for (now, input) in parse(script).inputs {
+        if !is_cut && now >= ZERO {
+            is_cut = true;
+            keeper.forget();
+            for state in keeper.owed(&core).iter().filter(|_| with_states) {
+                tail.handle(ZERO, state.clone());
+            }
+            assert!(keeper.owed(&core).is_empty(), "once");
+        }
+        keeper.note(&input);
+        // The header of each segment has it.
+        if is_cut || matches!(input, Input::Start(_)) {
+            reports.extend(tail.handle(now, input.clone()).reports);
+        }
+        core.handle(now, input);
+    }
+    reports.extend(tail.handle(ZERO.plus(Duration::from_secs(600)), Input::Tick).reports);
+    let headline = |report: Report| match report {
+        Report::NodeShutdown(of) => Some(of.verdict.headline),
+        _ => None,
+    };
+    reports.into_iter().filter_map(headline).collect()
 }

@@ -27,13 +27,13 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
             ",
         ),
         expect![[r#"
-            +47.000 node 1 Critical +1.000…+47.000 truncated UNCLEAN AgentEnded
-              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
-              fix: raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s, or shorten the shutdown of shop/web, which may take 120 s
             +60.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
             +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+            +60.000 node 1 Critical +1.000…+60.000 truncated UNCLEAN ObservationEnded
+              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
+              fix: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/web, which may take 120 s
         "#]],
     );
 }
@@ -91,7 +91,7 @@ fn the_delay_expires_while_a_pod_runs() {
             +35.000 down +34.900…+60.000 of 1
             +36.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 30.0 s of 40 s); logind's delay of 30 s was over before the kubelet let go of its lock
-              fix: raise the shutdown grace period of its priority (and with it InhibitDelayMaxSec) by at least 30 s, or shorten the shutdown of shop/dns, which may take 30 s
+              fix: raise logind's InhibitDelayMaxSec from 30 s to 60 s, which the kubelet's periods need
         "#]],
     );
 }
