@@ -1,0 +1,508 @@
+//! Graceful, truncated and unprotected need their proof: what looks like it and is not.
+
+use expect_test::expect;
+
+use super::*;
+
+/// The critical container is started again and never stopped: only the kubelet's lock outlasts the delay.
+#[test]
+fn a_container_that_restarts_within_the_shutdown_is_followed() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +1.5 exit dns 1
+            +1.6 rmdir dns:dns
+            +1.8 pod dns dns.last=dns:dns:1:Error dns.restarts=1 dns=waiting
+            +2 mkdir dns:dns:2
+            proc dns2 in=dns:dns:2 pid=120 ns=1 start=+2 parent=shim comm=dns
+            +2 exec dns2
+            +2.2 pod dns dns.id=dns:dns:2 dns=running
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +9.5 pod web phase=failed reason=Terminated app=0:Completed
+            +61 node job reboot.target
+            +61.1 node state stopping
+            +64 reboot back=+90
+            +65 node kubelet-state start=+1
+    ",
+        ),
+        expect![[r#"
+            +4.600 container 000000000000 nonzero-exit: Crash
+              container `dns`: PID 1 `dns` exited by itself with code 1
+            +13.100 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +64.000 down +63.900…+90.000 of 1
+            +65.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
+              the reboot cut 1 of 2 pods: shop/dns (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
+              fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_container_that_starts_within_the_shutdown_is_followed() {
+    check(
+        &node(
+            "
+            pod job priority=2000000000 grace=30 job
+            -1 pod job phase=pending
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +2 mkdir job:job
+            proc job in=job:job pid=130 ns=1 start=+2 parent=shim comm=job
+            +2 exec job
+            +2.2 pod job phase=running job=running
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 TERM runc -> dns handler
+            +10.01 enter dns TERM
+            +12 exit dns 0
+            +12.1 rmdir dns:dns
+            +61 node job reboot.target
+            +61.1 node state stopping
+            +64 reboot back=+90
+            +65 node kubelet-state
+    ",
+        ),
+        expect![[r#"
+            +41.100 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +44.100 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +64.000 down +63.900…+90.000 of 1
+            +65.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
+              the reboot cut 1 of 3 pods: shop/job (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
+              fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/job, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_deletion_with_a_short_grace_before_the_shutdown_is_no_cut() {
+    check(
+        &node(
+            "
+            -2 skew 0 0
+            -2 pod web deleted=-2:5
+            -1.9 TERM runc -> main handler
+            -1.89 enter main TERM
+            +1 node prepare true reboot
+            +3.1 KILL runc -> main
+            +3.11 exit main KILL
+            +3.2 rmdir web:app
+            +4 gone web
+            +10 TERM runc -> dns handler
+            +10.01 enter dns TERM
+            +12 exit dns 0
+            +12.1 rmdir dns:dns
+            +13 node locks
+            +13.1 node job reboot.target
+            +16 node agent-ends
+            +40 end
+    ",
+        ),
+        expect![[r#"
+            +5.400 pod web killed-after-grace: Deleted
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.0 s later
+            +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 2.1 s of 40 s, critical phase took 8.9 s of 20 s); logind waited 12.1 s of at most 60 s
+            +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+        "#]],
+    );
+}
+
+#[test]
+fn a_liveness_probe_with_a_grace_of_its_own_is_no_cut() {
+    check(
+        &node(
+            "
+            pod dns priority=2000000000 grace=30 dns dns.liveness-grace=3
+            -1 pod dns dns=running
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +2 event dns dns Killing Container dns failed liveness probe, will be restarted
+            +2.1 TERM runc -> dns handler
+            +2.11 enter dns TERM
+            +5.2 KILL runc -> dns
+            +5.21 exit dns KILL
+            +5.3 rmdir dns:dns
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +13 node locks
+            +13.1 node job reboot.target
+            +16 node agent-ends
+            +40 end
+    ",
+        ),
+        expect![[r#"
+            +37.400 container 000000000000 killed-after-grace: Liveness, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 3.1 s later; the kubelet stopped the container because the liveness probe failed
+            +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +40.000 node 1 Info +1.000…+40.000 graceful ObservationEnded
+              the reboot was announced by logind, and all pods (2) terminated within 8.0 s (phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
+    check(
+        "
+        -90 node bus connected
+        -90 node limit 60
+        -90 node locks kubelet:delay:812
+        -90 node kubelet 60 20
+        -60 api synced
+        +1 node job reboot.target
+        +4 reboot back=+40
+        +5 node kubelet-state
+        ",
+        expect![[r#"
+            +4.000 down +3.800…+40.000 of 1
+            +5.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
+              the reboot did not go through logind: systemd began a job for reboot.target, without PrepareForShutdown; the kubelet held its lock, and was not asked
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+        "#]],
+    );
+}
+
+#[test]
+fn a_drained_node_has_nothing_to_lose_without_periods() {
+    check(
+        "
+        -90 node bus connected
+        -90 node limit 5
+        -90 node locks
+        -90 node kubelet 0 0
+        -60 api synced
+        +1 node prepare true reboot
+        +1.1 node job reboot.target
+        +4 reboot back=+40
+        +5 node kubelet-state
+        ",
+        expect![[r#"
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Info +1.000…+3.900 unprotected Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot: its shutdownGracePeriod is 0, which is the default
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
+        "#]],
+    );
+}
+
+#[test]
+fn a_machine_that_ran_on_without_an_agent_was_not_down() {
+    check(
+        &node("+2 node agent-ends\n+2.1 reboot back=+1900000\n+3 node kubelet-state"),
+        expect![[r#"
+            +3.000 node 1 Warning +2.000…+2.000 unknown Down { back: Boot(1903600000000000) }
+              why the node went down is unknown: epitaph had ended before
+              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+#[test]
+fn critical_pods_get_their_time_from_the_total() {
+    check(
+        &node(
+            "
+            -80 node kubelet 30 10
+            -80 node limit 30
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 exit main 0
+            +3.1 rmdir web:app
+            +3.5 TERM runc -> dns handler
+            +3.51 enter dns TERM
+            +13.5 KILL runc -> dns
+            +13.51 exit dns KILL
+            +13.6 rmdir dns:dns
+            +14 node locks
+            +14.1 node job reboot.target
+            +17 node agent-ends
+            +40 end
+    ",
+        ),
+        expect![[r#"
+            +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
+            +40.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`; the container runtime sent SIGKILL 10.0 s later, before its own grace period of 30.0 s was over; the node was shutting down
+            +40.000 node 1 Critical +1.000…+40.000 truncated UNCLEAN ObservationEnded
+              the reboot cut 1 of 2 pods: shop/dns (had 10.0 s of its 30 s) (phase took 2.0 s of 20 s, critical phase took 10.5 s of 10 s)
+              fix: raise shutdownGracePeriodCriticalPods to 30 s, shutdownGracePeriod to 50 s, and logind's InhibitDelayMaxSec to at least 50 s, or shorten the shutdown of shop/dns, which may take 30 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_kubelet_without_a_lock_does_not_believe_a_spoofed_signal() {
+    check(
+        &node(
+            "
+            -80 node kubelet 0 0
+            -80 node locks
+            -30 node prepare true by=:1.42,4711,gdbus
+            -20 TERM runc -> main handler
+            -19.99 enter main TERM
+            -18 exit main 0
+            -17.9 rmdir web:app
+            -17 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+            -15 skew 0 0
+            -15 pod dns deleted=-15:30
+            -14.9 TERM runc -> dns handler
+            -14.89 enter dns TERM
+            -12 exit dns 0
+            -11.9 rmdir dns:dns
+            -11 gone dns
+            +100 tick
+    ",
+        ),
+        expect![[r#"
+            -15.000 container 000000000000 clean: Restart
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.0 s later; the kubelet stopped the container, and no evidence shows why
+            -9.800 pod dns clean: Deleted
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.9 s later
+            +0.000 node 1 Critical -30.000…+0.000 spoofed UNCLEAN Continued
+              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet held no lock, and does not listen without one
+              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+        "#]],
+    );
+}
+
+#[test]
+fn the_lock_of_another_outlasts_the_delay() {
+    check(
+        &node(
+            "
+            pod web priority=0 grace=120 app
+            -1 pod web app=running
+            -80 node locks kubelet:delay:812 backup:delay:77
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +41.1 KILL runc -> main
+            +41.11 exit main KILL
+            +41.2 rmdir web:app
+            +42 TERM runc -> dns handler
+            +42.01 enter dns TERM
+            +43 exit dns 0
+            +43.1 rmdir dns:dns
+            +44 node locks backup:delay:77
+            +61 node job reboot.target
+            +63 node agent-ends
+            +70 end
+    ",
+        ),
+        expect![[r#"
+            +70.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
+            +70.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+            +70.000 node 1 Critical +1.000…+70.000 truncated UNCLEAN ObservationEnded
+              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s); `backup` held a lock until logind's delay of 60 s was over
+              fix: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/web, which may take 120 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
+    check(
+        &node(
+            "
+            -300 node prepare true by=:1.42,4711,gdbus
+            -295 node locks epitaph:delay:900
+            -100 tick
+            +1 node prepare true reboot
+            +1.2 node job reboot.target
+            +4 reboot back=+40
+            +5 node kubelet-state
+    ",
+        ),
+        expect![[r#"
+            +1.000 node 1 Critical -58.000…+1.000 spoofed UNCLEAN Continued
+              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; no pod terminated; it let go of its lock less than 1 ms later, and takes none until it restarts
+              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+            +4.000 down +3.800…+40.000 of 2
+            +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it let go of its lock at a spoofed PrepareForShutdown, and takes none until it restarts
+              fix: restart the kubelet after each spoofed signal: it takes its lock at its start
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_the_api_has_not_shown_is_not_proven_to_have_ended() {
+    check(
+        &node(&format!(
+            "
+            pod late priority=0 grace=30 app
+            -5 mkdir late:app
+            proc late in=late:app pid=140 ns=1 start=-5 parent=shim comm=late
+            -5 exec late
+            {ORDERLY}\n+17 node agent-ends\n+20 end"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +20.000 node 1 Warning +1.000…+20.000 unknown ObservationEnded
+              how the reboot went is unknown: the pods of the node were not known
+              fix: `epitaph doctor` shows what cannot be observed on this node
+        "#]],
+    );
+}
+
+#[test]
+fn a_role_that_is_switched_off_within_the_delay_is_a_gap() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +1.2 node bus off
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 TERM runc -> dns handler
+            +10.01 enter dns TERM
+            +12 exit dns 0
+            +12.1 rmdir dns:dns
+            +15 node agent-ends
+            +20 end
+    ",
+        ),
+        expect![[r#"
+            +20.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +20.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +20.000 node 1 Warning +1.000…+20.000 unknown ObservationEnded
+              how the reboot went is unknown: the observation of logind is switched off
+              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+        "#]],
+    );
+}
+
+#[test]
+fn a_kubelet_that_dies_within_the_delay_is_named() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +3 node locks
+            +3.1 node job reboot.target
+            +3.2 node state stopping
+            +6 reboot back=+40
+            +7 node kubelet-state start=+1
+    ",
+        ),
+        expect![[r#"
+            +6.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
+            +6.000 down +5.800…+40.000 of 1
+            +7.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (phase took 2.1 s of 40 s)
+              fix: look at the kubelet's log (`journalctl -b -1 -u kubelet`): it let go of its lock after 2.0 s, before its periods (60 s) and its pods were over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_opted_out_is_not_named() {
+    check(
+        &node(
+            "
+            pod web priority=0 grace=120 ignore app
+            -1 pod web app=running
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +41.1 KILL runc -> main
+            +41.11 exit main KILL
+            +41.2 rmdir web:app
+            +42 TERM runc -> dns handler
+            +42.01 enter dns TERM
+            +43 exit dns 0
+            +44 node locks
+            +44.1 node job reboot.target
+            +47 node agent-ends
+            +60 end
+    ",
+        ),
+        expect![[r#"
+            +47.000 node 1 Info +1.000…+47.000 graceful AgentEnded
+              the reboot was announced by logind, and 1 pod terminated within 42.0 s (critical phase took 1.9 s of 20 s); logind waited 43.1 s of at most 60 s
+            +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+        "#]],
+    );
+}
+
+#[test]
+fn a_lock_that_appears_after_the_announcement_was_held_before() {
+    check(
+        &node(&format!(
+            "
+            -80 node locks unattended:delay:700
+            {}\n+17 node agent-ends\n+20 end",
+            ORDERLY.replace(
+                "+1.1 TERM runc -> main handler",
+                "+1.06 node locks kubelet:delay:813 unattended:delay:700\n+1.1 TERM runc -> main handler"
+            )
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
+            +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_hard_eviction_is_no_cut() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +2 TERM runc -> dns handler
+            +2.01 enter dns TERM
+            +4.05 KILL runc -> dns
+            +4.06 exit dns KILL
+            +4.1 rmdir dns:dns
+            +4.5 pod dns phase=failed reason=Evicted dns=137:Error
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +13 node locks
+            +13.1 node job reboot.target
+            +16 node agent-ends
+            +40 end
+    ",
+        ),
+        expect![[r#"
+            +8.100 pod dns killed-after-grace: EvictedNodePressure
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the kubelet evicted the pod: the node or the pod ran out of a resource
+            +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
+              the reboot was announced by logind, and all pods (2) terminated within 8.0 s (phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
+            +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+        "#]],
+    );
+}
