@@ -110,7 +110,7 @@ async fn an_agent_that_ended_in_order_does_not_know_how_the_node_went_down() {
     let ends = NodeEvent::AgentEnds { pod: None };
     run(&directory, &boot("first", 100, 1_000), vec![connected()], 5, vec![ends]).await;
     run(&directory, &boot("second", 10, 1_300), vec![connected()], 2, vec![]).await;
-    assert_eq!(reports(&directory), ["node-down 1 ", "node-shutdown 1 unknown"]);
+    assert_eq!(reports(&directory), ["node-shutdown 1 unknown"]);
 }
 
 #[tokio::test]

@@ -81,42 +81,43 @@ fn a_shutdown_that_cut_a_pod() {
         "node-7",
         &[truncated()],
         expect![[r#"
-        node node-7
-        truncated  UNCLEAN  critical
+            node node-7
+            truncated  UNCLEAN  critical
 
-        the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s)
-        (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay
-        of 60 s was over before the kubelet let go of its lock
+            the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s)
+            (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay
+            of 60 s was over before the kubelet let go of its lock
 
-          2023-11-14 UTC  after |0                64.0 s|
-          23:36:40.000      0 s |*                      | logind announces: reboot
-          23:36:40.000      0 s |====================== | logind waits for delay locks,
-                                |                       |   at most 60 s: expired
-          23:36:40.000      0 s |=======================| delay lock of kubelet
-          23:36:40.000      0 s |=====================  | delay lock of epitaph
-          23:36:40.000      0 s |+++++++++++++++        | kubelet's phase from priority
-                                |                       |   0, 40 s: overran
-          23:37:20.000   40.0 s |              +        | kubelet's phase from priority
-                                |                       |   2000000000, 20 s
-          23:37:20.100   40.1 s |              #        | pod shop/cart-7d9f8b6c5-x2x4z:
-                                |                       |   cut
-          23:37:20.100   40.1 s |              *        | pod kube-system/dns-x2x1z
-                                |                       |   ended
-          23:37:40.000   60.0 s |                     * | systemd has a job for
-                                |                       |   reboot.target
-          23:37:40.050   60.0 s |                     * | systemd stops the services
-          23:37:43.000   63.0 s |                      *| SIGTERM to all processes
+              2023-11-14 UTC  after |0                64.0 s|
+              23:36:40.000      0 s |*                      | logind announces: reboot
+              23:36:40.000      0 s |====================== | logind waits for delay locks,
+                                    |                       |   at most 60 s: expired
+              23:36:40.000      0 s |=======================| delay lock of kubelet
+              23:36:40.000      0 s |=====================  | delay lock of epitaph
+              23:36:40.000      0 s |+++++++++++++++        | kubelet's phase from priority
+                                    |                       |   0, 40 s: overran
+              23:37:20.000   40.0 s |              +        | kubelet's phase from priority
+                                    |                       |   2000000000, 20 s
+              23:37:20.100   40.1 s |              #        | pod shop/cart-7d9f8b6c5-x2x4z:
+                                    |                       |   cut
+              23:37:20.100   40.1 s |              *        | pod kube-system/dns-x2x1z
+                                    |                       |   ended
+              23:37:40.000   60.0 s |                     * | systemd has a job for
+                                    |                       |   reboot.target
+              23:37:40.050   60.0 s |                     * | systemd stops the services
+              23:37:43.000   63.0 s |                      *| SIGTERM to all processes
 
-        Remedy
-          raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s,
-          or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s
+            Remedy
+              raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at
+              least 140 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may
+              take 120 s
 
-        kind      reboot
-        ended     2023-11-14 23:37:44 UTC
-        before    no earlier shutdown of node node-7 is known
-        trace     e4e73e15a3dc9179fe4a3d4e42c0949d
-        meaning   `epitaph explain truncated`
-    "#]],
+            kind      reboot
+            ended     2023-11-14 23:37:44 UTC
+            before    no earlier shutdown of node node-7 is known
+            trace     e4e73e15a3dc9179fe4a3d4e42c0949d
+            meaning   `epitaph explain truncated`
+        "#]],
     );
 }
 

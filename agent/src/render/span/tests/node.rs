@@ -38,7 +38,7 @@ fn a_shutdown_with_its_delay_locks_and_phases() {
           epitaph.unclean=true
           epitaph.severity=critical
           epitaph.sentence=the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
-          epitaph.remedy=raise shutdownGracePeriod (and with it InhibitDelayMaxSec) by at least 80 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s
+          epitaph.remedy=raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s
           epitaph.shutdown.ordinal=1
           epitaph.shutdown.kind=reboot
           epitaph.shutdown.announcement=PrepareForShutdown
