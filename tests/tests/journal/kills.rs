@@ -34,7 +34,7 @@ const AGENTS: usize = 1;
 const PLAYERS: u64 = 3;
 
 /// Between what happens and its frame in the journal: an agent that is killed sooner may not know of it. On a busy machine the agent
-/// waits for its turn.
+/// waits for its turn, as it did when it started: so much longer.
 const MARGIN_NS: u64 = 1_000_000_000;
 
 /// A container, by the players' own account. Times are of `CLOCK_BOOTTIME`, ns.
@@ -316,9 +316,10 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
         let Play { name, subject, end, .. } = play;
         let (earliest, latest) = play.begin;
         let found = of.get(subject.as_str()).map_or(&[][..], Vec::as_slice);
-        let is_seen = runs
-            .iter()
-            .any(|run| run.ready.is_some_and(|ready| ready <= earliest) && latest + MARGIN_NS <= run.killed);
+        let is_seen = runs.iter().any(|run| {
+            run.ready
+                .is_some_and(|ready| ready <= earliest && latest + MARGIN_NS + (ready - run.started) <= run.killed)
+        });
         let is_seen_whole = runs.iter().any(|run| run.started <= earliest && *end <= run.killed);
         // Without evidence in between, there may have been an agent: nothing showed it that the container was terminating.
         let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= *to);
