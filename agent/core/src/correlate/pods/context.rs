@@ -254,7 +254,11 @@ impl Pod {
             };
             self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
-        let stops = self.containers.iter().filter(|of| !explained(&of.id));
+        // The stop of a container that a restart followed was not the pod's, also where its exit was not observed.
+        let stops = self
+            .containers
+            .iter()
+            .filter(|of| !explained(&of.id) && !self.was_succeeded(&of.id));
         stops.filter_map(|of| of.stopped).min()
     }
 }

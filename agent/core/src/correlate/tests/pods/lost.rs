@@ -49,11 +49,10 @@ fn without_the_last_containers_exit_the_next_sandbox_is_still_one() {
         +22 gone web
         "),
         expect![[r#"
-            +23.000 pod web +1.500…+20.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
-              request +1.500…+1.500 grace 30 s
-              web/app +20.300…+20.500 clean-exit: Deleted/Clean/Unknown
+            +23.000 pod web +20.000…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +20.000…+20.100 grace 30 s
+              web/app +20.300…+20.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 1
-                incomplete: the API server's clock was not compared, and by that clock the deletion request came 18.5 s after the stop signal; connections were observed only from 17.6 s after the deletion request
               gone +22.000
         "#]],
     );
