@@ -202,6 +202,17 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     })
 }
 
+/// The record of a stop signal to a unit's process that has exited may be lost: then the exit was not a step of the unit.
+pub(super) fn may_have_been_stopped(context: &Context<'_>, own: CgroupId, state: &State) -> bool {
+    let Some((main, end)) = state.main().and_then(|main| Some((main, main.exit_at()?))) else {
+        return false;
+    };
+    let (kind, from) = (Kind::SignalGenerate, end.minus(LATE_REACH).max(main.id.start));
+    let home = Home::of(own, context.index);
+    let is_lost = context.coverage.lost_since(kind, home, from, end).is_some();
+    matches!(state.subject, Subject::Unit { .. }) && (is_lost || state.rare().doubts.since(kind, from, end).is_some())
+}
+
 /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
 /// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
 fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Option<&Candidate>, stop: &SignalFact) -> bool {

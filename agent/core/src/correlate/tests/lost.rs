@@ -87,3 +87,25 @@ fn without_the_removal_a_step_after_the_main_process_is_not_another_termination(
         "#]],
     );
 }
+
+/// The process after it seems to be the main one, and to have exited by itself.
+#[test]
+fn without_the_stop_signal_a_main_process_is_not_a_step_before_another() {
+    check(
+        &unit(
+            "
+        +1 lost signal_generate +1 1 within web.service
+        +1.1 exit main 0
+        proc post in=web.service pid=201 start=+1.2 parent=systemd comm=post
+        +1.2 exec post
+        +5 exit post 0
+        +5.1 rmdir web.service
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+        "#]],
+    );
+}
