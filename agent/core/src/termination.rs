@@ -453,8 +453,10 @@ pub struct MissingEvidence {
     pub over_cap: bool,
     /// The main process got a stop signal before the first one that was observed.
     pub earlier_stop: bool,
-    /// Another process may have been the main process: the record of its exec may be lost.
-    pub main_unsure: bool,
+    /// Another process may have been the main process: of this kind a record may be lost, as that of its exec.
+    pub main_unsure: Option<Kind>,
+    /// Without an observed stop signal: when the first one may have come, if its record is lost.
+    pub stop_lost_since: Option<Boot>,
 }
 
 /// Why the exit of the main process was not observed.

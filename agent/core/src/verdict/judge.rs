@@ -255,6 +255,12 @@ fn is_usual(row: &table::Row, facts: &TerminationFacts) -> bool {
     is_refused && matches!(facts.subject, Subject::Unit { .. })
 }
 
+/// What became of the stop signal, or the time since, would be different with an earlier one.
+fn rests_on_first_stop(exit: Exit) -> bool {
+    let by_answer = matches!(exit, Exit::IgnoredStopSignal | Exit::BlockedStopSignal);
+    by_answer || matches!(exit, Exit::SidecarStarved | Exit::PrestopOverran | Exit::TruncatedByShutdown)
+}
+
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
 fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let holes = &case.missing;
@@ -271,9 +277,9 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     }
     // The exit does not need the OOM probe; only lost records of the probe can hide a victim.
     let inactive: Vec<Kind> = inactive.into_iter().filter(|&kind| kind != Kind::OomVictim).collect();
-    let missing = if holes.main_unsure {
-        Missing::Lost(vec![Kind::ProcessExec])
-    } else if holes.earlier_stop && finding.exit == Exit::IgnoredStopSignal {
+    let missing = if let Some(kind) = holes.main_unsure {
+        Missing::Lost(vec![kind])
+    } else if holes.earlier_stop && rests_on_first_stop(finding.exit) {
         Missing::Lost(vec![Kind::SignalGenerate])
     } else if finding.absent.is_empty() {
         return finding;

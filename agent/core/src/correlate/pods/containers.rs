@@ -216,8 +216,10 @@ impl Pods {
             cgroup: own,
             start: early.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: by_runtime.then_some(early.at),
+            stop_lost_since: None,
             stop_requested: by_runtime,
             end: None,
+            end_earliest: None,
             shutdown: None,
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);

@@ -41,10 +41,14 @@ pub(super) struct Life {
     pub start: Boot,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
+    /// Without it: when it may have come, if its record is lost.
+    pub stop_lost_since: Option<Boot>,
     /// The runtime sent a stop signal or SIGKILL.
     pub stop_requested: bool,
     /// None while it still runs.
     pub end: Option<Boot>,
+    /// The earliest time of the exit: `end`, if the exit was observed.
+    pub end_earliest: Option<Boot>,
     /// The node's shutdown that stopped it.
     pub shutdown: Option<EndedByShutdown>,
 }
@@ -86,7 +90,9 @@ impl Life {
             cgroup: facts.key.cgroup,
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
+            stop_lost_since: facts.missing.stop_lost_since,
             end: Some(facts.end),
+            end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
             shutdown: facts.shutdown.clone(),
         }
     }
@@ -175,7 +181,7 @@ impl Pod {
             return Some("the pod has more Events than epitaph keeps".to_owned());
         }
         let (seen, state) = self.events_state.as_ref()?;
-        let is_own = life.end.is_some_and(|end| *seen >= end);
+        let is_own = life.end_earliest.is_some_and(|end| *seen >= end);
         match state {
             PodEventsState::Asked if is_own => Some("the API server had not answered yet".to_owned()),
             PodEventsState::Unknown { why } if is_own => Some(why.clone()),
@@ -248,7 +254,11 @@ impl Pod {
             };
             self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
-        let stops = self.containers.iter().filter(|of| !explained(&of.id));
+        // The stop of a container that a restart followed was not the pod's, also where its exit was not observed.
+        let stops = self
+            .containers
+            .iter()
+            .filter(|of| !explained(&of.id) && !self.was_succeeded(&of.id));
         stops.filter_map(|of| of.stopped).min()
     }
 }

@@ -140,5 +140,5 @@ fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
         || missing.gap
         || missing.late_start.is_some()
         || missing.over_cap
-        || missing.main_unsure
+        || missing.main_unsure.is_some()
 }

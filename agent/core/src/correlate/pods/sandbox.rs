@@ -42,9 +42,12 @@ impl Pod {
         was_only_killed(&held.facts) && (self.containers.iter().any(|other| later(&other)) || nothing_else)
     }
 
-    /// No container of the pod was running at its start: a sandbox is created before all others, and again after the last exit.
+    /// No container of the pod was running at its start: a sandbox is created before all others, and again after the last exit. Of an
+    /// exit that only the status shows, the time is not known.
     fn was_first(&self, of: &Container) -> bool {
-        let ran = |other: &Container| other.order() < of.order() && other.ended.is_none_or(|end| end > of.start);
+        let is_reported = |other: &Container| self.names.get(&other.id).is_some_and(|named| named.reported.is_some());
+        let runs_on = |other: &Container| other.ended.map_or(!is_reported(other), |end| end > of.start);
+        let ran = |other: &Container| other.order() < of.order() && runs_on(other);
         !self.containers.iter().any(ran)
     }
 

@@ -93,8 +93,9 @@ impl Pod {
         if self.was_succeeded(&life.id) {
             return None;
         }
-        // By clocks that were compared, the stop was before the earliest possible deletion request.
-        let stopped_before = |request: &Request| request.skew.is_some() && life.stop.is_some_and(|at| at < request.earliest);
+        // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
+        let stop = life.stop.or(life.stop_lost_since);
+        let stopped_before = |request: &Request| request.skew.is_some() && stop.is_some_and(|at| at < request.earliest);
         if request.is_some_and(stopped_before) {
             return None;
         }

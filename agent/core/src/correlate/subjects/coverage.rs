@@ -192,6 +192,14 @@ impl Coverage {
         self.losses_of(|of| of == Whose::Any, home, from, to)
     }
 
+    /// When the first record of that kind between the two may have been lost.
+    pub fn lost_since(&self, kind: Kind, home: Home<'_>, from: Boot, to: Boot) -> Option<Boot> {
+        let of_kind = self.lost.iter().filter(|loss| loss.kind == kind && loss.of == Whose::Any);
+        let in_time = of_kind.filter(|loss| loss.from <= to && loss.to >= from);
+        let concerned = in_time.filter(|loss| loss.place.concerns(home));
+        concerned.map(|loss| loss.from.max(from)).min()
+    }
+
     /// The same, and those that can only have been evidence of the way of a stop signal inside.
     pub fn losses_inside(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
         self.losses_of(|_| true, home, from, to)
@@ -241,7 +249,8 @@ impl Coverage {
                 .max()
                 .filter(|_| !stop_requested),
             over_cap: false,
-            main_unsure: false,
+            main_unsure: None,
+            stop_lost_since: None,
         }
     }
 

@@ -62,6 +62,13 @@ impl Doubts {
         self.0.iter().filter(overlaps).map(|&(kind, _, count)| (kind, count))
     }
 
+    /// When the first of the dropped records of that kind between the two may have been written.
+    pub fn since(&self, kind: Kind, from: Boot, to: Boot) -> Option<Boot> {
+        let mut of_kind = self.0.iter().filter(|(known, ..)| *known == kind);
+        let (_, span, _) = of_kind.find(|(_, span, _)| span.overlaps(from, to))?;
+        Some(span.first.max(from))
+    }
+
     pub fn expire(&mut self, before: Boot) {
         self.0.retain(|(_, span, _)| span.last > before);
     }

@@ -110,14 +110,21 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
     missing.lost_inside = lost_inside(context, home, state, begin, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
-    missing.main_unsure = !is_sure(state, main.as_ref(), by_runtime)
-        && context
-            .coverage
-            // Also one that comes later, as an init's after the runtime's own first stage.
-            .losses(home, born.minus(LATE_REACH), now)
-            .iter()
-            .any(|(kind, _)| *kind == Kind::ProcessExec);
+    let lost = |kind: Kind, from: Boot| context.coverage.lost_since(kind, home, from, now).is_some();
+    missing.main_unsure = match () {
+        // Also one that comes later, as an init's after the runtime's own first stage.
+        () if !is_sure(state, main.as_ref(), by_runtime) && lost(Kind::ProcessExec, born.minus(LATE_REACH)) => {
+            Some(Kind::ProcessExec)
+        }
+        () if state.is_last_step(context.linger) && lost(Kind::CgroupRmdir, end) => Some(Kind::CgroupRmdir),
+        () => None,
+    };
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
+    if stop_signal.is_none() {
+        let of_kernel = context.coverage.lost_since(Kind::SignalGenerate, home, reach, end);
+        let dropped = state.rare().doubts.since(Kind::SignalGenerate, reach, end);
+        missing.stop_lost_since = [of_kernel, dropped].into_iter().flatten().min();
+    }
     let mut losses = context.coverage.losses_inside(home, reach, until);
     for (kind, count) in state.rare().doubts.within(reach, until) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
@@ -195,9 +202,22 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     })
 }
 
-/// The discarded stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost.
+/// The record of a stop signal to a unit's process that has exited may be lost: then the exit was not a step of the unit.
+pub(super) fn may_have_been_stopped(context: &Context<'_>, own: CgroupId, state: &State) -> bool {
+    let Some((main, end)) = state.main().and_then(|main| Some((main, main.exit_at()?))) else {
+        return false;
+    };
+    let (kind, from) = (Kind::SignalGenerate, end.minus(LATE_REACH).max(main.id.start));
+    let home = Home::of(own, context.index);
+    let is_lost = context.coverage.lost_since(kind, home, from, end).is_some();
+    matches!(state.subject, Subject::Unit { .. }) && (is_lost || state.rare().doubts.since(kind, from, end).is_some())
+}
+
+/// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
+/// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
 fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Option<&Candidate>, stop: &SignalFact) -> bool {
-    if stop.signal.result != SignalResult::Ignored || stop.signal.disposition != Disposition::Default {
+    let is_discarded = stop.signal.result == SignalResult::Ignored;
+    if is_discarded && stop.signal.disposition != Disposition::Default {
         return false;
     }
     let since = stop.at.minus(RUN_GAP);
@@ -207,7 +227,9 @@ fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Op
     });
     let losses = context.coverage.losses(home, since, stop.at);
     let lost = |kind: Kind| losses.iter().any(|(lost, _)| *lost == kind);
-    entered || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
+    // Of an entry without a loss, the signal is observed: another party's.
+    let is_unexplained = entered && (is_discarded || lost(Kind::SignalGenerate));
+    is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
 }
 
 /// Kinds of lost records that can have been about the way of a stop signal inside, which does not end before the last process does.

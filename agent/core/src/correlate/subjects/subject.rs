@@ -434,10 +434,22 @@ impl State {
             }
             Subject::Container { .. } => false,
             Subject::Unit { .. } if self.removed.is_none() => others.any(|other| other.is_after(exit.at)),
-            Subject::Unit { .. } => self
-                .finished
-                .is_some_and(|(_, end)| main.is_after(end) && main.id.start.since(end) <= linger),
+            Subject::Unit { .. } => self.follows_at_once(&main, linger),
         }
+    }
+
+    /// Whether the exit of a unit's process would be a step after the main process if the cgroup was removed.
+    pub fn is_last_step(&self, linger: Duration) -> bool {
+        let is_step = |main: &Candidate| {
+            let exited_with_0 = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0));
+            exited_with_0 && !self.got_stop_signal(&main.id) && self.follows_at_once(main, linger)
+        };
+        matches!(self.subject, Subject::Unit { .. }) && self.main().as_ref().is_some_and(is_step)
+    }
+
+    fn follows_at_once(&self, main: &Candidate, linger: Duration) -> bool {
+        let follows = |(_, end): (ProcessId, Boot)| main.is_after(end) && main.id.start.since(end) <= linger;
+        self.finished.is_some_and(follows)
     }
 
     /// Bytes beyond its own size.

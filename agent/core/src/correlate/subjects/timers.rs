@@ -151,10 +151,10 @@ impl Subjects {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
         self.unweigh(own, &mut state);
-        if state.is_step(self.limits.linger) {
+        let context = self.context(around);
+        if state.is_step(self.limits.linger) && !finish::may_have_been_stopped(&context, own, &state) {
             return self.step(own, state, out);
         }
-        let context = self.context(around);
         let facts = finish::facts(&context, own, &state, open, self.now);
         let is_told = facts.is_some();
         out.extend(facts.map(|facts| SubjectEvent::Ended(Box::new(facts))));

@@ -2,7 +2,7 @@
 
 use super::pods::properties::ends;
 use super::properties::deaths;
-use crate::fixtures::monotone::{Seed, check};
+use crate::fixtures::monotone::{Rule, Seed};
 use crate::fixtures::script;
 
 /// Everyday seeds of each history.
@@ -14,7 +14,8 @@ fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
     let scripts = deaths().into_iter().chain(ends());
     for (which, text) in scripts.enumerate() {
         let history = script::parse(&text).inputs;
-        let broken = (0..SEEDS).find_map(|seed| check(&history, Seed(seed)).err());
+        let rule = Rule::of(&history);
+        let broken = (0..SEEDS).find_map(|seed| rule.check(Seed(seed)).err());
         breaches.extend(broken.map(|breach| format!("{which}: {breach}\n{text}")));
     }
     assert!(breaches.is_empty(), "{} breaches\n{}", breaches.len(), breaches.join("\n\n"));

@@ -302,7 +302,17 @@ fn may_be_signal_code(code: u8) -> bool {
 }
 
 pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
-    finding(Exit::Unknown, cause(case, Cause::Unknown), Why::Unknown(missing), &[])
+    // Which of two parties terminated the process: the one that sent the stop signal, or the one that sent SIGKILL?
+    let senders = case
+        .stop()
+        .zip(case.kill())
+        .map(|(stop, kill)| (stop.sender.role, kill.sender.role));
+    let are_apart = senders.is_some_and(|(stop, kill)| stop != Role::Runtime && stop != kill);
+    let cause = match are_apart {
+        true => kubernetes::cause_before(case, case.end).unwrap_or(Cause::Unknown),
+        false => cause(case, Cause::Unknown),
+    };
+    finding(Exit::Unknown, cause, Why::Unknown(missing), &[])
 }
 
 pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind]) -> Finding {

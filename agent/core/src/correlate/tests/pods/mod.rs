@@ -6,6 +6,7 @@ mod events;
 mod first_contact;
 mod forgeries;
 mod hooks;
+mod lost;
 mod overlaps;
 mod places;
 pub(super) mod properties;
