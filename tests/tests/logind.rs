@@ -504,7 +504,8 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
                 0 => emit(&stranger, "PrepareForShutdown", &("no",)).await?,
                 1 => emit(&stranger, "PrepareForShutdownWithMetadata", &(true, 1_u32)).await?,
                 2 => emit(&stranger, "PrepareForShutdown", &(true, large.as_str())).await?,
-                _ => {}
+                // Of logind itself, as often as somebody takes a lock and lets go of it.
+                _ => services.changed("DelayInhibited").await?,
             }
         }
         services.prepare(true, "kexec").await
@@ -520,6 +521,10 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
     ensure!(
         strangers > 4_000 && garbage == 30,
         "{strangers} of strangers, {garbage} of garbage"
+    );
+    ensure!(
+        lost("logind_signal_queue") + lost("logind_role_queue") == 0,
+        "a loss of logind's"
     );
     let forged = prepares(&events).len();
     ensure!((1..=60).contains(&forged), "{forged} forged signals are looked into");

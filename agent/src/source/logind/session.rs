@@ -9,28 +9,29 @@ use std::time::Duration;
 use epitaph_core::node::{BusState, NodeEvent, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use zbus::MessageStream;
 use zbus::wire::OwnedFd;
 
 use super::RoleOptions;
-use super::bus::{self, Bus};
+use super::bus::{self, Bus, Credentials};
 use super::drops::LogindDropReason;
 use super::error::BusError;
 use super::gate::{Admitted, Gate, Service};
+use super::inbox::{self, Inbox};
 use super::lock::{Do, LockPlan};
 use super::outbox::Outbox;
 use super::process;
 use crate::clock;
 use crate::error;
 
-/// Signals that wait while calls are under way.
-const SIGNALS: usize = 256;
-
 /// States without a signal: the limit of the delay, before systemd 257 the scheduled shutdown, and locks of a kind that another holds too.
 const SLOW: Duration = Duration::from_secs(10);
 /// In a shutdown: whose lock is still held, as the locks go.
 const FAST: Duration = Duration::from_millis(250);
+
+/// For the questions who a stranger is: what logind sends meanwhile waits.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Between two attempts: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -99,11 +100,12 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
         Err(error) => return error,
     };
     let gate = Mutex::new(Gate::new());
-    let (to, signals) = mpsc::channel(SIGNALS);
+    let (to, signals, changed) = inbox::new();
     plan.begin();
     let session = Session {
         bus,
         signals,
+        changed,
         gate: &gate,
         outbox,
         proc: &options.proc,
@@ -125,7 +127,7 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
 }
 
 /// Takes the messages of the bus as they come; the end of the stream is the end.
-async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to: mpsc::Sender<Admitted>) {
+async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to: inbox::Sender) {
     while let Some(Ok(message)) = stream.next().await {
         let admitted = match bus::signal(&message) {
             Ok(Some(signal)) => {
@@ -138,18 +140,18 @@ async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to
                 None
             }
         };
-        if let Some(admitted) = admitted
-            && to.try_send(admitted).is_err()
-        {
-            outbox.drops.add(LogindDropReason::SignalQueue, 1);
+        if let Some(admitted) = admitted {
+            to.send(admitted, &outbox.drops);
         }
     }
 }
 
 struct Session<'s> {
     bus: Bus,
-    /// Of the bus, admitted, in their order.
-    signals: mpsc::Receiver<Admitted>,
+    /// Of the bus, admitted.
+    signals: Inbox,
+    /// A property of logind has changed, since the last round of questions.
+    changed: mpsc::Receiver<()>,
     gate: &'s Mutex<Gate>,
     outbox: &'s Outbox,
     /// Where processes of the host are shown, if they are.
@@ -187,7 +189,7 @@ impl Session<'_> {
             self.lock().await?;
             tokio::select! {
                 biased;
-                Some(signal) = self.signals.recv() => {
+                signal = self.signals.next() => {
                     self.take(signal).await?;
                     next = next.min(Instant::now() + FAST / 5);
                 }
@@ -203,6 +205,8 @@ impl Session<'_> {
                     self.ask().await?;
                     next = Instant::now() + if self.preparing || self.ending { FAST } else { SLOW };
                 }
+                // All states are read in the next round. The last, because whoever takes locks can make properties change at any rate.
+                Some(()) = self.changed.recv() => next = next.min(Instant::now() + FAST / 5),
             }
         }
     }
@@ -214,7 +218,7 @@ impl Session<'_> {
             if self.signals.is_empty() {
                 break;
             }
-            while let Ok(signal) = self.signals.try_recv() {
+            while let Some(signal) = self.signals.try_next() {
                 self.take(signal).await?;
             }
         }
@@ -261,7 +265,7 @@ impl Session<'_> {
                 self.put(prepare(start, kind, sender));
                 Ok(())
             }
-            // All states are read in the next round, which is near.
+            // Not among these signals.
             Admitted::Changed => Ok(()),
             Admitted::Job { unit, removed } => {
                 self.ending = !removed;
@@ -410,11 +414,16 @@ impl Session<'_> {
 
     /// Who sent a signal, as far as it is known while the sender is connected.
     async fn stranger(&self, name: String) -> Result<SignalSender, BusError> {
-        let credentials = self.bus.credentials(&name).await?;
-        let mut unit = None;
-        if let (Some(pid), Some(systemd)) = (credentials.pid, self.owner(Service::Systemd)) {
-            unit = self.bus.unit(&systemd, pid).await?;
-        }
+        let mut credentials = Credentials::default();
+        let look = async {
+            credentials = self.bus.credentials(&name).await?;
+            match (credentials.pid, self.owner(Service::Systemd)) {
+                (Some(pid), Some(systemd)) => self.bus.unit(&systemd, pid).await,
+                _ => Ok(None),
+            }
+        };
+        // Too late: what is known by then.
+        let unit = timeout(LOOK, look).await.unwrap_or(Ok(None))?;
         let mut sender = SignalSender::Other {
             name,
             pid: credentials.pid,
