@@ -39,8 +39,42 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 /// Rounds of questions at the end of the role, while signals come.
 const SETTLES: u32 = 3;
 
-/// A service that refuses so many rounds of questions is not observed.
+/// A question that was answered and then fails in so many rounds: what the last answer said may not be so any more.
 const FAILURES: u32 = 3;
+
+/// What has no signal, or one without content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    SystemState,
+    Inhibitors,
+    DelayLimit,
+    Scheduled,
+}
+
+impl Question {
+    /// In the order of a round.
+    const ALL: [Question; 4] = [
+        Question::SystemState,
+        Question::Inhibitors,
+        Question::DelayLimit,
+        Question::Scheduled,
+    ];
+
+    const fn service(self) -> Service {
+        match self {
+            Question::SystemState => Service::Systemd,
+            Question::Inhibitors | Question::DelayLimit | Question::Scheduled => Service::Logind,
+        }
+    }
+}
+
+/// How a question fares with one service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    is_answered: bool,
+    /// Rounds that failed one after the other.
+    failures: u32,
+}
 
 /// From the connection to the agent, and at the end of the role.
 #[derive(Debug)]
@@ -60,7 +94,7 @@ pub(super) async fn observe(options: &RoleOptions, outbox: &Outbox, mut link: mp
     let mut backoff = BACKOFF.0;
     loop {
         let began = clock::now();
-        let problem = session(options, outbox, &mut link, &mut plan).await;
+        let problem = session(options, outbox, &mut link, &mut plan, &mut logged).await;
         let now = clock::now();
         let reason = error::line(&problem);
         // Each problem once: the attempts go on for as long as the role runs.
@@ -94,7 +128,13 @@ fn follow(plan: &mut LockPlan, command: FromLink) {
     }
 }
 
-async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiver<FromLink>, plan: &mut LockPlan) -> BusError {
+async fn session(
+    options: &RoleOptions,
+    outbox: &Outbox,
+    link: &mut mpsc::Receiver<FromLink>,
+    plan: &mut LockPlan,
+    logged: &mut HashSet<String>,
+) -> BusError {
     let (bus, stream) = match Bus::connect(&options.bus).await {
         Ok(connected) => connected,
         Err(error) => return error,
@@ -114,7 +154,9 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
         systemd: None,
         preparing: false,
         ending: false,
-        failures: 0,
+        asked: Default::default(),
+        is_begun: false,
+        logged,
         jobs_refused: false,
     };
     // Both at once: the stream must be read while calls are under way, because their answers come after it. And the stream first: a
@@ -163,8 +205,12 @@ struct Session<'s> {
     preparing: bool,
     /// systemd has queued the machine's end.
     ending: bool,
-    /// Rounds of questions that failed one after the other.
-    failures: u32,
+    /// By [`Question`].
+    asked: [Asked; Question::ALL.len()],
+    /// logind has said whether it prepares a shutdown.
+    is_begun: bool,
+    /// Problems that were logged.
+    logged: &'s mut HashSet<String>,
     jobs_refused: bool,
 }
 
@@ -202,7 +248,11 @@ impl Session<'_> {
                     command => follow(self.plan, command),
                 },
                 () = sleep_until(next) => {
-                    self.ask().await?;
+                    match self.is_begun || self.owner(Service::Logind).is_none() {
+                        true => self.ask().await?,
+                        // It is there, and has not answered yet.
+                        false => self.begin_logind().await?,
+                    }
                     next = Instant::now() + if self.preparing || self.ending { FAST } else { SLOW };
                 }
                 // All states are read in the next round. The last, because whoever takes locks can make properties change at any rate.
@@ -278,21 +328,29 @@ impl Session<'_> {
     /// logind is there, from the start or again. The subscription is older, so that no change is missed.
     async fn begin_logind(&mut self) -> Result<(), BusError> {
         self.held = None;
+        self.is_begun = false;
         self.plan.begin();
         let Some(logind) = self.owner(Service::Logind) else {
             self.no_logind();
-            return Ok(());
+            return self.ask().await;
         };
+        for question in Question::ALL
+            .into_iter()
+            .filter(|question| question.service() == Service::Logind)
+        {
+            self.asked[question as usize] = Asked::default();
+        }
         let preparing = match self.bus.preparing(&logind).await {
             Ok(preparing) => preparing,
             Err(error) if error.is_of_service() => {
                 let reason = error::line(&error);
                 self.outbox.forget(clock::now(), BusState::Unavailable { reason });
-                return Ok(());
+                return self.ask().await;
             }
             Err(error) => return Err(error),
         };
         let now = clock::now();
+        self.is_begun = true;
         self.preparing = preparing;
         self.plan.preparing(now, preparing);
         self.put(NodeEvent::Bus {
@@ -306,6 +364,7 @@ impl Session<'_> {
 
     fn no_logind(&mut self) {
         self.held = None;
+        self.is_begun = false;
         self.plan.begin();
         self.preparing = false;
         let reason = error::line(&BusError::NoLogind);
@@ -335,45 +394,77 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A round of questions. A service that does not answer is asked again in the next round.
+    /// A round of questions, each by itself: old versions do not have all, and a refusal of one says nothing of the others.
     async fn ask(&mut self) -> Result<(), BusError> {
-        match self.ask_all().await {
-            Ok(()) => {
-                self.failures = 0;
-                Ok(())
-            }
-            Err(error) if error.is_of_service() && self.failures + 1 < FAILURES => {
-                self.failures += 1;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Given up when a signal comes in between: it is older than the answer, and taken first. Another round follows soon.
-    async fn ask_all(&mut self) -> Result<(), BusError> {
-        if let Some(systemd) = self.owner(Service::Systemd) {
-            let state = self.bus.system_state(&systemd).await?;
+        let mut silent = None;
+        for question in Question::ALL {
+            let service = question.service();
+            let may_ask = silent != Some(service) && (self.is_begun || service == Service::Systemd);
+            let Some(owner) = self.owner(service).filter(|_| may_ask) else {
+                continue;
+            };
+            let answer = self.answer(question, &owner).await;
+            // A signal came in between, is older than the answer, and taken first. Another round follows soon.
             if !self.signals.is_empty() {
                 return Ok(());
             }
-            self.put(NodeEvent::SystemState { state });
+            let asked = &mut self.asked[question as usize];
+            match answer {
+                Ok((event, over)) => {
+                    *asked = Asked {
+                        is_answered: true,
+                        failures: 0,
+                    };
+                    if let NodeEvent::DelayLimit { limit } = &event {
+                        self.plan.limit(*limit);
+                    }
+                    self.outbox.drops.add(LogindDropReason::Locks, over);
+                    self.put(event);
+                }
+                Err(error) if error.is_of_service() => {
+                    asked.failures += 1;
+                    if asked.is_answered && asked.failures >= FAILURES {
+                        return Err(error);
+                    }
+                    silent = error.is_silence().then_some(service).or(silent);
+                    if self.logged.insert(error.to_string()) {
+                        tracing::warn!("{}; asked again", error::line(&error));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let Some(logind) = self.owner(Service::Logind) else {
-            return Ok(());
-        };
-        let (locks, over) = self.bus.inhibitors(&logind).await?;
-        if !self.signals.is_empty() {
-            return Ok(());
-        }
-        self.outbox.drops.add(LogindDropReason::Locks, over);
-        self.put(NodeEvent::Inhibitors { locks });
-        let limit = self.bus.delay_limit(&logind).await?;
-        self.plan.limit(limit);
-        self.put(NodeEvent::DelayLimit { limit });
-        let shutdown: Option<ScheduledShutdown> = self.bus.scheduled(&logind).await?;
-        self.put(NodeEvent::Scheduled { shutdown });
         Ok(())
+    }
+
+    /// The answer, and the number of locks that are not in it.
+    async fn answer(&mut self, question: Question, owner: &str) -> Result<(NodeEvent, u64), BusError> {
+        let event = match question {
+            Question::SystemState => NodeEvent::SystemState {
+                state: self.bus.system_state(owner).await?,
+            },
+            Question::Inhibitors => {
+                let (locks, over) = self.bus.inhibitors(owner).await?;
+                return Ok((NodeEvent::Inhibitors { locks }, over));
+            }
+            Question::DelayLimit => NodeEvent::DelayLimit {
+                limit: self.bus.delay_limit(owner).await?,
+            },
+            Question::Scheduled => {
+                let shutdown: Option<ScheduledShutdown> = match self.bus.scheduled(owner).await {
+                    // systemd 219.
+                    Err(error) if error.is_unknown_member() => {
+                        if self.logged.insert(error.to_string()) {
+                            tracing::warn!("{error}: this logind plans no shutdowns, or does not show them");
+                        }
+                        None
+                    }
+                    answer => answer?,
+                };
+                NodeEvent::Scheduled { shutdown }
+            }
+        };
+        Ok((event, 0))
     }
 
     /// Takes or lets go the own lock, whichever is due.
