@@ -50,6 +50,10 @@ struct Answers {
     lock: Option<std::io::PipeReader>,
     grants: bool,
     subscribed: u32,
+    /// What this version does not have: properties and methods.
+    absent: Vec<&'static str>,
+    /// What is refused.
+    refused: Vec<&'static str>,
 }
 
 impl Default for Answers {
@@ -62,6 +66,8 @@ impl Default for Answers {
             lock: None,
             grants: false,
             subscribed: 0,
+            absent: Vec::new(),
+            refused: Vec::new(),
         }
     }
 }
@@ -173,6 +179,25 @@ async fn answer(on: &Connection, call: &Message, answers: &Mutex<Answers>) -> an
         let (_, name): (String, String) = call.body().deserialize()?;
         Ok(name)
     };
+    let asked = match member.as_str() {
+        "Get" => property()?,
+        member => member.to_owned(),
+    };
+    let (is_absent, is_refused) = {
+        let answers = answers.lock().expect("nobody panics with it");
+        let is = |names: &[&str]| names.contains(&asked.as_str());
+        (is(&answers.absent), is(&answers.refused))
+    };
+    if is_absent || is_refused {
+        let error = match (is_absent, member.as_str()) {
+            (false, _) => "AccessDenied",
+            (true, "Get") => "UnknownProperty",
+            (true, _) => "UnknownMethod",
+        };
+        let name = format!("org.freedesktop.DBus.Error.{error}");
+        on.reply_error(&header, name.as_str(), &(asked,)).await?;
+        return Ok(());
+    }
     match member.as_str() {
         "Get" => {
             let value = {
@@ -433,6 +458,69 @@ fn a_forged_signal_names_its_sender() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// systemd 219 has no property ScheduledShutdown: everything else is observed, for as long as the role runs.
+#[test]
+fn a_logind_that_does_not_have_everything_is_observed() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_logind_that_does_not_have_everything_is_observed")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    services.change(|answers| answers.absent = vec!["ScheduledShutdown"]);
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    role.expect(&json!({"event": "scheduled", "shutdown": null}))?;
+    // More rounds than a refusal of what was known is waited for.
+    for count in 2..8 {
+        services.change(|answers| answers.locks = vec![lock("kubelet", "delay"); count]);
+        stage.runtime.block_on(services.changed("DelayInhibited"))?;
+        let is_next = |event: &Value| event["locks"].as_array().is_some_and(|locks| locks.len() == count);
+        let (_, before) = role.until("the next list", is_next)?;
+        ensure!(!before.iter().any(is_unavailable), "{before:?}");
+    }
+    stage.runtime.block_on(services.prepare(true, "reboot"))?;
+    role.expect(&prepare(true, "reboot"))?;
+    Ok(())
+}
+
+#[test]
+fn a_refused_question_is_not_the_end_of_the_others() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_refused_question_is_not_the_end_of_the_others")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let mut second = 0;
+    let mut rounds = |role: &Role| -> anyhow::Result<()> {
+        for _ in 0..5 {
+            second += 1;
+            services.change(|answers| answers.scheduled = ("reboot".to_owned(), second * 1_000_000));
+            stage.runtime.block_on(services.changed("ScheduledShutdown"))?;
+            let scheduled = json!({"type": "reboot", "at": second * 1_000_000_000});
+            let before = role.expect(&json!({"event": "scheduled", "shutdown": scheduled}))?;
+            ensure!(!before.iter().any(is_unavailable), "{before:?}");
+        }
+        Ok(())
+    };
+    services.change(|answers| answers.refused = vec!["ListInhibitors", "InhibitDelayMaxUSec", "SystemState"]);
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    rounds(&role)?;
+    services.change(|answers| answers.refused.clear());
+    role.until("locks", |event| event["event"] == "inhibitors")?;
+
+    // What was known does not stay when nobody says so any more. Then the others go on.
+    services.change(|answers| answers.refused = vec!["ListInhibitors"]);
+    let begin = now();
+    while !role.events.try_iter().any(|event| is_unavailable(&event)) {
+        ensure!(begin.elapsed() < LIMIT, "the old list stays");
+        stage.runtime.block_on(services.changed("DelayInhibited"))?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    role.expect(&connected(false))?;
+    rounds(&role)
+}
+
 #[test]
 fn another_owner_of_the_name_is_logind_from_then_on() -> anyhow::Result<()> {
     let Some(mut stage) = Stage::set("another_owner_of_the_name_is_logind_from_then_on")? else {
@@ -504,7 +592,8 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
                 0 => emit(&stranger, "PrepareForShutdown", &("no",)).await?,
                 1 => emit(&stranger, "PrepareForShutdownWithMetadata", &(true, 1_u32)).await?,
                 2 => emit(&stranger, "PrepareForShutdown", &(true, large.as_str())).await?,
-                _ => {}
+                // Of logind itself, as often as somebody takes a lock and lets go of it.
+                _ => services.changed("DelayInhibited").await?,
             }
         }
         services.prepare(true, "kexec").await
@@ -520,6 +609,10 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
     ensure!(
         strangers > 4_000 && garbage == 30,
         "{strangers} of strangers, {garbage} of garbage"
+    );
+    ensure!(
+        lost("logind_signal_queue") + lost("logind_role_queue") == 0,
+        "a loss of logind's"
     );
     let forged = prepares(&events).len();
     ensure!((1..=60).contains(&forged), "{forged} forged signals are looked into");

@@ -108,6 +108,53 @@ fn the_endpoints_report_probes_and_terminations() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A kernel that was built without type information has no directory of them.
+const NO_BTF: &str = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+
+#[test]
+fn without_probes_an_agent_observes_what_else_there_is() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("without_probes_an_agent_observes_what_else_there_is")? else {
+        return Ok(());
+    };
+    let socket = stage.directory.path().join("logind.sock");
+    let with_role = format!("{NO_BTF} --set logind.socket={}", socket.display());
+    let mut agent = Service::inside(
+        &["unshare", "-m", "sh", "-c", &with_role, "sh"],
+        &stage.epitaph,
+        stage.directory.path(),
+    )?;
+    let (_, body) = get(agent.port, "/readyz")?;
+    let ready: Value = serde_json::from_str(&body)?;
+    let probes = ready["probes"].as_array().context("no probes")?;
+    assert!(probes.len() > 8, "{body}");
+    for probe in probes {
+        let name = probe["name"].as_str().context("no name")?;
+        assert_eq!(probe["state"], "unsupported", "{body}");
+        assert!(body.contains("has no type information"), "{body}");
+        let labels = [&*format!("probe=\"{name}\""), "state=\"unsupported\""];
+        assert_eq!(agent.metric("epitaph_probe_state", &labels)?, 1.0, "{name}");
+    }
+    assert_eq!(get(agent.port, "/healthz")?.0, 200);
+    assert!(socket.exists(), "the agent listens for the role");
+    assert!(agent.log().contains("no probe runs"), "{}", agent.log());
+    let status = agent.end(TO_END)?;
+    assert!(status.success(), "{status}: {}", agent.log());
+
+    // Without another source there is nothing to observe, and for a person neither.
+    for args in [&["agent", "--listen", "off"][..], &["watch", "--output", "json"]] {
+        let mut command = stage.epitaph.command_of("unshare");
+        command
+            .args(["-m", "sh", "-c", NO_BTF, "sh"])
+            .arg(stage.epitaph.binary())
+            .args(args);
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{text}");
+        assert!(text.contains("cannot read the kernel's type information"), "{text}");
+    }
+    Ok(())
+}
+
 /// Accepts and reads, and never answers.
 fn silent_collector() -> anyhow::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -24,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::clock;
 use crate::journal::Past;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
+use crate::source::kernel::{Attached, Hierarchies, Loss, MapError, announcement};
 use crate::source::kubelet::KubeletFiles;
 use crate::source::logind::{Logind, LogindDropReason};
 use crate::source::pods::{Pods, PodsDropReason};
@@ -50,7 +50,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 const CLOCK_STEP: Duration = Duration::from_millis(1);
 
 pub struct Live {
-    kernel: Kernel,
+    kernel: Attached,
     procfs: Procfs,
     pipeline: Pipeline,
     /// None without Kubernetes.
@@ -109,7 +109,7 @@ struct MapUpdates {
 impl Live {
     /// Starts observing. The probes are already running: events during the scan wait in the ring buffer.
     pub fn start(
-        kernel: Kernel,
+        kernel: Attached,
         procfs: Procfs,
         pods: Option<Pods>,
         files: FileSources,
@@ -577,7 +577,7 @@ fn take_record(
 /// only those of cgroups created below.
 ///
 /// The probes have already set both bits of a new cgroup, so that no process starts unseen; here the unneeded bits are removed.
-fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) {
+fn watch_cgroup(kernel: &mut Attached, pipeline: &mut Pipeline, cgroup: CgroupId) {
     let index = pipeline.core().index();
     let (bits, subject) = match index.attribute_cgroup(cgroup) {
         Attribution::Subject(_, own) => (bits::SELF | bits::CHILDREN, Some(own)),

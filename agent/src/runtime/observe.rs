@@ -14,7 +14,7 @@ use crate::config::{Config, Env, KubernetesMode};
 use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
-use crate::source::kernel::{self, Kernel};
+use crate::source::kernel::{self, Attached, Kernel, LoadError};
 use crate::source::kubelet::KubeletFiles;
 use crate::source::pods::{self, Pods};
 use crate::source::procfs::Procfs;
@@ -56,7 +56,8 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     // From before the probes are loaded, which takes a while on a slow machine.
     let serving = serve(server, &export, &health, stop.clone());
 
-    let mut kernel = load_probes(&config, &procfs)?;
+    let has_others = is_agent && (logind.is_some() || pods.is_some());
+    let mut kernel = load_probes(&config, &procfs, has_others)?;
     // Before anything that may wait: from here on, no end of what exists is missed, and each has a name.
     procfs.first_scan(|cgroup| {
         // Counted, where it fails again, when the core names the cgroup.
@@ -169,13 +170,24 @@ fn start_kubelet(config: &Config) -> Option<KubeletFiles> {
         .ok()
 }
 
-fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError> {
+/// `has_others`: there are other sources, and an agent that goes on with them alone.
+fn load_probes(config: &Config, procfs: &Procfs, has_others: bool) -> Result<Attached, RuntimeError> {
     let v1 = procfs.v1();
     let options = kernel::Options {
         v1: v1.clone(),
         ..config.kernel.options()
     };
-    let kernel = Kernel::load(&options)?;
+    let kernel = match Kernel::load(&options) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let reason = goes_on(error, has_others, || kernel::incapable(&options, &config.host.proc))?;
+            tracing::warn!(
+                remedy = kernel::NEWER,
+                "no probe runs: {reason}; pods, logind and the journal are observed, and how processes ended is unknown"
+            );
+            return Ok(Attached::none(&options, &reason));
+        }
+    };
     if let Some((less, remedy)) = kernel.shrunk() {
         tracing::warn!(remedy, "{less}");
     }
@@ -187,7 +199,14 @@ fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError>
              socket in v2 only"
         );
     }
-    Ok(kernel)
+    Ok(Attached::Probes(Box::new(kernel)))
+}
+
+/// Why this kernel cannot run any probe, if an agent has something to observe without them. A right or a setting that is missing stays an
+/// error: its remedy is not another kernel.
+fn goes_on(error: LoadError, has_others: bool, incapable: impl FnOnce() -> Option<String>) -> Result<String, LoadError> {
+    let reason = if has_others { incapable() } else { None };
+    reason.ok_or(error)
 }
 
 fn describe(config: &Config, procfs: &Procfs, has_pods: bool) -> Result<Observation, RuntimeError> {
@@ -201,7 +220,7 @@ fn describe(config: &Config, procfs: &Procfs, has_pods: bool) -> Result<Observat
 }
 
 /// Gives up privileges of the main thread: the other threads have none.
-fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
+fn give_up_privileges(kernel: &mut Attached, proc: &Path) {
     // With `hidepid`, /proc may show the machine's processes to CAP_SYS_PTRACE only. A slightly lower number is not a sign of
     // that: some processes exit meanwhile.
     let before = privileges::shown(proc);
@@ -221,7 +240,7 @@ fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
     }
 }
 
-fn log_start(config: &Config, kernel: &Kernel, export: &Export) {
+fn log_start(config: &Config, kernel: &Attached, export: &Export) {
     let states = kernel.probes().iter().map(|(_, state)| state);
     let active = states.filter(|state| **state == ProbeState::Active).count();
     tracing::info!(
@@ -242,4 +261,24 @@ fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_ev
 
 fn begin(file: NewRecording<'_>, observation: &Observation) -> Result<Recorder, RuntimeError> {
     Ok(Writer::new(BufWriter::new(file.keep()), observation)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_that_cannot_and_other_sources_let_an_agent_go_on() {
+        let refused = || LoadError::Capability("CAP_BPF");
+        let old = || Some("kernel 5.4 is older than 5.10".to_owned());
+        assert_eq!(
+            goes_on(refused(), true, old).expect("goes on"),
+            "kernel 5.4 is older than 5.10"
+        );
+        let ends = [goes_on(refused(), false, old), goes_on(refused(), true, || None)];
+        assert!(
+            ends.iter().all(|end| matches!(end, Err(LoadError::Capability(_)))),
+            "{ends:?}"
+        );
+    }
 }

@@ -39,6 +39,9 @@ Each machine ran to the end of the test, without a complaint of its kernel.
 
 A kernel without a row is compared with the row of the nearest older series, and the output states the comparison.
 
+On a kernel before 5.10, or without BTF (`CONFIG_DEBUG_INFO_BTF`), no probe runs. `epitaph agent` then goes on with its other sources, if it has
+one (`logind.socket`, the Kubernetes API); `epitaph watch` and `record` end with the error. [limits.md](limits.md) has what is then known.
+
 Not run: 5.14 (RHEL 9), 5.15 (Ubuntu 22.04), 6.6 and 6.8 (Ubuntu 24.04), because no suite of Debian's archive has these packages; kernels
 of other distributions, with patches that can change the results; arm64; real network cards.
 ";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epitaph_core::node::CRITICAL_PRIORITY;
 
-use super::{FoundKubelet, Machine, Node, Unknown, not_checked, shown};
+use super::{FoundKubelet, Machine, Node, RESTART, Unknown, not_checked, shown};
 use crate::cli::SysExit;
 use crate::doctor::{Finding, Trouble};
 use crate::error::Remedy;
@@ -19,7 +19,7 @@ pub(super) fn found(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
     let version = kubelet.version.as_ref().map(|version| format!(", package {version}"));
     let version = version.unwrap_or_default();
     let message = match (&kubelet.located.origin, &node.machine) {
-        (Origin::Process { pid, start }, Machine::Live { wall_offset }) => {
+        (Origin::Process { pid, start, .. }, Machine::Live { wall_offset }) => {
             format!(
                 "pid {pid}, started {}{place}{version}",
                 wall_offset.wall(*start).rfc3339_millis()
@@ -88,7 +88,13 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
                         path.display(),
                         modified.rfc3339_millis()
                     ),
-                    remedy: Some("systemctl restart kubelet (or the unit that starts it); containers run on".into()),
+                    remedy: Some(
+                        format!(
+                            "{}; containers run on",
+                            kubelet.restart().unwrap_or_else(|| RESTART.to_owned())
+                        )
+                        .into(),
+                    ),
                 };
                 Finding::problem("in force", &trouble)
             } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epitaph_core::node::{InhibitMode, Inhibitor};
 
-use super::{FoundKubelet, Logind, Machine, Node, Unknown, not_checked, shown};
+use super::{FoundKubelet, Logind, Machine, Node, RESTART, Unknown, not_checked, shown};
 use crate::cli::SysExit;
 use crate::doctor::{Finding, Trouble};
 use crate::error::Remedy;
@@ -66,15 +66,15 @@ pub(super) fn delay(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
             check,
             format!("{} in force, {} needed{}", shown(limit), shown(need), by_file(node)),
         ),
-        (Some(limit), conf) => too_short(node, &format!("{} in force", shown(limit)), need, conf.as_ref().ok()),
-        (None, Ok(conf)) => configured(node, conf, need),
+        (Some(limit), conf) => too_short(node, kubelet, &format!("{} in force", shown(limit)), need, conf.as_ref().ok()),
+        (None, Ok(conf)) => configured(node, kubelet, conf, need),
         (None, Err(reason)) => not_checked(check, Unknown::new(reason.clone(), None)),
     });
     findings
 }
 
 /// The bus was not asked: what the files say.
-fn configured(node: &Node, conf: &LogindConf, need: Duration) -> Finding {
+fn configured(node: &Node, kubelet: &FoundKubelet, conf: &LogindConf, need: Duration) -> Finding {
     let check = "inhibitor delay";
     let delay = conf.delay();
     if let ConfiguredDelay::Unknown { reason } = delay {
@@ -82,7 +82,7 @@ fn configured(node: &Node, conf: &LogindConf, need: Duration) -> Finding {
     }
     let (value, by) = winner(&delay);
     if !conf.over_kubelets(need).is_empty() {
-        return too_short(node, &format!("{value} configured"), need, Some(conf));
+        return too_short(node, kubelet, &format!("{value} configured"), need, Some(conf));
     }
     let is_enough = matches!(delay.value(), Some(TimeSpan::Finite(value)) if value >= need);
     let message = match is_enough {
@@ -97,13 +97,13 @@ fn configured(node: &Node, conf: &LogindConf, need: Duration) -> Finding {
     Finding::ok(check, message)
 }
 
-fn too_short(node: &Node, what: &str, need: Duration, conf: Option<&LogindConf>) -> Finding {
+fn too_short(node: &Node, kubelet: &FoundKubelet, what: &str, need: Duration, conf: Option<&LogindConf>) -> Finding {
     let by = conf.map(|conf| winner(&conf.delay()).1).unwrap_or_default();
     let over = conf.map(|conf| conf.over_kubelets(need)).unwrap_or_default();
     let consequence = "the kubelet takes no lock, and a shutdown does not wait for pods";
     let remedy: Remedy = match (conf, over.is_empty()) {
-        (_, false) => remedy(node, &over).into(),
-        (Some(_), true) => "systemctl kill -s HUP systemd-logind && systemctl restart kubelet".into(),
+        (_, false) => remedy(node, kubelet, &over).into(),
+        (Some(_), true) => in_force(kubelet, Vec::new()).into(),
         (None, _) => "run `epitaph doctor` on the host: it names the file of logind.conf.d that sets the delay".into(),
     };
     let trouble = Trouble {
@@ -142,15 +142,23 @@ fn by_file(node: &Node) -> String {
 }
 
 /// What to do with files that are read after the kubelet's.
-fn remedy(node: &Node, over: &[&Path]) -> String {
-    let mut steps: Vec<String> = over.iter().map(|path| out_of_the_way(path)).collect();
+fn remedy(node: &Node, kubelet: &FoundKubelet, over: &[&Path]) -> String {
+    let steps: Vec<String> = over.iter().map(|path| out_of_the_way(path)).collect();
     match node.machine {
         Machine::Image(_) => format!("in the image: {}", steps.join(" && ")),
-        Machine::Live { .. } => {
-            steps.push("systemctl kill -s HUP systemd-logind".to_owned());
-            steps.push("systemctl restart kubelet".to_owned());
+        Machine::Live { .. } => in_force(kubelet, steps),
+    }
+}
+
+/// After `steps`, logind reads its configuration, and then the kubelet takes its lock.
+fn in_force(kubelet: &FoundKubelet, mut steps: Vec<String>) -> String {
+    steps.push("systemctl kill -s HUP systemd-logind".to_owned());
+    match kubelet.restart() {
+        Some(restart) => {
+            steps.push(restart);
             steps.join(" && ")
         }
+        None => format!("{}, then {RESTART}", steps.join(" && ")),
     }
 }
 

@@ -19,7 +19,7 @@ use epitaph_core::time::WallOffset;
 use super::{Finding, Topic, Trouble};
 use crate::cli::SysExit;
 use crate::error::Remedy;
-use crate::source::kubelet::{Configured, Located};
+use crate::source::kubelet::{Configured, Located, Origin};
 use crate::source::pods::PodGrace;
 use crate::source::systemd::conf::LogindConf;
 
@@ -176,7 +176,19 @@ fn not_checked(check: impl Into<String>, unknown: Unknown) -> Finding {
     Finding::unknown(check, unknown.reason, unknown.remedy)
 }
 
+/// Where the name of the kubelet's unit is not known.
+const RESTART: &str = "restart the kubelet's service";
+
 impl FoundKubelet {
+    /// The command, if the unit is known: k3s, RKE2, MicroK8s and k0s have a kubelet in services of other names.
+    fn restart(&self) -> Option<String> {
+        let Origin::Process { unit: Some(unit), .. } = &self.located.origin else {
+            return None;
+        };
+        let unit = unit.strip_suffix(".service").unwrap_or(unit);
+        Some(format!("systemctl restart {unit}"))
+    }
+
     /// The periods, where the configuration is known and valid.
     fn protection(&self) -> Option<KubeletShutdown> {
         let configured = self.configured.as_ref().ok()?;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use epitaph_core::node::{BusState, KubeletShutdown, NodeEvent};
+use epitaph_core::node::{BusState, KubeletShutdown, NodeEvent, SignalSender};
 
 /// What must hold for a shutdown to wait for the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,8 +80,13 @@ impl Readiness {
                 self.is_locked = None;
                 self.is_shutting_down = matches!(state, BusState::Connected { preparing: true, .. });
             }
-            // The kubelet releases its lock when its pods have ended.
-            NodeEvent::Prepare { start, .. } => self.is_shutting_down = *start,
+            // The kubelet releases its lock when its pods have ended. At a forged signal too, and then the lock is missing: the machine
+            // stays up.
+            NodeEvent::Prepare {
+                start,
+                sender: SignalSender::Logind,
+                ..
+            } => self.is_shutting_down = *start,
             _ => return false,
         }
         true
@@ -108,7 +113,7 @@ impl Readiness {
 #[cfg(test)]
 mod tests {
     use epitaph_core::ids::Pid;
-    use epitaph_core::node::{InhibitMode, Inhibitor, SignalSender};
+    use epitaph_core::node::{InhibitMode, Inhibitor};
 
     use super::*;
 
@@ -163,6 +168,20 @@ mod tests {
         }
     }
 
+    fn forged(start: bool) -> NodeEvent {
+        NodeEvent::Prepare {
+            start,
+            kind: None,
+            sender: SignalSender::Other {
+                name: ":1.9".to_owned(),
+                pid: None,
+                uid: None,
+                comm: None,
+                unit: None,
+            },
+        }
+    }
+
     #[test]
     fn without_the_kubelets_files_nothing_is_said() {
         assert_eq!(shown(&[]), "nothing");
@@ -202,5 +221,16 @@ mod tests {
         assert!(shown(&before).ends_with("lock unknown"));
         let cancelled = [before.as_slice(), &[prepare(false), locks(&["kubelet"])]].concat();
         assert!(shown(&cancelled).ends_with("lock ready"));
+    }
+
+    #[test]
+    fn a_forged_signal_is_no_shutdown_and_no_end_of_one() {
+        let ready = [kubelet(60), limit(60), locks(&["kubelet"])];
+        // The kubelet believes it, ends the pods and lets go of its lock.
+        let fooled = [ready.as_slice(), &[forged(true), locks(&[])]].concat();
+        assert!(shown(&fooled).ends_with("lock not_ready"));
+        let really = [ready.as_slice(), &[prepare(true), forged(false), locks(&[])]].concat();
+        assert!(shown(&really).ends_with("lock unknown"));
+        assert!(!Readiness::default().take(&forged(true)));
     }
 }

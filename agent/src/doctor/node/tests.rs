@@ -56,7 +56,11 @@ fn well() -> (Node, FoundKubelet) {
     let kubelet = FoundKubelet {
         located: Located {
             flags: Flags::default(),
-            origin: Origin::Process { pid: Pid(700), start },
+            origin: Origin::Process {
+                pid: Pid(700),
+                start,
+                unit: Some("kubelet.service".to_owned()),
+            },
             place: PLACES.iter().find(|place| place.name == "kubeadm"),
         },
         version: Some("1.34.1-1.1".to_owned()),
@@ -189,6 +193,42 @@ fn a_drop_in_of_a_package_wins_over_the_kubelets() {
     assert!(delay.message.starts_with("30 s configured by /usr/lib"), "{}", delay.message);
 }
 
+/// k3s, RKE2, MicroK8s and k0s have no unit of that name.
+#[test]
+fn the_kubelet_is_restarted_by_the_unit_that_has_it() {
+    let remedies = |of_process: Option<&str>, mine: fn(&mut Node)| {
+        let findings = change(|node, kubelet| {
+            mine(node);
+            node.logind.limit = Some(secs(30));
+            let modified = Wall(1_795_000_000_000_000_000 + 30_000_000_000);
+            kubelet.configured.as_mut().unwrap().modified = Some(("/etc/a.conf".into(), modified));
+            if let Origin::Process { unit, .. } = &mut kubelet.located.origin {
+                *unit = of_process.map(str::to_owned);
+            }
+        });
+        ["in force", "inhibitor delay"].map(|check| {
+            let finding = findings.iter().find(|finding| finding.check == check).unwrap();
+            finding.remedy.as_deref().unwrap().to_owned()
+        })
+    };
+    let hup = "systemctl kill -s HUP systemd-logind";
+    assert_eq!(
+        remedies(Some("k3s.service"), |_| {}),
+        [
+            "systemctl restart k3s; containers run on".to_owned(),
+            format!("{hup} && systemctl restart k3s"),
+        ]
+    );
+    let over: fn(&mut Node) = |node| node.conf = conf(&[("/etc/systemd/logind.conf.d/zz.conf", "InhibitDelayMaxSec=30")]);
+    assert_eq!(
+        remedies(None, over),
+        [
+            "restart the kubelet's service; containers run on".to_owned(),
+            format!("rm /etc/systemd/logind.conf.d/zz.conf && {hup}, then restart the kubelet's service"),
+        ]
+    );
+}
+
 #[test]
 fn a_delay_that_the_kubelet_can_raise_is_not_a_problem() {
     let findings = change(|node, _| {
@@ -272,7 +312,7 @@ fn a_configuration_that_is_not_in_force_or_not_valid() {
         &findings,
         expect![[r#"
             problem  in force  /etc/kubelet.d/a.conf was changed at 2026-11-18T11:07:10.000Z, after the kubelet started: what it has in force is not known
-                               remedy: systemctl restart kubelet (or the unit that starts it); containers run on
+                               remedy: systemctl restart kubelet; containers run on
             1 problem: this node would not shut its pods down gracefully
         "#]],
     );

@@ -54,7 +54,14 @@ fn gather(config: &Config) -> Facts {
             },
         ),
         Err(error) => {
-            let trouble = of_load(&error);
+            let trouble = match kernel::incapable(&options, &config.host.proc) {
+                Some(reason) => Trouble {
+                    code: code_of_load(&error),
+                    problem: format!("no probe can run, and `epitaph agent` observes pods and logind only: {reason}"),
+                    remedy: Some(kernel::NEWER.into()),
+                },
+                None => of_load(&error),
+            };
             let (btf, fitting) = match kernel::fitting(&options) {
                 Ok(fitting) => (Ok(kernel::btf_path(&options)), fitting),
                 Err(error) => (Err(of_load(&error)), Vec::new()),

@@ -118,10 +118,7 @@ fn open(root: &Path) -> Result<Directory, RuntimeError> {
 fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Config, is_host: bool, in_pod: bool) -> Kubelet {
     let paths = agents.kubelet.paths();
     if paths.config.is_some() || paths.config_directory.is_some() {
-        let origin = process.as_ref().map_or(Origin::Settings, |process| Origin::Process {
-            pid: process.pid,
-            start: process.start,
-        });
+        let origin = process.as_ref().map_or(Origin::Settings, Origin::of);
         let mut flags = paths.flags();
         flags.feature_gates = process.and_then(|process| process.flags.feature_gates);
         return found(
@@ -258,6 +255,7 @@ mod tests {
             pid: epitaph_core::ids::Pid(7),
             name: "kubelet".to_owned(),
             start: epitaph_core::time::Boot(1),
+            unit: None,
             flags: kubelet::flags::Flags {
                 config: Some("/var/lib/kubelet/config.yaml".into()),
                 ..Default::default()
@@ -296,6 +294,7 @@ mod tests {
                 Origin::Process {
                     pid: epitaph_core::ids::Pid(7),
                     start: epitaph_core::time::Boot(1),
+                    unit: None,
                 },
             ),
         ] {

@@ -108,12 +108,17 @@ impl Health {
         }
     }
 
-    /// The loop has ticked, and the essential probes are active.
+    /// The loop has ticked, and the essential probes are active; or this kernel cannot run any, and an agent has begun all the same, with
+    /// its other sources.
     pub(super) fn is_ready(&self) -> bool {
         if self.alive_at.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let probes = self.probes();
+        let is_unsupported = |(_, state): &(String, ProbeState)| matches!(state, ProbeState::Unsupported(_));
+        if !probes.is_empty() && probes.iter().all(is_unsupported) {
+            return true;
+        }
         ESSENTIAL
             .iter()
             .all(|name| probes.iter().any(|(n, state)| n == name && *state == ProbeState::Active))

@@ -51,7 +51,7 @@ impl HasRemedy for LoadError {
             }
             LoadError::Btf(_) => {
                 "where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel \
-                 built without CONFIG_DEBUG_INFO_BTF cannot run the probes"
+                 built without CONFIG_DEBUG_INFO_BTF cannot run the probes: `epitaph agent` then observes pods and logind only"
             }
             LoadError::BtfParse { .. } => "name the type information of the running kernel with --btf FILE",
             LoadError::Refused { .. } => "allow bpf(2) for this process",

@@ -3,6 +3,7 @@
 //! *Architecture invariant*: bytes go out, ids come in. What a record means is decode's business.
 
 pub mod announcement;
+mod attached;
 pub mod btf;
 mod error;
 mod losses;
@@ -20,6 +21,7 @@ use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_count, closed_by, watch};
 
+pub use attached::{Attached, NEWER, incapable};
 use btf::Layout;
 use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{ProbeState, V1};

@@ -44,11 +44,21 @@ pub struct Located {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The command line of this process.
-    Process { pid: Pid, start: Boot },
+    Process { pid: Pid, start: Boot, unit: Option<String> },
     /// A distribution's defaults.
     Defaults,
     /// The settings of epitaph.
     Settings,
+}
+
+impl Origin {
+    pub fn of(process: &KubeletProcess) -> Origin {
+        Origin::Process {
+            pid: process.pid,
+            start: process.start,
+            unit: process.unit.clone(),
+        }
+    }
 }
 
 /// The configuration as read.
@@ -145,10 +155,9 @@ pub fn locate(root: &Directory, process: Option<&KubeletProcess>) -> Option<Loca
         place = PLACES.iter().find(|place| place.name == "k3s");
         flags = place.map(Place::flags).unwrap_or_default();
     }
-    let (pid, start) = (process.pid, process.start);
     Some(Located {
         flags,
-        origin: Origin::Process { pid, start },
+        origin: Origin::of(process),
         place,
     })
 }

@@ -13,6 +13,12 @@ use super::flags::Flags;
 /// Programs with a kubelet inside. k3s renames itself.
 const NAMES: [&str; 4] = ["kubelet", "kubelite", "k3s-server", "k3s-agent"];
 
+/// Parts of the names of containers' cgroups.
+const CONTAINERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio-", "cri-containerd"];
+
+/// systemd's own limit.
+const UNIT: usize = 255;
+
 /// Longest command line that is read, bytes.
 const COMMAND: usize = 128 << 10;
 
@@ -22,6 +28,8 @@ pub struct KubeletProcess {
     /// `comm`.
     pub name: String,
     pub start: Boot,
+    /// The service of this machine's systemd that started it.
+    pub unit: Option<String>,
     pub flags: Flags,
 }
 
@@ -46,8 +54,7 @@ fn read(proc: &Path, pid: Pid, units: &[String]) -> Option<(bool, KubeletProcess
     }
     let cgroups = text("cgroup")?;
     let is_unit = cgroups.split(['/', '\n']).any(|part| units.iter().any(|unit| unit == part));
-    let is_container = ["kubepods", "docker", "libpod", "crio-", "cri-containerd"];
-    if !is_unit && is_container.iter().any(|mark| cgroups.contains(mark)) {
+    if !is_unit && CONTAINERS.iter().any(|mark| cgroups.contains(mark)) {
         return None;
     }
     let command = fs::read(directory.join("cmdline")).ok()?;
@@ -59,8 +66,34 @@ fn read(proc: &Path, pid: Pid, units: &[String]) -> Option<(bool, KubeletProcess
         .collect();
     let flags = Flags::parse(command.iter().map(|argument| &**argument));
     let start = start(&text("stat")?)?;
-    let process = KubeletProcess { pid, name, start, flags };
+    let unit = unit_of(&cgroups);
+    let process = KubeletProcess {
+        pid,
+        name,
+        start,
+        unit,
+        flags,
+    };
     Some((is_unit, process))
+}
+
+/// The service to restart: `k3s.service`, `snap.microk8s.daemon-kubelite.service`. None in a container and in a session, whose services
+/// are not those of this machine's systemd.
+fn unit_of(cgroups: &str) -> Option<String> {
+    let path = cgroups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        matches!(controllers, "" | "name=systemd").then_some(path)
+    })?;
+    let is_other =
+        |part: &str| part.ends_with(".scope") || part == "user.slice" || CONTAINERS.iter().any(|mark| part.contains(mark));
+    if path.split('/').any(is_other) {
+        return None;
+    }
+    let unit = path.rsplit('/').find(|part| part.ends_with(".service"))?;
+    // Into a command for a shell.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b":_.@-".contains(&byte);
+    (unit.len() <= UNIT && !unit.starts_with('-') && unit.bytes().all(is_plain)).then(|| unit.to_owned())
 }
 
 /// Field 22; the name, field 2, ends at the last parenthesis.
@@ -68,4 +101,38 @@ fn start(stat: &str) -> Option<Boot> {
     let (_, after) = stat.rsplit_once(')')?;
     let ticks: u64 = after.split_ascii_whitespace().nth(19)?.parse().ok()?;
     Some(Boot(ticks.saturating_mul(TICK_NS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_of_a_kubelet_is_that_of_this_machine() {
+        let of = |path: &str| unit_of(&format!("0::{path}\n"));
+        for unit in [
+            "kubelet.service",
+            "k3s-agent.service",
+            "rke2-server.service",
+            "k0sworker.service",
+            "snap.microk8s.daemon-kubelite.service",
+        ] {
+            assert_eq!(of(&format!("/system.slice/{unit}")).as_deref(), Some(unit));
+        }
+        assert_eq!(of("/kube.slice/k3s.service/init").as_deref(), Some("k3s.service"));
+        for other in [
+            "/",
+            "/system.slice",
+            "/user.slice/user-0.slice/session-3.scope",
+            "/user.slice/user-0.slice/user@0.service/app.slice/k3s.service",
+            "/system.slice/docker-0123.scope/kubelet.slice/kubelet.service",
+            "/docker/0123/kubelet.slice/kubelet.service",
+            "/system.slice/$(reboot).service",
+            "/system.slice/-now.service",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        let v1 = "12:pids:/kubelet\n1:name=systemd:/system.slice/kubelet.service\n";
+        assert_eq!(unit_of(v1).as_deref(), Some("kubelet.service"));
+    }
 }

@@ -222,6 +222,7 @@ fn process(name: &str, flags: Flags) -> KubeletProcess {
         pid: Pid(812),
         name: name.to_owned(),
         start: Boot(5),
+        unit: Some("k3s.service".to_owned()),
         flags,
     }
 }
@@ -254,6 +255,7 @@ fn the_distribution_is_found_by_its_files_or_its_flags() {
     let origin = Origin::Process {
         pid: Pid(812),
         start: Boot(5),
+        unit: Some("k3s.service".to_owned()),
     };
     assert_eq!((located.place, located.origin, located.flags), (None, origin, own.flags));
     let located = locate(&root, Some(&process("k3s-server", Flags::default()))).unwrap();
@@ -309,6 +311,7 @@ fn the_kubelet_of_a_unit_comes_before_others_of_its_name() {
     }
     let found = found.unwrap();
     assert_eq!((found.pid, found.start), (Pid(8), Boot(9_000_000_000)));
+    assert_eq!(found.unit.as_deref(), Some("kubelet.service"));
     assert_eq!(found.flags.config.as_deref(), Some(Path::new("/c8")));
     let found = process::find(directory.path(), &["other.service".to_owned()]).unwrap();
     assert_eq!(found.pid, Pid(7));

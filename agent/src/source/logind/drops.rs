@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why something is not among the node's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogindDropReason {
-    /// The role: signals of senders other than logind, beyond the rate that is looked into.
+    /// The role: signals of senders other than logind, beyond the rate that is looked into or the room that they have.
     Strangers,
-    /// The role: more signals at once than wait.
+    /// The role: more signals of logind and systemd at once than wait.
     SignalQueue,
     /// The role: signals with the right name and another content, or from a sender that does not send such.
     Garbage,
     /// The role: locks beyond the longest list.
     Locks,
-    /// The role: the agent reads too slowly, or was away.
+    /// The role: what logind or systemd announced while the agent read too slowly, or was away.
     RoleQueue,
     /// The agent: connections from another user, or while there is one.
     Peer,
@@ -45,6 +45,19 @@ impl LogindDropReason {
             LogindDropReason::Peer => "logind_peer",
             LogindDropReason::Oversize => "logind_oversize",
             LogindDropReason::Undecodable => "logind_undecodable",
+        }
+    }
+
+    /// Whether what was dropped can have been a message of logind or systemd: then what they said is in doubt. All others anybody on
+    /// the bus can provoke, and they are counted only.
+    pub const fn hides_logind(self) -> bool {
+        match self {
+            LogindDropReason::SignalQueue
+            | LogindDropReason::RoleQueue
+            | LogindDropReason::Oversize
+            | LogindDropReason::Undecodable => true,
+            // Of a list that is too long, those that delay or block a shutdown come first, and the kubelet's before all.
+            LogindDropReason::Locks | LogindDropReason::Strangers | LogindDropReason::Garbage | LogindDropReason::Peer => false,
         }
     }
 

@@ -38,6 +38,29 @@ impl BusError {
         }
     }
 
+    /// The service does not have what was asked for: its version is too old, or another program has its name.
+    pub fn is_unknown_member(&self) -> bool {
+        const NAMES: [&str; 3] = [
+            "org.freedesktop.DBus.Error.UnknownProperty",
+            "org.freedesktop.DBus.Error.UnknownMethod",
+            "org.freedesktop.DBus.Error.UnknownInterface",
+        ];
+        let BusError::Call { source, .. } = self else { return false };
+        match source {
+            zbus::Error::MethodError(name, ..) => NAMES.contains(&name.as_str()),
+            zbus::Error::FDO(error) => matches!(
+                **error,
+                fdo::Error::UnknownProperty(_) | fdo::Error::UnknownMethod(_) | fdo::Error::UnknownInterface(_)
+            ),
+            _ => false,
+        }
+    }
+
+    /// No answer in time.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, BusError::Call { source: zbus::Error::InputOutput(error), .. } if error.kind() == io::ErrorKind::TimedOut)
+    }
+
     fn is_denied(&self) -> bool {
         let source = match self {
             BusError::Connect { source, .. } | BusError::Call { source, .. } => source,
@@ -112,5 +135,8 @@ mod tests {
         let slow = called(zbus::Error::InputOutput(Arc::new(io::ErrorKind::TimedOut.into())));
         let broken = called(zbus::Error::InputOutput(Arc::new(io::ErrorKind::BrokenPipe.into())));
         assert!(slow.is_of_service() && !broken.is_of_service());
+        assert!(slow.is_silence() && !broken.is_silence() && !denied.is_silence());
+        let unknown = called(zbus::Error::FDO(Box::new(fdo::Error::UnknownProperty("x".to_owned()))));
+        assert!(unknown.is_unknown_member() && !denied.is_unknown_member() && !slow.is_unknown_member());
     }
 }

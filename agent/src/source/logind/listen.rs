@@ -335,8 +335,13 @@ impl Server {
         match &mut node {
             NodeEvent::Prepare { sender, .. } => process::complete(sender, &self.proc),
             NodeEvent::Lost { reason, count } => {
-                if let Some(reason) = LogindDropReason::of(reason) {
-                    self.counters.drops.add(reason, *count);
+                let Some(reason) = LogindDropReason::of(reason) else {
+                    return Ok(());
+                };
+                self.counters.drops.add(reason, *count);
+                // A stranger's noise puts nothing of logind in doubt.
+                if !reason.hides_logind() {
+                    return Ok(());
                 }
             }
             _ => {}

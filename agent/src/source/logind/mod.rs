@@ -5,7 +5,7 @@
 //! capabilities) observes the bus and writes events to a socket of the agent; the **agent** reads them as those of a stranger:
 //!
 //! ```text
-//! bus → gate → session → outbox → link ──socket──▶ listen → Input::Node
+//! bus → gate → inbox → session → outbox → link ──socket──▶ listen → Input::Node
 //! ```
 //!
 //! Nothing of it is needed: without a role, a bus or logind the agent goes on, and says so.
@@ -15,6 +15,7 @@ mod bus;
 mod drops;
 mod error;
 mod gate;
+mod inbox;
 mod link;
 mod listen;
 mod lock;

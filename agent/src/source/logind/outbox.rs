@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use epitaph_core::node::{BusState, NodeEvent};
+use epitaph_core::node::{BusState, NodeEvent, SignalSender};
 use epitaph_core::time::Boot;
 use tokio::sync::Notify;
 
 use super::drops::{Drops, LogindDropReason};
 
-/// Events that wait for the agent.
+/// Events of logind and systemd that wait for the agent.
 const QUEUE: usize = 256;
+
+/// Forged signals that wait for the agent: they have no part in that room.
+const STRANGERS: usize = 32;
 
 /// The agent takes the time of an event's arrival for its own: an older event is not sent, but counted.
 const STALE: Duration = Duration::from_secs(10);
@@ -62,8 +65,21 @@ impl Outbox {
             }
         }
         inner.note_preparing(&event);
-        if inner.queue.len() == QUEUE {
-            inner.queue.pop_front();
+        inner.replace_state(&event);
+        let is_forged = is_forged(&event);
+        let waiting = || {
+            inner
+                .queue
+                .iter()
+                .filter(|(_, waiting)| self::is_forged(waiting) == is_forged)
+        };
+        if is_forged && waiting().count() == STRANGERS {
+            self.drops.add(LogindDropReason::Strangers, 1);
+            return;
+        }
+        if !is_forged && waiting().count() == QUEUE {
+            let oldest = inner.queue.iter().position(|(_, waiting)| !self::is_forged(waiting));
+            oldest.and_then(|oldest| inner.queue.remove(oldest));
             self.drops.add(LogindDropReason::RoleQueue, 1);
         }
         inner.queue.push_back((now, event));
@@ -104,15 +120,18 @@ impl Outbox {
         bus.into_iter().chain(recent).chain(others).chain(lost).collect()
     }
 
-    /// Empties the queue; what is too old is counted.
+    /// Empties the queue; what is too old is counted. A state is not: it is still so.
     fn recent(&self, now: Boot, inner: &mut Inner) -> Vec<NodeEvent> {
         inner.is_writing = true;
-        let queue = std::mem::take(&mut inner.queue);
-        let total = queue.len();
-        let recent = queue.into_iter().filter(|(at, _)| now.since(*at) <= STALE);
-        let events: Vec<NodeEvent> = recent.map(|(_, event)| event).collect();
-        self.drops.add(LogindDropReason::RoleQueue, (total - events.len()) as u64);
-        events
+        let mut recent = Vec::new();
+        for (at, event) in std::mem::take(&mut inner.queue) {
+            match () {
+                () if is_state(&event) || now.since(at) <= STALE => recent.push(event),
+                () if is_forged(&event) => self.drops.add(LogindDropReason::Strangers, 1),
+                () => self.drops.add(LogindDropReason::RoleQueue, 1),
+            }
+        }
+        recent
     }
 
     /// Waits for an event.
@@ -173,11 +192,30 @@ impl Outbox {
 }
 
 impl Inner {
+    /// A state that waits is replaced by the next one of its kind, unless logind or systemd announced something in between: whoever
+    /// makes states change (by taking locks and letting them go) takes no room from what logind says.
+    fn replace_state(&mut self, event: &NodeEvent) {
+        if !is_state(event) {
+            return;
+        }
+        let announced = |(_, waiting): &(Boot, NodeEvent)| !is_state(waiting) && !is_forged(waiting);
+        let since = self.queue.iter().rposition(announced).map_or(0, |at| at + 1);
+        let replaced = self
+            .queue
+            .iter()
+            .skip(since)
+            .position(|(_, waiting)| same_kind(waiting, event));
+        if let Some(at) = replaced {
+            self.queue.remove(since + at);
+        }
+    }
+
     /// A later reader learns of a shutdown under way from the state of the bus.
     fn note_preparing(&mut self, event: &NodeEvent) {
-        use epitaph_core::node::SignalSender::Logind;
         let NodeEvent::Prepare {
-            start, sender: Logind, ..
+            start,
+            sender: SignalSender::Logind,
+            ..
         } = event
         else {
             return;
@@ -215,13 +253,25 @@ fn is_state(event: &NodeEvent) -> bool {
     }
 }
 
+/// By anybody on the bus.
+fn is_forged(event: &NodeEvent) -> bool {
+    matches!(
+        event,
+        NodeEvent::Prepare {
+            sender: SignalSender::Other { .. },
+            ..
+        }
+    )
+}
+
 fn same_kind(a: &NodeEvent, b: &NodeEvent) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
 #[cfg(test)]
 mod tests {
-    use epitaph_core::node::SignalSender;
+    use epitaph_core::ids::Pid;
+    use epitaph_core::node::{InhibitMode, Inhibitor};
 
     use super::*;
 
@@ -242,10 +292,48 @@ mod tests {
         }
     }
 
+    fn forged() -> NodeEvent {
+        let sender = SignalSender::Other {
+            name: ":1.9".to_owned(),
+            pid: None,
+            uid: None,
+            comm: None,
+            unit: None,
+        };
+        let (start, kind) = (true, None);
+        NodeEvent::Prepare { start, kind, sender }
+    }
+
     fn limit(seconds: u64) -> NodeEvent {
         NodeEvent::DelayLimit {
             limit: Duration::from_secs(seconds),
         }
+    }
+
+    fn job(n: usize) -> NodeEvent {
+        NodeEvent::Job {
+            unit: n.to_string(),
+            removed: false,
+        }
+    }
+
+    fn locks(count: u32) -> NodeEvent {
+        let lock = |n| Inhibitor {
+            what: "shutdown".to_owned(),
+            who: "app".to_owned(),
+            why: String::new(),
+            mode: InhibitMode::Delay,
+            uid: 1_000,
+            pid: Pid(n),
+        };
+        NodeEvent::Inhibitors {
+            locks: (0..count % 7).map(lock).collect(),
+        }
+    }
+
+    fn lost(reason: LogindDropReason, count: u64) -> NodeEvent {
+        let reason = reason.name().to_owned();
+        NodeEvent::Lost { reason, count }
     }
 
     const SECOND: u64 = 1_000_000_000;
@@ -256,7 +344,7 @@ mod tests {
         for event in [connected(false), limit(5), limit(5), limit(30)] {
             outbox.put(Boot(0), event);
         }
-        assert_eq!(outbox.take(Boot(1)), [connected(false), limit(5), limit(30)]);
+        assert_eq!(outbox.take(Boot(1)), [connected(false), limit(30)], "5 s were replaced");
         assert!(outbox.take(Boot(2)).is_empty());
         assert_eq!(outbox.begin(Boot(3)), [connected(false), limit(30)]);
         let off = BusState::Unavailable { reason: "r".to_owned() };
@@ -284,22 +372,58 @@ mod tests {
         outbox.put(Boot(0), prepare(true));
         outbox.put(Boot(0), prepare(false));
         outbox.put(Boot(55 * SECOND), prepare(true));
-        let lost = NodeEvent::Lost {
-            reason: "logind_role_queue".to_owned(),
-            count: 2,
-        };
+        let lost = lost(LogindDropReason::RoleQueue, 2);
         assert_eq!(outbox.begin(Boot(60 * SECOND)), [connected(true), prepare(true), lost]);
     }
 
     #[test]
     fn a_full_queue_drops_its_oldest_and_sends_the_states_again() {
         let outbox = Outbox::new();
-        for n in 0..=QUEUE as u64 {
-            outbox.put(Boot(0), limit(n));
+        outbox.put(Boot(0), limit(5));
+        for n in 0..QUEUE {
+            outbox.put(Boot(0), job(n));
         }
         let events = outbox.take(Boot(0));
-        assert_eq!((events.len(), &events[0]), (QUEUE + 2, &limit(1)));
-        assert_eq!(events[QUEUE], limit(QUEUE as u64));
-        assert!(matches!(&events[QUEUE + 1], NodeEvent::Lost { count: 1, .. }));
+        assert_eq!((events.len(), &events[0]), (QUEUE + 2, &job(0)));
+        assert_eq!(events[QUEUE..], [limit(5), lost(LogindDropReason::RoleQueue, 1)]);
+    }
+
+    #[test]
+    fn what_anybody_can_send_takes_no_room_and_no_time_from_logind() {
+        let outbox = Outbox::new();
+        outbox.put(Boot(0), connected(false));
+        for n in 0..10_000 {
+            outbox.put(Boot(0), forged());
+            // Of locks that somebody takes and lets go.
+            outbox.put(Boot(0), locks(n));
+        }
+        outbox.put(Boot(0), prepare(true));
+        for n in 0..10_000 {
+            outbox.put(Boot(0), locks(n));
+        }
+        for n in 1..QUEUE - 3 {
+            outbox.put(Boot(0), job(n));
+        }
+        let strangers = lost(LogindDropReason::Strangers, 10_000 - STRANGERS as u64);
+        let events = outbox.take(Boot(0));
+        let of = |event: &NodeEvent| events.iter().filter(|known| *known == event).count();
+        assert_eq!((of(&forged()), of(&prepare(true))), (STRANGERS, 1));
+        assert_eq!(events.last(), Some(&strangers));
+        assert_eq!(events.len(), STRANGERS + QUEUE + 1);
+
+        // And no forged signal that was too old is a loss of logind's.
+        outbox.put(Boot(0), forged());
+        outbox.put(Boot(0), limit(30));
+        let late = [limit(30), lost(LogindDropReason::Strangers, 1)];
+        assert_eq!(outbox.take(Boot(60 * SECOND)), late);
+    }
+
+    #[test]
+    fn states_before_and_after_an_announcement_are_both_sent() {
+        let outbox = Outbox::new();
+        for event in [locks(1), forged(), locks(2), prepare(true), locks(1), locks(0)] {
+            outbox.put(Boot(0), event);
+        }
+        assert_eq!(outbox.take(Boot(0)), [forged(), locks(2), prepare(true), locks(0)]);
     }
 }

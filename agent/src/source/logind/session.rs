@@ -9,28 +9,29 @@ use std::time::Duration;
 use epitaph_core::node::{BusState, NodeEvent, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use zbus::MessageStream;
 use zbus::wire::OwnedFd;
 
 use super::RoleOptions;
-use super::bus::{self, Bus};
+use super::bus::{self, Bus, Credentials};
 use super::drops::LogindDropReason;
 use super::error::BusError;
 use super::gate::{Admitted, Gate, Service};
+use super::inbox::{self, Inbox};
 use super::lock::{Do, LockPlan};
 use super::outbox::Outbox;
 use super::process;
 use crate::clock;
 use crate::error;
 
-/// Signals that wait while calls are under way.
-const SIGNALS: usize = 256;
-
 /// States without a signal: the limit of the delay, before systemd 257 the scheduled shutdown, and locks of a kind that another holds too.
 const SLOW: Duration = Duration::from_secs(10);
 /// In a shutdown: whose lock is still held, as the locks go.
 const FAST: Duration = Duration::from_millis(250);
+
+/// For the questions who a stranger is: what logind sends meanwhile waits.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Between two attempts: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -38,8 +39,42 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 /// Rounds of questions at the end of the role, while signals come.
 const SETTLES: u32 = 3;
 
-/// A service that refuses so many rounds of questions is not observed.
+/// A question that was answered and then fails in so many rounds: what the last answer said may not be so any more.
 const FAILURES: u32 = 3;
+
+/// What has no signal, or one without content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    SystemState,
+    Inhibitors,
+    DelayLimit,
+    Scheduled,
+}
+
+impl Question {
+    /// In the order of a round.
+    const ALL: [Question; 4] = [
+        Question::SystemState,
+        Question::Inhibitors,
+        Question::DelayLimit,
+        Question::Scheduled,
+    ];
+
+    const fn service(self) -> Service {
+        match self {
+            Question::SystemState => Service::Systemd,
+            Question::Inhibitors | Question::DelayLimit | Question::Scheduled => Service::Logind,
+        }
+    }
+}
+
+/// How a question fares with one service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    is_answered: bool,
+    /// Rounds that failed one after the other.
+    failures: u32,
+}
 
 /// From the connection to the agent, and at the end of the role.
 #[derive(Debug)]
@@ -59,7 +94,7 @@ pub(super) async fn observe(options: &RoleOptions, outbox: &Outbox, mut link: mp
     let mut backoff = BACKOFF.0;
     loop {
         let began = clock::now();
-        let problem = session(options, outbox, &mut link, &mut plan).await;
+        let problem = session(options, outbox, &mut link, &mut plan, &mut logged).await;
         let now = clock::now();
         let reason = error::line(&problem);
         // Each problem once: the attempts go on for as long as the role runs.
@@ -93,17 +128,24 @@ fn follow(plan: &mut LockPlan, command: FromLink) {
     }
 }
 
-async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiver<FromLink>, plan: &mut LockPlan) -> BusError {
+async fn session(
+    options: &RoleOptions,
+    outbox: &Outbox,
+    link: &mut mpsc::Receiver<FromLink>,
+    plan: &mut LockPlan,
+    logged: &mut HashSet<String>,
+) -> BusError {
     let (bus, stream) = match Bus::connect(&options.bus).await {
         Ok(connected) => connected,
         Err(error) => return error,
     };
     let gate = Mutex::new(Gate::new());
-    let (to, signals) = mpsc::channel(SIGNALS);
+    let (to, signals, changed) = inbox::new();
     plan.begin();
     let session = Session {
         bus,
         signals,
+        changed,
         gate: &gate,
         outbox,
         proc: &options.proc,
@@ -112,7 +154,9 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
         systemd: None,
         preparing: false,
         ending: false,
-        failures: 0,
+        asked: Default::default(),
+        is_begun: false,
+        logged,
         jobs_refused: false,
     };
     // Both at once: the stream must be read while calls are under way, because their answers come after it. And the stream first: a
@@ -125,7 +169,7 @@ async fn session(options: &RoleOptions, outbox: &Outbox, link: &mut mpsc::Receiv
 }
 
 /// Takes the messages of the bus as they come; the end of the stream is the end.
-async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to: mpsc::Sender<Admitted>) {
+async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to: inbox::Sender) {
     while let Some(Ok(message)) = stream.next().await {
         let admitted = match bus::signal(&message) {
             Ok(Some(signal)) => {
@@ -138,18 +182,18 @@ async fn read(mut stream: MessageStream, gate: &Mutex<Gate>, outbox: &Outbox, to
                 None
             }
         };
-        if let Some(admitted) = admitted
-            && to.try_send(admitted).is_err()
-        {
-            outbox.drops.add(LogindDropReason::SignalQueue, 1);
+        if let Some(admitted) = admitted {
+            to.send(admitted, &outbox.drops);
         }
     }
 }
 
 struct Session<'s> {
     bus: Bus,
-    /// Of the bus, admitted, in their order.
-    signals: mpsc::Receiver<Admitted>,
+    /// Of the bus, admitted.
+    signals: Inbox,
+    /// A property of logind has changed, since the last round of questions.
+    changed: mpsc::Receiver<()>,
     gate: &'s Mutex<Gate>,
     outbox: &'s Outbox,
     /// Where processes of the host are shown, if they are.
@@ -161,8 +205,12 @@ struct Session<'s> {
     preparing: bool,
     /// systemd has queued the machine's end.
     ending: bool,
-    /// Rounds of questions that failed one after the other.
-    failures: u32,
+    /// By [`Question`].
+    asked: [Asked; Question::ALL.len()],
+    /// logind has said whether it prepares a shutdown.
+    is_begun: bool,
+    /// Problems that were logged.
+    logged: &'s mut HashSet<String>,
     jobs_refused: bool,
 }
 
@@ -187,7 +235,7 @@ impl Session<'_> {
             self.lock().await?;
             tokio::select! {
                 biased;
-                Some(signal) = self.signals.recv() => {
+                signal = self.signals.next() => {
                     self.take(signal).await?;
                     next = next.min(Instant::now() + FAST / 5);
                 }
@@ -200,9 +248,15 @@ impl Session<'_> {
                     command => follow(self.plan, command),
                 },
                 () = sleep_until(next) => {
-                    self.ask().await?;
+                    match self.is_begun || self.owner(Service::Logind).is_none() {
+                        true => self.ask().await?,
+                        // It is there, and has not answered yet.
+                        false => self.begin_logind().await?,
+                    }
                     next = Instant::now() + if self.preparing || self.ending { FAST } else { SLOW };
                 }
+                // All states are read in the next round. The last, because whoever takes locks can make properties change at any rate.
+                Some(()) = self.changed.recv() => next = next.min(Instant::now() + FAST / 5),
             }
         }
     }
@@ -214,7 +268,7 @@ impl Session<'_> {
             if self.signals.is_empty() {
                 break;
             }
-            while let Ok(signal) = self.signals.try_recv() {
+            while let Some(signal) = self.signals.try_next() {
                 self.take(signal).await?;
             }
         }
@@ -261,7 +315,7 @@ impl Session<'_> {
                 self.put(prepare(start, kind, sender));
                 Ok(())
             }
-            // All states are read in the next round, which is near.
+            // Not among these signals.
             Admitted::Changed => Ok(()),
             Admitted::Job { unit, removed } => {
                 self.ending = !removed;
@@ -274,21 +328,29 @@ impl Session<'_> {
     /// logind is there, from the start or again. The subscription is older, so that no change is missed.
     async fn begin_logind(&mut self) -> Result<(), BusError> {
         self.held = None;
+        self.is_begun = false;
         self.plan.begin();
         let Some(logind) = self.owner(Service::Logind) else {
             self.no_logind();
-            return Ok(());
+            return self.ask().await;
         };
+        for question in Question::ALL
+            .into_iter()
+            .filter(|question| question.service() == Service::Logind)
+        {
+            self.asked[question as usize] = Asked::default();
+        }
         let preparing = match self.bus.preparing(&logind).await {
             Ok(preparing) => preparing,
             Err(error) if error.is_of_service() => {
                 let reason = error::line(&error);
                 self.outbox.forget(clock::now(), BusState::Unavailable { reason });
-                return Ok(());
+                return self.ask().await;
             }
             Err(error) => return Err(error),
         };
         let now = clock::now();
+        self.is_begun = true;
         self.preparing = preparing;
         self.plan.preparing(now, preparing);
         self.put(NodeEvent::Bus {
@@ -302,6 +364,7 @@ impl Session<'_> {
 
     fn no_logind(&mut self) {
         self.held = None;
+        self.is_begun = false;
         self.plan.begin();
         self.preparing = false;
         let reason = error::line(&BusError::NoLogind);
@@ -331,45 +394,77 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A round of questions. A service that does not answer is asked again in the next round.
+    /// A round of questions, each by itself: old versions do not have all, and a refusal of one says nothing of the others.
     async fn ask(&mut self) -> Result<(), BusError> {
-        match self.ask_all().await {
-            Ok(()) => {
-                self.failures = 0;
-                Ok(())
-            }
-            Err(error) if error.is_of_service() && self.failures + 1 < FAILURES => {
-                self.failures += 1;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Given up when a signal comes in between: it is older than the answer, and taken first. Another round follows soon.
-    async fn ask_all(&mut self) -> Result<(), BusError> {
-        if let Some(systemd) = self.owner(Service::Systemd) {
-            let state = self.bus.system_state(&systemd).await?;
+        let mut silent = None;
+        for question in Question::ALL {
+            let service = question.service();
+            let may_ask = silent != Some(service) && (self.is_begun || service == Service::Systemd);
+            let Some(owner) = self.owner(service).filter(|_| may_ask) else {
+                continue;
+            };
+            let answer = self.answer(question, &owner).await;
+            // A signal came in between, is older than the answer, and taken first. Another round follows soon.
             if !self.signals.is_empty() {
                 return Ok(());
             }
-            self.put(NodeEvent::SystemState { state });
+            let asked = &mut self.asked[question as usize];
+            match answer {
+                Ok((event, over)) => {
+                    *asked = Asked {
+                        is_answered: true,
+                        failures: 0,
+                    };
+                    if let NodeEvent::DelayLimit { limit } = &event {
+                        self.plan.limit(*limit);
+                    }
+                    self.outbox.drops.add(LogindDropReason::Locks, over);
+                    self.put(event);
+                }
+                Err(error) if error.is_of_service() => {
+                    asked.failures += 1;
+                    if asked.is_answered && asked.failures >= FAILURES {
+                        return Err(error);
+                    }
+                    silent = error.is_silence().then_some(service).or(silent);
+                    if self.logged.insert(error.to_string()) {
+                        tracing::warn!("{}; asked again", error::line(&error));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let Some(logind) = self.owner(Service::Logind) else {
-            return Ok(());
-        };
-        let (locks, over) = self.bus.inhibitors(&logind).await?;
-        if !self.signals.is_empty() {
-            return Ok(());
-        }
-        self.outbox.drops.add(LogindDropReason::Locks, over);
-        self.put(NodeEvent::Inhibitors { locks });
-        let limit = self.bus.delay_limit(&logind).await?;
-        self.plan.limit(limit);
-        self.put(NodeEvent::DelayLimit { limit });
-        let shutdown: Option<ScheduledShutdown> = self.bus.scheduled(&logind).await?;
-        self.put(NodeEvent::Scheduled { shutdown });
         Ok(())
+    }
+
+    /// The answer, and the number of locks that are not in it.
+    async fn answer(&mut self, question: Question, owner: &str) -> Result<(NodeEvent, u64), BusError> {
+        let event = match question {
+            Question::SystemState => NodeEvent::SystemState {
+                state: self.bus.system_state(owner).await?,
+            },
+            Question::Inhibitors => {
+                let (locks, over) = self.bus.inhibitors(owner).await?;
+                return Ok((NodeEvent::Inhibitors { locks }, over));
+            }
+            Question::DelayLimit => NodeEvent::DelayLimit {
+                limit: self.bus.delay_limit(owner).await?,
+            },
+            Question::Scheduled => {
+                let shutdown: Option<ScheduledShutdown> = match self.bus.scheduled(owner).await {
+                    // systemd 219.
+                    Err(error) if error.is_unknown_member() => {
+                        if self.logged.insert(error.to_string()) {
+                            tracing::warn!("{error}: this logind plans no shutdowns, or does not show them");
+                        }
+                        None
+                    }
+                    answer => answer?,
+                };
+                NodeEvent::Scheduled { shutdown }
+            }
+        };
+        Ok((event, 0))
     }
 
     /// Takes or lets go the own lock, whichever is due.
@@ -410,11 +505,16 @@ impl Session<'_> {
 
     /// Who sent a signal, as far as it is known while the sender is connected.
     async fn stranger(&self, name: String) -> Result<SignalSender, BusError> {
-        let credentials = self.bus.credentials(&name).await?;
-        let mut unit = None;
-        if let (Some(pid), Some(systemd)) = (credentials.pid, self.owner(Service::Systemd)) {
-            unit = self.bus.unit(&systemd, pid).await?;
-        }
+        let mut credentials = Credentials::default();
+        let look = async {
+            credentials = self.bus.credentials(&name).await?;
+            match (credentials.pid, self.owner(Service::Systemd)) {
+                (Some(pid), Some(systemd)) => self.bus.unit(&systemd, pid).await,
+                _ => Ok(None),
+            }
+        };
+        // Too late: what is known by then.
+        let unit = timeout(LOOK, look).await.unwrap_or(Ok(None))?;
         let mut sender = SignalSender::Other {
             name,
             pid: credentials.pid,

@@ -75,7 +75,7 @@ pub(super) fn of_all_kinds() -> Vec<NodeEvent> {
         NodeEvent::Job { unit, removed: false },
         NodeEvent::SystemState { state: text("running") },
         NodeEvent::Lost {
-            reason: text("logind_strangers"),
+            reason: text("logind_role_queue"),
             count: 3,
         },
     ]
@@ -171,12 +171,16 @@ async fn everything_is_with_the_agent_before_the_role_ends() {
         role.outbox.stays(),
         "a socket of the agent's own: nothing ends the role first"
     );
+    let job = |n| NodeEvent::Job {
+        unit: "reboot.target".to_owned(),
+        removed: n % 2 == 1,
+    };
     for n in 0..50 {
-        role.put(limit(n));
+        role.put(job(n));
     }
     timeout(Duration::from_secs(20), role.outbox.is_with_agent()).await.unwrap();
     role.link.abort();
-    let expected: Vec<NodeEvent> = (0..50).map(limit).chain([off()]).collect();
+    let expected: Vec<NodeEvent> = (0..50).map(job).chain([off()]).collect();
     stage.expect(&expected).await;
     // Nobody reads any more: nothing is waited for.
     role.outbox.link(false);
@@ -264,10 +268,30 @@ async fn every_kind_arrives_as_it_was_sent() {
         stage.expect(&[event]).await;
     }
     assert_eq!(
-        stage.dropped(LogindDropReason::Strangers),
+        stage.dropped(LogindDropReason::RoleQueue),
         3,
         "what the role has dropped is counted"
     );
+}
+
+/// What anybody on the bus can provoke is counted, and is no gap in what logind says.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_losses_that_can_hide_logind_are_evidence() {
+    let mut stage = Stage::new(me());
+    let mut stream = UnixStream::connect(stage.socket()).await.unwrap();
+    let all = LogindDropReason::ALL.map(|reason| frame(&FromRole::Event { node: lost(reason) }));
+    stream.write_all(&[hello(), all.concat()].concat()).await.unwrap();
+    drop(stream);
+    stage
+        .expect(&[
+            lost(LogindDropReason::SignalQueue),
+            lost(LogindDropReason::RoleQueue),
+            lost(LogindDropReason::Oversize),
+            lost(LogindDropReason::Undecodable),
+            off(),
+        ])
+        .await;
+    assert_eq!(LogindDropReason::ALL.map(|reason| stage.dropped(reason)), [1; 8]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,7 +81,7 @@ pub const TABLE: [Row; 9] = [
         severity: Severity::Warning,
         meaning: "The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.",
         proof: "logind's plan was ten seconds over its time without a PrepareForShutdown, and the list of inhibitors has a block lock for `shutdown`.",
-        remedy: "End the process that holds the lock, or wait until it is done; `systemctl poweroff --check-inhibitors=no` shuts down in spite of it.",
+        remedy: "End the process that holds the lock, or wait until it is done; `systemctl poweroff -i` or `systemctl reboot -i` ignores the lock and still goes through logind.",
     },
     Row {
         headline: "cancelled",

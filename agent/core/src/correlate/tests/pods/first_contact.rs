@@ -230,3 +230,29 @@ fn a_pod_that_is_deleted_after_the_start_was_not_asked_before() {
         "#]],
     );
 }
+
+/// A kernel that cannot run them: what the pod's status shows is all that is known.
+#[test]
+fn without_any_probe_a_termination_has_its_cause_and_nothing_of_the_kernel() {
+    let probes: String = crate::event::Kind::ALL
+        .iter()
+        .map(|kind| format!("+0.2 probe {}\n", kind.name()))
+        .collect();
+    check(
+        &before(&format!(
+            "
+            {probes}
+            +20 pod web deleted=+20:30
+            +22 pod web app=137:Error
+            +23 gone web
+            +60 tick
+            "
+        )),
+        expect![[r#"
+            +32.000 pod web +20.000…+23.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +20.000…+20.000 grace 30 s
+              unseen app Some(Reported { exit_code: 137, reason: Some("Error") })
+              gone +23.000
+        "#]],
+    );
+}
