@@ -257,7 +257,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             "run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss".to_owned(),
         ),
         Why::Unknown(Missing::KubeletAtWork) => {
-            Some("look at the kubelet's log of the previous boot (`journalctl -b -1 -u kubelet`)".to_owned())
+            Some("look at the log of the kubelet's service in that boot".to_owned())
         }
         Why::Unknown(Missing::Exits) => {
             Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
@@ -289,7 +289,7 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
     let released = facts.kubelet_lock()?.released?;
     (released.since(delay.begin) + APART < config.needed()).then(|| {
         format!(
-            "look at the kubelet's log (`journalctl -b -1 -u kubelet`): it let go of its lock after {}, before its periods ({}) and its pods \
+            "look at the log of the kubelet's service in that boot: it let go of its lock after {}, before its periods ({}) and its pods \
              were over",
             seconds(released.since(delay.begin)),
             setting(config.needed())

@@ -415,7 +415,7 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
             +6.000 down +5.800…+40.000 of 1
             +7.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (phase took 2.1 s of 40 s)
-              fix: look at the kubelet's log (`journalctl -b -1 -u kubelet`): it let go of its lock after 2.0 s, before its periods (60 s) and its pods were over
+              fix: look at the log of the kubelet's service in that boot: it let go of its lock after 2.0 s, before its periods (60 s) and its pods were over
         "#]],
     );
 }
