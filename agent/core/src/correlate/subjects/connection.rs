@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::event::{Tcp, TcpCounts};
+use crate::event::{Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::Boot;
 
@@ -139,11 +139,11 @@ impl Use {
             unacknowledged: unwritten > 0,
         };
         match tcp.counts {
-            Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match counts.bytes_received {
+            Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match received(tcp, &counts) {
                 0 => Use::Idle,
                 _ => Use::Unanswered,
             },
-            Some(counts) if counts.bytes_received > 0 && ahead(&counts) > REACTS => Use::Unanswered,
+            Some(counts) if received(tcp, &counts) > 0 && ahead(&counts) > REACTS => Use::Unanswered,
             _ => undecided,
         }
     }
@@ -260,6 +260,22 @@ impl End {
             }
         };
         count(to, Some(at));
+    }
+}
+
+/// Bytes of the client's. The kernel counts the client's FIN as one, where a segment with data is none.
+fn received(tcp: &Tcp, counts: &TcpCounts) -> u64 {
+    let no_data = tcp.progress.is_some_and(|progress| progress.data_segments_received == 0);
+    let has_fin = matches!(
+        tcp.op,
+        TcpOp::State {
+            old: TcpState::CloseWait,
+            ..
+        }
+    );
+    match counts.bytes_received {
+        1 if no_data => 0,
+        bytes => bytes.saturating_sub(u64::from(has_fin)),
     }
 }
 
