@@ -222,6 +222,28 @@ pub(super) enum Fact {
     Closing(Closing),
 }
 
+impl Fact {
+    /// An RST from a socket in `state`.
+    pub fn of_reset(tcp: &Tcp, state: Option<TcpState>) -> Fact {
+        // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
+        let Some(progress) = tcp.progress else {
+            return Fact::ResetAcknowledged;
+        };
+        match (state, Use::of(tcp)) {
+            // The client had closed without a byte: what it sent is its FIN.
+            (Some(TcpState::Close), Use::Idle) if tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => Fact::Closed,
+            // An abort by SO_LINGER 0. Nobody lost a request by it where an answer was the last, unless another one was under way.
+            (Some(TcpState::Close), Use::Idle | Use::Undecided { .. }) if tcp.counts.is_some() && progress.unread == 0 => {
+                Fact::Ended(Use::Undecided {
+                    unacknowledged: progress.unacknowledged > 0,
+                })
+            }
+            _ if progress.unacknowledged > 0 => Fact::Reset,
+            _ => Fact::ResetAcknowledged,
+        }
+    }
+}
+
 /// How a client's connection was closed.
 pub(super) enum End {
     Refused(RefusedSource),

@@ -8,7 +8,10 @@
 //! - *reset*: an RST from an existing socket; or an RST without a socket for a handshake during the close. A connection that was cut
 //!   and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
 //!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
-//! - *queued*, of these: closed with the listener, before any process held the connection.
+//! - *queued*, of these: closed with the listener, before any process held the connection. A client that had closed first, even its own
+//!   half only, is not among them: without a byte of its own it lost nothing, with bytes it is undecided.
+//! - An RST by an abort (SO_LINGER 0) proves a loss only where bytes were unread, or the client's last bytes have no answer. Otherwise the
+//!   connection is undecided: the RST drops what the client has not received, and a request within a stream.
 //! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
 //!   ever sent, or the client's last bytes came more than three ticks after the server's. Sooner they can be a reaction of the client's
 //!   protocol (an acknowledgement of HTTP/2's settings).
@@ -132,14 +135,17 @@ impl Sockets {
                 },
                 true,
             ) if tcp.by_exit => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
-            // With an error the client gave up.
+            // With an error the client gave up; and it had closed first, perhaps its own half only.
             (
                 TcpOp::State {
-                    old: TcpState::Established | TcpState::CloseWait,
+                    old: old @ (TcpState::Established | TcpState::CloseWait),
                     new: TcpState::Close,
                 },
                 true,
-            ) if tcp.unheld && tcp.sk_err == 0 => Fact::Queued,
+            ) if tcp.unheld && tcp.sk_err == 0 => match old {
+                TcpState::CloseWait => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
+                _ => Fact::Queued,
+            },
             (
                 TcpOp::State {
                     old: TcpState::Established | TcpState::CloseWait,
@@ -147,11 +153,7 @@ impl Sockets {
                 },
                 true,
             ) => Fact::Closed,
-            // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
-            (TcpOp::ResetSent { .. }, true) => match tcp.progress {
-                Some(progress) if progress.unacknowledged > 0 => Fact::Reset,
-                Some(_) | None => Fact::ResetAcknowledged,
-            },
+            (TcpOp::ResetSent { state, .. }, true) => Fact::of_reset(tcp, state),
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of the subject's own cgroup, the subject is the client.

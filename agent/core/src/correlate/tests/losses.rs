@@ -27,10 +27,19 @@ fn a_fin_is_not_a_byte_of_the_clients() {
     const NOTHING: [u64; 4] = [0; 4];
     const UNDECIDED: [u64; 4] = [0, 0, 0, 1];
     for (counts, expected) in [
-        ("sent=0 received=1 last-sent=10 last-received=10 jiffies=500 segments=0", NOTHING),
+        (
+            "sent=0 received=1 last-sent=10 last-received=10 jiffies=500 segments=0",
+            NOTHING,
+        ),
         ("sent=0 received=1 last-sent=10 last-received=10", NOTHING),
-        ("sent=9 received=1 last-sent=20 last-received=10 jiffies=500 segments=0", NOTHING),
-        ("sent=0 received=2 last-sent=10 last-received=20 jiffies=500 segments=1", UNDECIDED),
+        (
+            "sent=9 received=1 last-sent=20 last-received=10 jiffies=500 segments=0",
+            NOTHING,
+        ),
+        (
+            "sent=0 received=2 last-sent=10 last-received=20 jiffies=500 segments=1",
+            UNDECIDED,
+        ),
         ("sent=0 received=2 last-sent=10 last-received=20", UNDECIDED),
     ] {
         let records = format!("+2 exit main 0\n+2.1 tcp app closed 80 0 by-exit\n+2.1 tcp app half-closed 80 5001 {counts}");
@@ -39,4 +48,66 @@ fn a_fin_is_not_a_byte_of_the_clients() {
     // Without a FIN a byte is a byte.
     let cut = "+2 exit main 0\n+2.1 tcp app closed 80 0 by-exit\n+2.1 tcp app cut 80 5001 sent=0 received=1 last-received=20";
     assert_eq!(counted(cut), [0, 0, 1, 0]);
+}
+
+/// Of three clients in the accept queue, one waits, and two have gone: one with a request sent, which may wait for the answer still.
+#[test]
+fn who_has_left_the_accept_queue_was_not_reset() {
+    let closed = "+1.5 tcp app closed 80 0 by-exit\n";
+    let end = "+2 exit main 0";
+    for (queued, expected) in [
+        (
+            "queued 80 5001 sent=0 received=0 jiffies=500\n+1.5 tcp app aborted 80 5001 sent=0 received=0 jiffies=500",
+            [0, 1, 0, 0],
+        ),
+        (
+            "queued-half-closed 80 5001 sent=0 received=1 jiffies=500 unread=1\n\
+             +1.5 tcp app aborted 80 5001 sent=0 received=1 jiffies=500 unread=1",
+            [0, 0, 0, 0],
+        ),
+        (
+            "queued-half-closed 80 5001 sent=0 received=9 jiffies=500 unread=9 segments=1\n\
+             +1.5 tcp app aborted 80 5001 sent=0 received=9 jiffies=500 unread=9 segments=1",
+            [0, 0, 0, 1],
+        ),
+        // Without the counts.
+        ("queued-half-closed 80 5001\n+1.5 tcp app reset 80 5001", [0, 0, 0, 1]),
+    ] {
+        assert_eq!(
+            counted(&format!("{closed}+1.5 tcp app {queued}\n{end}")),
+            expected,
+            "{queued}"
+        );
+    }
+}
+
+/// SO_LINGER 0: an RST instead of a FIN, also where nothing was under way.
+#[test]
+fn an_abort_of_an_answered_connection_is_undecided() {
+    const RESET: [u64; 4] = [0, 1, 0, 0];
+    const UNDECIDED: [u64; 4] = [0, 0, 0, 1];
+    for (how, counts, expected) in [
+        ("aborted", "sent=90 received=50 last-sent=30 last-received=20", UNDECIDED),
+        ("aborted", "sent=90 received=50 last-sent=20 last-received=23", UNDECIDED),
+        (
+            "aborted",
+            "sent=90 received=50 last-sent=30 last-received=20 unacknowledged=40",
+            UNDECIDED,
+        ),
+        ("aborted", "sent=0 received=0 last-sent=10 last-received=10", UNDECIDED),
+        // The last request has no answer, or is not even read.
+        ("aborted", "sent=90 received=50 last-sent=20 last-received=40", RESET),
+        ("aborted", "sent=0 received=50 last-sent=10 last-received=20", RESET),
+        ("aborted", "sent=90 received=50 last-sent=30 last-received=20 unread=7", RESET),
+        // The answer to a packet that came too late; or no one knows why.
+        ("reset", "sent=90 received=50 last-sent=30 last-received=20", RESET),
+    ] {
+        let records = format!(
+            "+1.4 tcp app accepted 80 5001\n+1.5 tcp app {how} 80 5001 {counts} jiffies=500 segments=1\n+1.6 tcp app closed 80\n\
+             +2 exit main 0"
+        );
+        assert_eq!(counted(&records), expected, "{how} {counts}");
+    }
+    let unknown = "+1.4 tcp app accepted 80 5001\n+1.5 tcp app aborted 80 5001\n+1.6 tcp app closed 80\n+2 exit main 0";
+    assert_eq!(counted(unknown), RESET);
 }
