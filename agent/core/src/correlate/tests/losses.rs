@@ -111,3 +111,41 @@ fn an_abort_of_an_answered_connection_is_undecided() {
     let unknown = "+1.4 tcp app accepted 80 5001\n+1.5 tcp app aborted 80 5001\n+1.6 tcp app closed 80\n+2 exit main 0";
     assert_eq!(counted(unknown), RESET);
 }
+
+/// A gateway within the server is a client of its own listener. A sidecar has the same address, and its sockets are not recorded.
+#[test]
+fn connections_of_a_container_to_itself_are_not_clients() {
+    const LOCAL: &str = "server=127.0.0.1 client=127.0.0.1";
+    let closed = format!("+1.5 tcp app closed 80 0 {LOCAL}\n");
+    let end = "+2 exit main 0";
+    for (server, own, expected) in [
+        ("refused 80 5001", "connect-failed 80 5001 errno=111", [1, 0, 0, 0]),
+        (
+            "client-error 80 5001 errno=111",
+            "connect-failed 80 5001 errno=111",
+            [1, 0, 0, 0],
+        ),
+        ("reset 80 5001", "queued 80 5001 errno=104", [0, 1, 0, 0]),
+        ("cut 80 5001 sent=0 received=9", "cut 80 5001", [0, 0, 1, 0]),
+        ("cut 80 5001", "closed-by-itself 80 5001", [0, 0, 0, 1]),
+        (
+            "closed-by-itself 80 5001 sent=9 received=9",
+            "half-closed 80 5001",
+            [0, 0, 0, 1],
+        ),
+    ] {
+        let server = format!("+1.6 tcp app {server} {LOCAL}\n");
+        assert_eq!(counted(&format!("{closed}{server}{end}")), expected, "{server}");
+        let own = format!("+1.6001 tcp app {own} {LOCAL} itself\n");
+        assert_eq!(counted(&format!("{closed}{server}{own}{end}")), [0; 4], "{server}{own}");
+        assert_eq!(counted(&format!("{closed}{own}{server}{end}")), [0; 4], "{own}{server}");
+        // From one port, now of a sidecar: one more refusal, or the end of a connection that is not the container's own any more.
+        let sidecar = server.replace("+1.6", "+1.9");
+        let server = if expected[0] == 1 { server } else { String::new() };
+        assert_eq!(
+            counted(&format!("{closed}{server}{own}{sidecar}{end}")),
+            expected,
+            "{own}{sidecar}"
+        );
+    }
+}
