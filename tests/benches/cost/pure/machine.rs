@@ -182,10 +182,7 @@ impl Machine {
                 3_000,
             );
         }
-        let refused = TcpOp::ResetSent {
-            reason: 0,
-            state: None,
-        };
+        let refused = TcpOp::ResetSent { reason: 0, state: None };
         self.tcp(cgroup, refused, 40_001, 3_000);
         self.signal(main, worker, Signal::TERM);
         self.deliver(worker, Signal::TERM);
