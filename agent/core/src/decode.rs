@@ -302,7 +302,10 @@ fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
             old: tcp_state("old_state", old)?,
             new: tcp_state("new_state", new)?,
         },
-        tcp_op::RESET_SENT => TcpOp::ResetSent { reason },
+        tcp_op::RESET_SENT => TcpOp::ResetSent {
+            reason,
+            state: (new != 0).then(|| tcp_state("new_state", new)).transpose()?,
+        },
         tcp_op::RESET_RECEIVED => TcpOp::ResetReceived,
         tcp_op::ERROR => TcpOp::Error { errno: error },
         other => {

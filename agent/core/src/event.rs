@@ -277,10 +277,20 @@ pub enum TcpState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOp {
-    State { old: TcpState, new: TcpState },
-    ResetSent { reason: u32 },
+    State {
+        old: TcpState,
+        new: TcpState,
+    },
+    /// `state`: of the sending socket. CLOSE: the program aborted the connection, or closed it with bytes unread; any other: the
+    /// answer to a packet. None: no socket.
+    ResetSent {
+        reason: u32,
+        state: Option<TcpState>,
+    },
     ResetReceived,
-    Error { errno: u32 },
+    Error {
+        errno: u32,
+    },
 }
 
 /// Payload counts and the order of the last send and the last receive.

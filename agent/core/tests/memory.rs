@@ -278,7 +278,7 @@ fn connections(node: &mut Node) {
             let op = if peer % 2 == 0 {
                 ACCEPTED
             } else {
-                TcpOp::ResetSent { reason: 0 }
+                TcpOp::ResetSent { reason: 0, state: None }
             };
             node.event(Event::Tcp(tcp(id, op, peer)));
         }

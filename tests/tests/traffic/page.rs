@@ -20,8 +20,11 @@ other side has acknowledged them. This proves some losses, not all:
 | the client has sent bytes, and the server none | cut |
 | the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
 | bytes were not read, or came after the close | reset |
+| in the accept queue at the close of the listener | reset; if the client had closed first, undecided, or no loss without a byte of the client's |
+| aborted by the server (SO_LINGER 0) with all bytes read, and the last bytes are the server's | undecided |
 | neither side has ever sent a byte | idle: no loss |
-| the client had closed first, and has its answer | no loss |
+| the client had closed first, and has its answer, or has never sent a byte | no loss |
+| the client's socket is the container's own (a gateway to its own listener) | not a client |
 | the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
 | all else: mostly, the last bytes are the server's | undecided |
 

@@ -194,7 +194,7 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
     };
     let (op, old, new, reason) = match t.op {
         TcpOp::State { old, new } => (1, number(old), number(new), 0),
-        TcpOp::ResetSent { reason } => (2, 0, 0, reason),
+        TcpOp::ResetSent { reason, state } => (2, 0, state.map_or(0, number), reason),
         TcpOp::ResetReceived => (3, 0, 0, 0),
         TcpOp::Error { .. } => (4, 0, 0, 0),
     };

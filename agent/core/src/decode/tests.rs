@@ -443,7 +443,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
     let state = || (1_u8..=13).prop_map(|n| tcp_state("", n).expect("in range"));
     let op = prop_oneof![
         (state(), state()).prop_map(|(old, new)| TcpOp::State { old, new }),
-        any::<u32>().prop_map(|reason| TcpOp::ResetSent { reason }),
+        (any::<u32>(), proptest::option::of(state())).prop_map(|(reason, state)| TcpOp::ResetSent { reason, state }),
         Just(TcpOp::ResetReceived),
         Just(TcpOp::Error { errno: 0 }),
     ];

@@ -182,7 +182,8 @@ impl Machine {
                 3_000,
             );
         }
-        self.tcp(cgroup, TcpOp::ResetSent { reason: 0 }, 40_001, 3_000);
+        let refused = TcpOp::ResetSent { reason: 0, state: None };
+        self.tcp(cgroup, refused, 40_001, 3_000);
         self.signal(main, worker, Signal::TERM);
         self.deliver(worker, Signal::TERM);
         self.exit(worker);

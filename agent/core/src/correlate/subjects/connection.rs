@@ -3,17 +3,35 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::event::{Tcp, TcpCounts};
+use crate::event::{Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::Boot;
 
 /// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later.
 const SENT_AGAIN: Duration = Duration::from_millis(900);
+/// Between the records of both ends of a connection within one host.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
+
 /// Both ends of a connection, as its server sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pair {
     pub remote: SocketAddr,
     pub local: SocketAddr,
+}
+
+impl Pair {
+    /// As the client's own socket has it.
+    pub fn mirrored(self) -> Pair {
+        Pair {
+            remote: self.local,
+            local: self.remote,
+        }
+    }
+
+    /// Both ends are at one address, or at loopback addresses.
+    pub fn is_of_one_host(&self) -> bool {
+        self.remote.ip().is_loopback() || self.remote.ip() == self.local.ip()
+    }
 }
 
 /// The first time of each event of a connection.
@@ -22,6 +40,11 @@ pub(super) struct Connection {
     pub accepted: Option<Boot>,
     pub refused_by_server: Option<Refused>,
     pub refused_by_client: Option<Boot>,
+    /// Records of the latter.
+    pub client_refusals: u32,
+    /// Connects of the subject to itself among the refused ones, by its own sockets.
+    pub own_refusals: u32,
+    pub last_refused: Option<Boot>,
     pub reset: Option<Boot>,
     /// An RST from a socket whose client had acknowledged all, also a FIN.
     pub reset_acknowledged: Option<Boot>,
@@ -48,6 +71,8 @@ pub(super) struct Refused {
     pub first: Boot,
     pub last: Boot,
     pub times: u32,
+    /// All of them, also those sent again.
+    packets: u32,
 }
 
 impl Refused {
@@ -57,16 +82,25 @@ impl Refused {
                 first: at,
                 last: at,
                 times: 1,
+                packets: 1,
             });
             return;
         };
+        known.packets += 1;
         let (first, last) = (known.first.min(at), known.last.max(at));
         if last.since(first) < SENT_AGAIN {
-            let times = known.times + 1;
-            *known = Refused { first, last, times };
+            (known.first, known.last) = (first, last);
+            known.times += 1;
         } else {
             known.first = first;
         }
+    }
+
+    /// Without the subject's own: these are answered at once, and never sent again.
+    pub fn of_others(self, own: u32) -> Option<Refused> {
+        let others = self.packets.saturating_sub(own);
+        let times = self.times.min(others);
+        (others > 0).then_some(Refused { times, ..self })
     }
 }
 
@@ -88,9 +122,32 @@ impl Connection {
         times.into_iter().flatten().min().unwrap_or(self.last)
     }
 
+    /// Records of the subject's own socket at the other end are of the same moment: its port may belong to another client later.
+    pub fn has_event_near(&self, at: Boot) -> bool {
+        let ended = self.ended.map(|(at, _)| at);
+        let times = [
+            self.closed,
+            ended,
+            self.reset,
+            self.reset_acknowledged,
+            self.queued,
+            Some(self.last),
+        ];
+        let is_near = |of: Boot| of.max(at).since(of.min(at)) <= SAME_MOMENT;
+        self.was_established() && times.into_iter().flatten().any(is_near)
+    }
+
     pub fn is_only_accepted(&self) -> bool {
         let is_refused = self.refused_by_server.is_some() || self.refused_by_client.is_some();
         !is_refused && !self.is_end_of_one()
+    }
+
+    /// Not only connects of the subject to itself were refused.
+    pub fn is_refused_to_others(&self) -> bool {
+        let by_server = self
+            .refused_by_server
+            .and_then(|refused| refused.of_others(self.own_refusals));
+        by_server.is_some() || self.client_refusals > self.own_refusals
     }
 
     /// Known by its close alone: a later connect from the same port is another.
@@ -139,11 +196,11 @@ impl Use {
             unacknowledged: unwritten > 0,
         };
         match tcp.counts {
-            Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match counts.bytes_received {
+            Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match received(tcp, &counts) {
                 0 => Use::Idle,
                 _ => Use::Unanswered,
             },
-            Some(counts) if counts.bytes_received > 0 && ahead(&counts) > REACTS => Use::Unanswered,
+            Some(counts) if received(tcp, &counts) > 0 && ahead(&counts) > REACTS => Use::Unanswered,
             _ => undecided,
         }
     }
@@ -213,6 +270,8 @@ pub(super) enum Fact {
     Accepted,
     RefusedByServer,
     RefusedByClient,
+    /// On the subject's own socket.
+    RefusedItself,
     Reset,
     ResetAcknowledged,
     Queued,
@@ -220,6 +279,28 @@ pub(super) enum Fact {
     Ended(Use),
     Closed,
     Closing(Closing),
+}
+
+impl Fact {
+    /// An RST from a socket in `state`.
+    pub fn of_reset(tcp: &Tcp, state: Option<TcpState>) -> Fact {
+        // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
+        let Some(progress) = tcp.progress else {
+            return Fact::ResetAcknowledged;
+        };
+        match (state, Use::of(tcp)) {
+            // The client had closed without a byte: what it sent is its FIN.
+            (Some(TcpState::Close), Use::Idle) if tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => Fact::Closed,
+            // An abort by SO_LINGER 0. Nobody lost a request by it where an answer was the last, unless another one was under way.
+            (Some(TcpState::Close), Use::Idle | Use::Undecided { .. }) if tcp.counts.is_some() && progress.unread == 0 => {
+                Fact::Ended(Use::Undecided {
+                    unacknowledged: progress.unacknowledged > 0,
+                })
+            }
+            _ if progress.unacknowledged > 0 => Fact::Reset,
+            _ => Fact::ResetAcknowledged,
+        }
+    }
 }
 
 /// How a client's connection was closed.
@@ -260,6 +341,22 @@ impl End {
             }
         };
         count(to, Some(at));
+    }
+}
+
+/// Bytes of the client's. The kernel counts the client's FIN as one, where a segment with data is none.
+fn received(tcp: &Tcp, counts: &TcpCounts) -> u64 {
+    let no_data = tcp.progress.is_some_and(|progress| progress.data_segments_received == 0);
+    let has_fin = matches!(
+        tcp.op,
+        TcpOp::State {
+            old: TcpState::CloseWait,
+            ..
+        }
+    );
+    match counts.bytes_received {
+        1 if no_data => 0,
+        bytes => bytes.saturating_sub(u64::from(has_fin)),
     }
 }
 

@@ -66,7 +66,7 @@ impl Lost {
         let address = pair.remote.ip();
         let peer = self.0.entry(address).or_insert_with(|| ClientPeer {
             address,
-            place: match address.is_loopback() || address == pair.local.ip() {
+            place: match pair.is_of_one_host() {
                 true => PeerPlace::Itself,
                 false => PeerPlace::Elsewhere,
             },

@@ -8,7 +8,10 @@
 //! - *reset*: an RST from an existing socket; or an RST without a socket for a handshake during the close. A connection that was cut
 //!   and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
 //!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
-//! - *queued*, of these: closed with the listener, before any process held the connection.
+//! - *queued*, of these: closed with the listener, before any process held the connection. A client that had closed first, even its own
+//!   half only, is not among them: without a byte of its own it lost nothing, with bytes it is undecided.
+//! - An RST by an abort (SO_LINGER 0) proves a loss only where bytes were unread, or the client's last bytes have no answer. Otherwise the
+//!   connection is undecided: the RST drops what the client has not received, and a request within a stream.
 //! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
 //!   ever sent, or the client's last bytes came more than three ticks after the server's. Sooner they can be a reaction of the client's
 //!   protocol (an acknowledgement of HTTP/2's settings).
@@ -22,6 +25,8 @@
 //!   after the close; or by a process that exits much later. Otherwise the connection is undecided.
 //! - Only clients' connections count as reset, cut or undecided: accepted ones, or on the port of a closed listener. Connections that
 //!   the subject had opened (to a database) close with the exit, too, and harm no client.
+//! - A connection of the subject to itself is none of these, nor refused: its own sockets are at both ends, at one address. The record of
+//!   the other end at the same moment shows that. The address alone does not: sidecars share it.
 //! - A connection on a socket that was handed over (of another cgroup) is none of these: the close at the exit shows that such
 //!   sockets exist, and nothing else of them is recorded. The traffic then counts as not observed.
 //! - CLOSE_WAIT → LAST_ACK is none of these if the server had answered, or by close(2): the client had closed first.
@@ -132,14 +137,17 @@ impl Sockets {
                 },
                 true,
             ) if tcp.by_exit => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
-            // With an error the client gave up.
+            // With an error the client gave up; and it had closed first, perhaps its own half only.
             (
                 TcpOp::State {
-                    old: TcpState::Established | TcpState::CloseWait,
+                    old: old @ (TcpState::Established | TcpState::CloseWait),
                     new: TcpState::Close,
                 },
                 true,
-            ) if tcp.unheld && tcp.sk_err == 0 => Fact::Queued,
+            ) if tcp.unheld && tcp.sk_err == 0 => match old {
+                TcpState::CloseWait => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
+                _ => Fact::Queued,
+            },
             (
                 TcpOp::State {
                     old: TcpState::Established | TcpState::CloseWait,
@@ -147,11 +155,7 @@ impl Sockets {
                 },
                 true,
             ) => Fact::Closed,
-            // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
-            (TcpOp::ResetSent { .. }, true) => match tcp.progress {
-                Some(progress) if progress.unacknowledged > 0 => Fact::Reset,
-                Some(_) | None => Fact::ResetAcknowledged,
-            },
+            (TcpOp::ResetSent { state, .. }, true) => Fact::of_reset(tcp, state),
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of the subject's own cgroup, the subject is the client.
@@ -163,12 +167,25 @@ impl Sockets {
                 },
                 false,
             ) if tcp.sk_err == ECONNREFUSED => Fact::RefusedByClient,
+            (
+                TcpOp::State {
+                    old: TcpState::SynSent,
+                    new: TcpState::Close,
+                },
+                true,
+            ) if tcp.sk_err == ECONNREFUSED => Fact::RefusedItself,
             _ => return true,
         };
-        let pair = Pair {
+        let mut pair = Pair {
             remote: tcp.remote,
             local: tcp.local,
         };
+        if matches!(set, Fact::RefusedItself) {
+            pair = pair.mirrored();
+            if !pair.is_of_one_host() {
+                return true;
+            }
+        }
         if self.connections.len() >= cap && !self.connections.contains_key(&pair) {
             self.make_room(cap);
             if self.connections.len() >= cap {
@@ -199,6 +216,7 @@ impl Sockets {
         let is_refusal = matches!(set, Fact::RefusedByServer | Fact::RefusedByClient);
         if is_refusal && !connection.by_kubelet && self.listeners.could_take(pair.local) {
             self.refused = self.refused.max(Some(at));
+            connection.last_refused = connection.last_refused.max(Some(at));
         }
         match set {
             Fact::Accepted => {
@@ -213,7 +231,11 @@ impl Sockets {
                 }
             }
             Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
-            Fact::RefusedByClient => first(&mut connection.refused_by_client, at),
+            Fact::RefusedByClient => {
+                first(&mut connection.refused_by_client, at);
+                connection.client_refusals += 1;
+            }
+            Fact::RefusedItself => connection.own_refusals += 1,
             Fact::Reset => first(&mut connection.reset, at),
             Fact::ResetAcknowledged => first(&mut connection.reset_acknowledged, at),
             Fact::Queued => first(&mut connection.queued, at),
@@ -256,6 +278,7 @@ impl Sockets {
         let known = self.known(window);
         let served = self.served(window.end);
         let mut lost = Lost::default();
+        let mut last_refused = None;
         for (pair, connection) in &self.connections {
             let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
             // A connect from another node or namespace, which the kernel cannot relate to the closed port.
@@ -268,6 +291,7 @@ impl Sockets {
             count(to, within(connection.accepted));
             let refused = connection
                 .refused_by_server
+                .and_then(|refused| refused.of_others(connection.own_refusals))
                 .filter(|refused| within(Some(refused.first)).is_some() && self.listeners.could_take(pair.local));
             let refused = refused.into_iter().flat_map(|refused| {
                 let again = std::iter::repeat_n(refused.last, refused.times as usize - 1);
@@ -283,6 +307,10 @@ impl Sockets {
                 };
                 is_open.then_some((End::Ended(undecided), at))
             });
+            let end = end.filter(|&(_, at)| !self.is_to_itself(pair, at));
+            if connection.is_refused_to_others() {
+                last_refused = last_refused.max(connection.last_refused);
+            }
             for (end, at) in refused.chain(end) {
                 match (end, by_kubelet) {
                     (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
@@ -311,7 +339,7 @@ impl Sockets {
         let clients = traffic.refused_clients();
         let last_refused = match clients.count < traffic.refused.count {
             true => (clients.count > 0).then_some(clients.last),
-            false => self.refused,
+            false => last_refused,
         };
         traffic.refusing_on = last_refused.is_some_and(|last| last > window.refusing_from);
         traffic
@@ -334,6 +362,12 @@ impl Sockets {
         // The accepted connection itself may have been merged with others. An outgoing one has a port of its own.
         let is_accepted = connection.accepted.is_some() || self.served.contains(&pair.local);
         is_accepted || self.listeners.had_port(pair.local.port())
+    }
+
+    /// Something of the subject's own is at the other end: known by the record of its own socket, for a sidecar's address is the same.
+    fn is_to_itself(&self, pair: &Pair, at: Boot) -> bool {
+        let other = self.connections.get(&pair.mirrored()).filter(|_| pair.is_of_one_host());
+        other.is_some_and(|other| other.has_event_near(at))
     }
 
     /// Jiffies of the last data sent to a client, by connections that have closed. After `end` another process accepts.
@@ -387,7 +421,8 @@ impl Sockets {
         let (to, from) = (pair.local.ip(), pair.remote.ip());
         let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
         let is_known = existed || connection.refused_by_server.is_some();
-        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_known)?;
+        let is_others = connection.client_refusals > connection.own_refusals;
+        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_known && is_others)?;
         Some((End::Refused(RefusedSource::ClientError), by_client))
     }
 
@@ -488,7 +523,7 @@ impl Sockets {
             }
             accepted.extend(at);
             match connection.accepted.is_some() || listeners.had_port(pair.local.port()) {
-                _ if !only => {}
+                _ if !only || !connection.was_established() => {}
                 true => known.keep(pair.remote.ip()),
                 // The listener may close later.
                 false => known.lose(),

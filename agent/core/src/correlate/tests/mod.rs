@@ -7,6 +7,7 @@ mod forgeries;
 mod hosts;
 mod inits;
 mod kills;
+mod losses;
 mod lost;
 mod monotone;
 mod nested;

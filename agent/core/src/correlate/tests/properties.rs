@@ -267,7 +267,10 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                     old: TcpState::Established,
                     new: TcpState::FinWait1,
                 },
-                3 => TcpOp::ResetSent { reason: 0 },
+                3 => TcpOp::ResetSent {
+                    reason: 0,
+                    state: (i % 2 == 0).then_some(TcpState::Close),
+                },
                 _ => TcpOp::ResetReceived,
             },
             cgroup: (a % 8 != 0).then(|| cgroup(b)),

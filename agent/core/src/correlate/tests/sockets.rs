@@ -171,7 +171,7 @@ fn reset_of_the_accept_queue() {
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.1 s later; 2 connections were reset
-              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
+              fix: finish the requests in flight, and read all data before closing a connection
         "#]],
     );
 }
@@ -382,7 +382,7 @@ fn cut_and_then_reset_is_one_reset() {
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
-              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
+              fix: finish the requests in flight, and read all data before closing a connection
         "#]],
     );
 }
@@ -683,7 +683,7 @@ fn a_socket_handed_over_is_not_quiet() {
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
-              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
+              fix: finish the requests in flight, and read all data before closing a connection
         "#]],
     );
     // A connection that closed with a worker before the stop does not count.

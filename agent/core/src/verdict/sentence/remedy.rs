@@ -3,7 +3,7 @@
 use super::{actor, inside, kubernetes, lower, many, seconds, target, were};
 use crate::attribute::Subject;
 use crate::ids::Signal;
-use crate::termination::Open;
+use crate::termination::{Open, Traffic};
 use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};
 use crate::verdict::table::row;
@@ -195,7 +195,7 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
         TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused_clients().count > 0 => {
             Some(format!(
                 "{}; for the {}: keep accepting after the stop signal until clients stop connecting",
-                lower(row(Exit::Clean, axis).remedy),
+                dropped_remedy(traffic, axis),
                 many(traffic.refused_clients().count, "refused connection")
             ))
         }
@@ -203,6 +203,17 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
         | TrafficAxis::RefusedNewPeers
         | TrafficAxis::ProxyRejected
         | TrafficAxis::Reset
-        | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
+        | TrafficAxis::Cut => Some(dropped_remedy(traffic, axis)),
+    }
+}
+
+/// Of resets only what happened: in the accept queue, or later.
+fn dropped_remedy(traffic: &Traffic, axis: TrafficAxis) -> String {
+    match (axis, traffic.reset_queued) {
+        (TrafficAxis::Reset, 0) => "finish the requests in flight, and read all data before closing a connection".to_owned(),
+        (TrafficAxis::Reset, queued) if queued == traffic.reset.count => {
+            "accept and serve the queued connections before closing the listener".to_owned()
+        }
+        _ => lower(row(Exit::Clean, axis).remedy),
     }
 }
