@@ -372,6 +372,27 @@ fn a_supervisor_that_kills_its_worker_at_once() {
 }
 
 #[test]
+fn a_supervisor_that_kills_and_does_not_wait_for_the_end() {
+    check(
+        &shell(
+            "
+        +1.0009 TERM main -> server handler already-armed
+        +1.011 enter server TERM
+        +3.0125 KILL main -> server waiting=none already-armed
+        +3.0126 TERM main -> main default ignored already-armed
+        +3.0127 exit main 143
+        +3.0139 exit server KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `bash` forwarded SIGTERM to `server`, whose handler ran, but the shutdown did not finish: `bash` sent SIGKILL 2.0 s later
+              fix: the shutdown of `server` needs more than the 2.0 s that `bash` gave it: raise the stop timeout of `bash`, or shorten the shutdown
+        "#]],
+    );
+}
+
+#[test]
 fn a_worker_that_never_ran_its_handler_in_the_supervisors_grace_period() {
     check(
         &shell(

@@ -270,7 +270,9 @@ fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
         .filter(|kill| kill.role == Role::Inside)
         .map(|kill| kill.sender.tgid);
     let is_supervisor = |by: Pid| by == forward.sender.tgid && by == forward.parent;
-    by.is_some_and(is_supervisor) && in_time(case, forward) && signal(forward) == Some(Signal::KILL)
+    // PID 1 may exit without waiting for the end that it has sent.
+    let in_time = forward.kill.is_some_and(|kill| kill.at <= case.end);
+    by.is_some_and(is_supervisor) && in_time && signal(forward) == Some(Signal::KILL)
 }
 
 /// The process that the default action terminated, if the main process did nothing but wait for it: an init reads the signal without a
