@@ -1,9 +1,14 @@
 //! How the processes behind PID 1 ended in a stop: abandoned, crashed, killed by a stranger or by their supervisor; and what rules a reflex
 //! out. The sequences are those of real programs, as recorded from them.
 
-use expect_test::expect;
+use expect_test::{Expect, expect};
 
-use super::{check, check_evidence, container};
+use super::{check_evidence, container};
+use crate::fixtures::monotone::{self, Seed};
+use crate::fixtures::script;
+
+/// Seeds of each history: less evidence must make no verdict cleaner and blame no other.
+const SEEDS: u64 = 60;
 
 /// A shell, PID 1, with a program below.
 const SHELL: &str = "
@@ -29,6 +34,13 @@ const STOP: &str = "
     +1 TERM runc -> main handler armed
     +1.0001 enter main TERM
 ";
+
+fn check(script: &str, expect: Expect) {
+    super::check(script, expect);
+    let history = script::parse(script).inputs;
+    let broken = (0..SEEDS).find_map(|seed| monotone::check(&history, Seed(seed)).err());
+    assert_eq!(broken, None);
+}
 
 fn shell(rest: &str) -> String {
     format!("{SHELL}{STOP}{rest}")

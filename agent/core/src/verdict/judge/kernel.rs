@@ -277,7 +277,8 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
     if !is_signal_code || stop.handler_entered.is_none() && !reads {
         return Finding {
-            inside: !case.inside.forwards.is_empty(),
+            // Also one to which the main process sent the signal on, unseen.
+            inside: true,
             ..finding(
                 Exit::NonzeroExit,
                 cause,
