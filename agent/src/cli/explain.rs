@@ -325,12 +325,12 @@ mod tests {
             expect![[r#"
                 ! oom-killed             The OOM killer killed the main process because memory ran out.
                 ! oom-child              The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
-                ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
-                ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself.
+                ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit; or after a stop signal a process to which the signal was forwarded, by a fault or an abort, whatever code PID 1 then has.
+                ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or after a stop signal a process to which the signal was forwarded, by a process from outside.
                 ! stuck                  The grace period ended long ago, and the process is still running.
                 ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
                 ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
-                ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
+                ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor: when the supervisor killed it, or when PID 1 exited without waiting for it, so that the kernel killed it.
                 ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
                 ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
                 ! force-killed           The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.

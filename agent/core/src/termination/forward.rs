@@ -20,6 +20,9 @@ pub struct RaisedAgain {
     pub at: Boot,
     /// The kernel discarded the second signal, at once or when the process read it: PID 1 has no default action.
     pub discarded: bool,
+    /// Between its handler and this signal the process sent another process a signal, or a child exited that no other process had
+    /// signalled.
+    pub acted: bool,
 }
 
 /// A stop signal from one process of the subject to another, after the main process had got its own.
@@ -44,10 +47,11 @@ pub struct Forward {
     pub exit: Option<MainExit>,
 }
 
-/// The SIGKILL to a process that is not the main process.
+/// The SIGKILL to a process that is not the main process, or another process's signal of a fault that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerKill {
     pub at: Boot,
+    pub signal: Signal,
     pub sender: InnerProcess,
     pub role: Role,
 }
@@ -62,6 +66,8 @@ pub struct Inside {
     /// Processes that got no signal from another process of the subject before the SIGKILL that ended them; at most
     /// [`Inside::UNSIGNALLED`].
     pub unsignalled: Vec<InnerProcess>,
+    /// The first SIGKILL to one of these.
+    pub unsignalled_killed: Option<Boot>,
     /// The main process sent no signal to any other process after its stop signal.
     pub main_sent_nothing: bool,
     /// The kernel recorded the signals inside the subject from the stop signal on.

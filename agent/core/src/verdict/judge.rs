@@ -102,6 +102,8 @@ pub(super) enum Why {
     /// 128 + n.
     StoppedWithSignalCode(Signal),
     Reraised,
+    /// The same of PID 1, which has no default action: the kernel discarded the second signal, and an exit with an error followed at once.
+    RaisedThenFailed,
     DefaultAction,
     Nonzero,
     /// A handler that only sent the process the same signal again.
@@ -156,6 +158,14 @@ pub(super) enum InnerEnd {
     AfterGrace,
     DefaultAction,
     Nonzero,
+    /// Its supervisor killed it before it could run.
+    AtOnce,
+    /// By a fault of its own.
+    Crashed,
+    /// By a process from outside, within the grace period.
+    KilledByOther,
+    /// PID 1 exited before it had finished, and the kernel killed it.
+    Abandoned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,6 +246,8 @@ fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) ->
     match row.severity {
         _ if is_usual(row, facts) => Severity::Info,
         Severity::Info if traffic == TrafficAxis::Unknown && is_lost => Severity::Warning,
+        // As critical as with a clean exit.
+        Severity::Warning if traffic == TrafficAxis::Cut && row.unclean => Severity::Critical,
         severity => severity,
     }
 }

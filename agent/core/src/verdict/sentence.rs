@@ -27,7 +27,16 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
         Some(context) => in_container(context, &how),
         None => upper(how),
     };
-    for clause in kubernetes::clauses(case, finding) {
+    let is_clean = finding.exit == Exit::Clean;
+    let failed = inside::failed(case).filter(|_| is_clean);
+    let lost = inside::lost_with_others(case).filter(|_| is_clean);
+    let lost = lost.map(|others| {
+        format!(
+            "{} had sent no signal to {others}, and the kernel killed it",
+            target(case.main())
+        )
+    });
+    for clause in failed.into_iter().chain(lost).chain(kubernetes::clauses(case, finding)) {
         text.push_str("; ");
         text.push_str(&clause);
     }
@@ -77,6 +86,11 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Reraised => {
             format!("{stopped}, the handler ran, and the process then terminated itself with the same signal, {took} later")
+        }
+        Why::RaisedThenFailed => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
+            format!("{in_vain}; the process then {}, {took} after {signal}", status(case))
         }
         Why::DefaultAction => default_action(case, &who),
         Why::RaisedAgain => raised_again(case, &who),
@@ -289,6 +303,14 @@ fn subject(case: &Case<'_>) -> &'static str {
     }
 }
 
+/// Whose stop command ends the subject.
+fn manager(case: &Case<'_>) -> &'static str {
+    match case.subject {
+        Subject::Container { .. } => "container runtime",
+        Subject::Unit { .. } => "service manager",
+    }
+}
+
 fn by_cgroup(cgroup_kill: bool) -> &'static str {
     if cgroup_kill { " through cgroup.kill" } else { "" }
 }
@@ -347,6 +369,13 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         Crash::Limit => "reached one of its resource limits and was terminated by",
     };
     let core = if dumped_core(case) { " (core dumped)" } else { "" };
+    let aborted = case.fatal().is_some_and(|fatal| fatal.signal == Signal::ABRT) && signal != Signal::ABRT.to_string();
+    if aborted {
+        return format!(
+            "{who} called abort(): the kernel discarded SIGABRT for PID 1, and the process ended by {signal}{core}{while_stopping}{}",
+            young(case)
+        );
+    }
     format!("{who} {how} {signal}{core}{while_stopping}{}", young(case))
 }
 

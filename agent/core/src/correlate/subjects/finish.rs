@@ -12,7 +12,7 @@ use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Home, LATE_REACH};
-use super::inside::Way;
+use super::inside::{Way, acted};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -23,6 +23,8 @@ const STOP_REACH: Duration = Duration::from_secs(3600);
 const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
 /// `mark_victim` comes just after the SIGKILL and possibly just after the exit.
 const OOM_SLACK: Duration = Duration::from_secs(1);
+/// abort(3) goes on at once after a signal in vain.
+const ABORT_REACH: Duration = Duration::from_millis(100);
 /// The state of the whole observation.
 pub(super) struct Context<'a> {
     pub boot_id: &'a str,
@@ -64,7 +66,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         still_pending: kill_fact
             .and_then(|kill| kill.signal.pending)
             .map(|set| set.contains(fact.signal.signal)),
-        ..stop(fact, timeline, &signals, main.as_ref(), deadline, end)
+        ..stop(fact, (state, timeline), &signals, main.as_ref(), deadline, end)
     });
     let way = stop_signal.zip(main.as_ref()).map(|(stop, main)| Way {
         state,
@@ -249,7 +251,7 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
     let timeline = state.timeline.as_deref()?;
     let signals = to_main(timeline, Some(&main), now);
     let fact = stop_signal(&signals, now, true).filter(|fact| fact.sender.role == Role::Runtime)?;
-    let stop = stop(fact, timeline, &signals, Some(&main), now, now);
+    let stop = stop(fact, (state, timeline), &signals, Some(&main), now, now);
     let way = Way {
         state,
         timeline,
@@ -333,7 +335,8 @@ fn fatal(
     let fact = match status {
         Some(ExitStatus::Signaled { signal, .. }) if signal != Signal::KILL => {
             let alike = |fact: &&&SignalFact| fact.signal.signal == signal && fact.signal.result != SignalResult::Ignored;
-            signals.iter().rev().find(alike).copied()?
+            let fatal = signals.iter().rev().find(alike).copied();
+            fatal.or_else(|| aborted(signals, signal, main))?
         }
         _ => kill?,
     };
@@ -347,6 +350,18 @@ fn fatal(
         namespace_ended: fact.sender.role == Role::Kernel && sender.is_ns_init() && same_space && !is_main,
         sender: fact.sender.clone(),
     })
+}
+
+/// PID 1 has no default action, so abort(3) sends SIGABRT in vain, and then executes an instruction that is a fault.
+fn aborted<'a>(signals: &[&'a SignalFact], fault: Signal, main: Option<&Candidate>) -> Option<&'a SignalFact> {
+    let exit = main.filter(|main| main.is_ns_init())?.exit?;
+    let is_last_act = |fact: &&SignalFact| {
+        let signal = &fact.signal;
+        let is_abort = signal.signal == Signal::ABRT && signal.disposition == Disposition::Default;
+        is_abort && fact.sender.role == Role::Itself && exit.at.since(fact.last) <= ABORT_REACH
+    };
+    let last = signals.iter().rev().copied().find(is_last_act);
+    last.filter(|_| fault.is_fault() && fault != Signal::ABRT)
 }
 
 /// Group 0 with code 0: nothing else sends that to another process.
@@ -397,7 +412,7 @@ fn possible_stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterat
 /// The stop signal `fact`, with the kernel's result.
 fn stop(
     fact: &SignalFact,
-    timeline: &Timeline,
+    (state, timeline): (&State, &Timeline),
     signals: &[&SignalFact],
     main: Option<&Candidate>,
     deadline: Boot,
@@ -422,7 +437,8 @@ fn stop(
         let (at, raised) = raised.filter(|(at, _)| *at >= entered).min_by_key(|(at, _)| *at)?;
         let read_in_vain = timeline.inside.discarded(&main.id, fact.signal.signal, at);
         let discarded = raised.signal.result == SignalResult::Ignored || read_in_vain;
-        Some(RaisedAgain { at, discarded })
+        let acted = acted(state, timeline, &main.id, (entered, at));
+        Some(RaisedAgain { at, discarded, acted })
     });
     let later: u32 = possible_stops(signals, deadline)
         .filter(|other| other.last >= fact.at)

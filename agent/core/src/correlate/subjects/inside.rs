@@ -1,7 +1,7 @@
 //! Signals among the processes of a subject after the main process got its stop signal: kept in any order, bounded, and put together
 //! as the way of the stop signal inside.
 
-use crate::event::{Disposition, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
+use crate::event::{Disposition, ExitStatus, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
 use crate::time::Boot;
@@ -156,11 +156,16 @@ impl InnerSignal {
         InnerSignal::new(fact.at, fact.last, &fact.signal, fact.sender.role)
     }
 
-    /// A possible stop signal, or the end of the process.
+    /// A possible stop signal, or the end of the process: a fault's signal only from another process.
     fn is_relevant(&self) -> bool {
         let signal = self.signal;
         let unnoticed = signal.is_ignored_by_default() && self.disposition != Disposition::Handler;
-        !signal.is_job_control() && !signal.is_fault() && !signal.is_self_inflicted() && !unnoticed
+        let own_fault = signal.is_fault() && !self.is_fault_by_another();
+        !signal.is_job_control() && !own_fault && !signal.is_self_inflicted() && !unnoticed
+    }
+
+    fn is_fault_by_another(&self) -> bool {
+        self.signal.is_fault() && matches!(self.role, Role::Runtime | Role::Inside | Role::Other)
     }
 
     fn is_like(&self, other: &InnerSignal) -> bool {
@@ -194,7 +199,7 @@ impl InnerSignal {
     fn sends_on(&self, stop: Signal) -> bool {
         let signal = self.signal;
         self.role == Role::Inside
-            && signal != Signal::KILL
+            && !(signal == Signal::KILL || signal.is_fault())
             && (signal == stop || signal.is_request() && signal.is_conventional_stop())
     }
 }
@@ -251,20 +256,20 @@ impl Way<'_> {
         let more = keep(&mut forwards);
         let is_main = |process: &InnerProcess| self.main.same(&id(process));
         let by_main = |fact: &InnerSignal| fact.role == Role::Inside && is_main(&fact.sender) && fact.last >= since;
+        let (unsignalled, unsignalled_killed) = self.unsignalled(&signals);
         Inside {
             forwards,
             more,
-            unsignalled: self.unsignalled(&signals),
+            unsignalled,
+            unsignalled_killed,
             main_sent_nothing: !signals.iter().any(by_main),
             observed: self.stop.armed_sockets(),
         }
     }
 
-    /// To other processes than the main one, in the order of their times. Where no init of a pid namespace is known, the timeline has them.
+    /// To other processes than the main one, in the order of their times.
     fn signals(&self) -> Vec<InnerSignal> {
-        let of_timeline = self.timeline.signals.iter().map(InnerSignal::of);
-        let inner = self.timeline.inside.signals.iter().copied();
-        let mut all: Vec<InnerSignal> = inner.chain(of_timeline.filter(InnerSignal::is_relevant)).collect();
+        let mut all: Vec<InnerSignal> = signals(self.timeline).collect();
         all.retain(|fact| !self.main.same(&id(&fact.target)));
         all.sort_by_key(|fact| (fact.at, fact.target.tgid, fact.sender.tgid, fact.signal.number()));
         all
@@ -289,11 +294,15 @@ impl Way<'_> {
                 .min_by_key(|(at, _)| *at)?;
             let mut read = entries.iter().filter(of_target).filter(|entry| entry.discarded);
             let discarded = again.result == SignalResult::Ignored || read.any(|entry| entry.last >= at);
-            Some(RaisedAgain { at, discarded })
+            let acted = acted(self.state, self.timeline, &id(&target), (entered, at));
+            Some(RaisedAgain { at, discarded, acted })
         });
-        let is_kill =
-            |kill: &&InnerSignal| kill.signal == Signal::KILL && kill.result != SignalResult::Ignored && kill.at >= at;
-        let kill = signals.iter().filter(is_kill).find(|kill| kill.to(&target));
+        let exit = self.exit(&id(&target));
+        let effective = |kill: &&InnerSignal| kill.result != SignalResult::Ignored && kill.at >= at && kill.to(&target);
+        let mut kills = signals.iter().filter(effective);
+        let kill = kills.clone().find(|kill| kill.signal == Signal::KILL);
+        let ended_by = |fault: &&InnerSignal| fault.is_fault_by_another() && exit.is_some_and(|exit| is_by(exit, fault.signal));
+        let ending = kill.or_else(|| kills.find(ended_by));
         Forward {
             at,
             signal: fact.signal,
@@ -308,12 +317,13 @@ impl Way<'_> {
             still_pending: kill
                 .and_then(|kill| kill.pending)
                 .map(|pending| pending.contains(fact.signal)),
-            kill: kill.map(|kill| InnerKill {
+            kill: ending.map(|kill| InnerKill {
                 at: kill.at,
+                signal: kill.signal,
                 sender: kill.sender,
                 role: kill.role,
             }),
-            exit: self.exit(&id(&target)),
+            exit,
         }
     }
 
@@ -329,7 +339,8 @@ impl Way<'_> {
             .min_by_key(|exit| exit.at)
     }
 
-    fn unsignalled(&self, signals: &[InnerSignal]) -> Vec<InnerProcess> {
+    /// With the time of the first SIGKILL.
+    fn unsignalled(&self, signals: &[InnerSignal]) -> (Vec<InnerProcess>, Option<Boot>) {
         let at_the_end = |fact: &&InnerSignal| {
             let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
             fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
@@ -338,15 +349,45 @@ impl Way<'_> {
             let before = |fact: &&InnerSignal| fact.signal != Signal::KILL && fact.to(process) && fact.role != Role::Itself;
             signals.iter().filter(before).any(|fact| fact.last >= self.stop.at)
         };
-        let killed = signals.iter().filter(at_the_end).map(|fact| fact.target);
+        let killed = signals.iter().filter(at_the_end).filter(|kill| !was_signalled(&kill.target));
         let mut unsignalled: Vec<InnerProcess> = Vec::new();
-        for process in killed.filter(|process| !was_signalled(process)) {
+        for process in killed.clone().map(|kill| kill.target) {
             if unsignalled.len() < Inside::UNSIGNALLED && !unsignalled.contains(&process) {
                 unsignalled.push(process);
             }
         }
-        unsignalled
+        (unsignalled, killed.map(|kill| kill.last).min())
     }
+}
+
+/// See [`RaisedAgain::acted`].
+pub(super) fn acted(state: &State, timeline: &Timeline, process: &ProcessId, (from, to): (Boot, Boot)) -> bool {
+    let is_between = |at: Boot| from <= at && at < to;
+    let is_its = |sender: &InnerProcess| process.same(&id(sender));
+    let sent = signals(timeline)
+        .filter(|fact| is_its(&fact.sender) && !is_its(&fact.target))
+        .any(|fact| is_between(fact.at) || is_between(fact.last));
+    let signalled = |child: &ProcessId| {
+        let by_others =
+            |fact: &InnerSignal| child.same(&id(&fact.target)) && !is_its(&fact.sender) && fact.role != Role::Itself;
+        signals(timeline).any(|fact| by_others(&fact))
+    };
+    let mut children = state.exits.iter().filter(|(at, exit)| {
+        let is_child = exit.task.ppid == process.tgid && exit.task.tgid != process.tgid;
+        is_child && is_between(*at)
+    });
+    sent || children.any(|(_, exit)| !signalled(&ProcessId::of(&exit.task)))
+}
+
+/// Of the processes of the subject among themselves, and to them. Where no init of a pid namespace is known, the timeline has them.
+fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
+    let of_timeline = timeline.signals.iter().map(InnerSignal::of);
+    let inner = timeline.inside.signals.iter().copied();
+    inner.chain(of_timeline.filter(InnerSignal::is_relevant))
+}
+
+fn is_by(exit: MainExit, signal: Signal) -> bool {
+    matches!(exit.status, ExitStatus::Signaled { signal: by, .. } if by == signal)
 }
 
 /// Keeps the most important ones: those that were killed, or whose exit is not known, then those that a signal terminated. Returns the

@@ -2,6 +2,7 @@
 
 mod containers;
 mod doubt;
+mod endings;
 mod evictions;
 mod forgeries;
 mod hosts;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use super::kernel::finding;
-use super::{Blocked, Case, Finding, InnerEnd, Why};
+use super::kernel::{finding, unknown};
+use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, RaisedAgain, Role, Stop};
@@ -15,8 +15,14 @@ use crate::verdict::{Cause, Exit};
 
 /// A process that sends itself the stop signal again so soon after its handler has entered has finished no work in between.
 pub const REFLEX: Duration = Duration::from_millis(10);
+/// A process that got the stop signal so short a time before its SIGKILL need not have run in between.
+const NO_TIME: Duration = Duration::from_millis(100);
+/// An exit so soon after a second signal that the kernel discarded follows from it.
+const AFTER_DISCARD: Duration = Duration::from_millis(100);
 /// What the way inside rests on.
 const INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
+/// What could show that a reflex was none.
+const REFLEX_ABSENT: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::Tcp];
 
 /// What a process did with a stop signal until it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,11 +116,25 @@ pub(super) fn killed_after(case: &Case<'_>, cause: Cause) -> Option<Finding> {
 pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     let stop = case.stop().filter(|stop| stop.result != SignalResult::Ignored)?;
     let forwards = &case.inside.forwards;
-    if let Some(killed) = forwards.iter().position(|forward| killed_by_its_supervisor(case, forward)) {
+    let first = |is: &dyn Fn(&Forward) -> bool| forwards.iter().position(is);
+    if let Some(of) = first(&|forward| crashed(case, forward)) {
+        return Some(inside(Exit::Crashed, cause, Why::Inside(InnerEnd::Crashed, of)));
+    }
+    if let Some(of) = first(&|forward| killed_by_other(case, forward)) {
+        return Some(inside(Exit::KilledByOther, cause, Why::Inside(InnerEnd::KilledByOther, of)));
+    }
+    if let Some(killed) = first(&|forward| killed_by_its_supervisor(case, forward)) {
         return Some(held(case, killed, cause));
     }
     if let Some(of) = terminated(case, stop) {
-        return Some(inside(Exit::DefaultAction, cause, Why::Inside(InnerEnd::DefaultAction, of)));
+        let why = Why::Inside(InnerEnd::DefaultAction, of);
+        return Some(match forwards[of].handler_entered {
+            Some(_) => reflex(case, cause, why),
+            None => inside(Exit::DefaultAction, cause, why),
+        });
+    }
+    if let Some(of) = first(&|forward| abandoned(case, forward)) {
+        return Some(inside(Exit::KilledAfterGrace, cause, Why::Inside(InnerEnd::Abandoned, of)));
     }
     let ExitStatus::Exited(code) = case.exit?.status else {
         return None;
@@ -125,11 +145,39 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)))
 }
 
-/// Nothing but the second signal came of the handler: the application has none.
-pub(super) fn is_reflex(handler_entered: Option<Boot>, raised_again: Option<RaisedAgain>) -> bool {
-    handler_entered
-        .zip(raised_again)
-        .is_some_and(|(entered, raised)| raised.at.since(entered) <= REFLEX)
+/// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
+/// listener that was closed in between is the application's doing.
+pub(super) fn is_reflex(case: &Case<'_>, handler_entered: Option<Boot>, raised_again: Option<RaisedAgain>) -> bool {
+    let Some((entered, raised)) = handler_entered.zip(raised_again) else {
+        return false;
+    };
+    let is_between = |at: Boot| entered <= at && at <= raised.at;
+    let mut listeners = case.traffic().listeners.iter();
+    let has_closed = listeners.any(|listener| !listener.by_exit && is_between(listener.at));
+    raised.at.since(entered) <= REFLEX && !raised.acted && !has_closed
+}
+
+/// The finding of a handler that was a reflex, or that looks so because a listener's end may not be recorded.
+pub(super) fn reflex(case: &Case<'_>, cause: Cause, why: Why) -> Finding {
+    let gaps = &case.gaps;
+    if gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name()) {
+        return unknown(case, Missing::Lost(vec![Kind::Tcp]));
+    }
+    if gaps.over_cap > 0 {
+        return unknown(case, Missing::OverCap);
+    }
+    Finding {
+        absent: REFLEX_ABSENT,
+        ..inside(Exit::DefaultAction, cause, why)
+    }
+}
+
+/// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
+/// exit that followed at once is not the application's.
+pub(super) fn raised_then_failed(case: &Case<'_>, stop: &Stop, exit_at: Boot) -> bool {
+    let raised = stop.raised_again.filter(|raised| raised.discarded);
+    raised.is_some_and(|raised| raised.at <= exit_at && exit_at.since(raised.at) <= AFTER_DISCARD)
+        && !is_reflex(case, stop.handler_entered, stop.raised_again)
 }
 
 pub(super) fn inside(exit: Exit, cause: Cause, why: Why) -> Finding {
@@ -142,6 +190,9 @@ pub(super) fn inside(exit: Exit, cause: Cause, why: Why) -> Finding {
 fn held(case: &Case<'_>, of: usize, cause: Cause) -> Finding {
     let answer = Answer::of_forward(&case.inside.forwards[of]);
     let (exit, end) = match answer {
+        Answer::Unread(Blocked::HandlerNeverEntered | Blocked::NothingEntered) if had_no_time(&case.inside.forwards[of]) => {
+            (Exit::KilledAfterGrace, InnerEnd::AtOnce)
+        }
         Answer::Discarded | Answer::RaisedInVain => (Exit::IgnoredStopSignal, InnerEnd::Ignored),
         Answer::Unread(how) => (Exit::BlockedStopSignal, InnerEnd::Blocked(how)),
         Answer::Handled | Answer::Read => (Exit::KilledAfterGrace, InnerEnd::AfterGrace),
@@ -177,6 +228,41 @@ fn holder(case: &Case<'_>, is_alive: impl Fn(&Forward) -> bool) -> Option<usize>
     Some(found)
 }
 
+/// Its supervisor killed it at once.
+fn had_no_time(forward: &Forward) -> bool {
+    let by_inside = forward.kill.filter(|kill| kill.role == Role::Inside);
+    forward.handler_entered.is_none() && by_inside.is_some_and(|kill| kill.at.since(forward.at) <= NO_TIME)
+}
+
+/// It ended by a fault that no other process had sent it.
+fn crashed(case: &Case<'_>, forward: &Forward) -> bool {
+    let by_itself = forward.kill.is_none();
+    signal(forward).is_some_and(Signal::is_fault) && by_itself && in_time(case, forward)
+}
+
+fn killed_by_other(case: &Case<'_>, forward: &Forward) -> bool {
+    let by_other = forward.kill.filter(|kill| kill.role == Role::Other);
+    by_other.is_some_and(|kill| signal(forward) == Some(kill.signal)) && in_time(case, forward)
+}
+
+/// It was in its shutdown, or about to begin with it, when PID 1 exited.
+fn abandoned(case: &Case<'_>, forward: &Forward) -> bool {
+    let is_pid_1 = |by: Pid| case.main().is_some_and(|main| main.is_ns_init && main.tgid == by);
+    let by_end = forward
+        .kill
+        .is_some_and(|kill| kill.role == Role::Kernel && kill.at >= case.end && is_pid_1(kill.sender.tgid));
+    let handles = match Answer::of_forward(forward) {
+        Answer::Handled | Answer::Read => true,
+        Answer::Unread(_) => forward.disposition == Disposition::Handler && !forward.state.blocked,
+        Answer::Discarded | Answer::RaisedInVain => false,
+    };
+    by_end && handles && signal(forward) == Some(Signal::KILL)
+}
+
+fn in_time(case: &Case<'_>, forward: &Forward) -> bool {
+    forward.exit.is_some_and(|exit| exit.at <= case.end)
+}
+
 /// A supervisor has a grace period of its own.
 fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
     let by = forward
@@ -184,7 +270,8 @@ fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
         .filter(|kill| kill.role == Role::Inside)
         .map(|kill| kill.sender.tgid);
     let is_supervisor = |by: Pid| by == forward.sender.tgid && by == forward.parent;
-    let in_time = forward.exit.is_some_and(|exit| exit.at <= case.end);
+    // PID 1 may exit without waiting for the end that it has sent.
+    let in_time = forward.kill.is_some_and(|kill| kill.at <= case.end);
     by.is_some_and(is_supervisor) && in_time && signal(forward) == Some(Signal::KILL)
 }
 
@@ -196,7 +283,7 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
     let code = case.exit?.status.reported_code();
     let of_init = |forward: &Forward| {
         let is_its_code = code == 128 + i32::from(forward.signal.number());
-        is_child_of_main(case, forward) && by_default(forward) && is_its_code
+        is_child_of_main(case, forward) && by_default(case, forward) && is_its_code
     };
     let reads_without_handler = stop.handler_entered.is_none() && (stop.state.blocked || stop.state.sigwait);
     if reads_without_handler && let Some(found) = forwards.iter().position(of_init) {
@@ -205,7 +292,7 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
     let main = case.main()?;
     let serves = case.traffic().listeners.iter().any(|listener| !listener.by_exit);
     let is_apart = |forward: &Forward| forward.target.comm != main.comm;
-    let all = forwards.iter().all(|forward| by_default(forward) && is_apart(forward));
+    let all = forwards.iter().all(|forward| by_default(case, forward) && is_apart(forward));
     let is_supervised = |forward: &Forward| forward.parent == forward.sender.tgid;
     if !all || serves && !reads_without_handler {
         return None;
@@ -214,10 +301,10 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
 }
 
 /// The signal's default action terminated it, at once or after a handler that only raised the signal again.
-fn by_default(forward: &Forward) -> bool {
+fn by_default(case: &Case<'_>, forward: &Forward) -> bool {
     let is_accepted = forward.state.exiting && forward.disposition == Disposition::Default;
     let is_terminated = signal(forward) == Some(forward.signal) || forward.exit.is_none() && is_accepted;
-    is_terminated && (forward.handler_entered.is_none() || is_reflex(forward.handler_entered, forward.raised_again))
+    is_terminated && (forward.handler_entered.is_none() || is_reflex(case, forward.handler_entered, forward.raised_again))
 }
 
 fn is_child_of_main(case: &Case<'_>, forward: &Forward) -> bool {

@@ -1,6 +1,6 @@
 //! The kernel's evidence decides how the process terminated. No other source changes this.
 
-use super::inside::{self, Answer, inside, is_reflex};
+use super::inside::{self, Answer, inside, is_reflex, reflex};
 use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
@@ -135,8 +135,8 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         .stop()
         .is_some_and(|stop| stop.signal == signal && stop.disposition == Disposition::Handler);
     if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
-        if is_reflex(stop.handler_entered, stop.raised_again) {
-            return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain, &[]);
+        if is_reflex(case, stop.handler_entered, stop.raised_again) {
+            return reflex(case, cause(case, Cause::Unknown), Why::RaisedAgain);
         }
         if stop.handler_entered.is_some() {
             return Finding {
@@ -267,19 +267,24 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
     // PID 1 has no default action: a language runtime exits by itself after its second signal.
     let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
-    if !is_signal_code && is_discarded && is_reflex(stop.handler_entered, stop.raised_again) {
-        return finding(Exit::DefaultAction, cause, Why::RaisedAgain, &[]);
+    if is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again) {
+        return reflex(case, cause, Why::RaisedAgain);
+    }
+    if !is_signal_code && inside::raised_then_failed(case, stop, at) {
+        return inside(Exit::Clean, self::cause(case, Cause::Completed), Why::RaisedThenFailed);
     }
     // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
     let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
     if !is_signal_code || stop.handler_entered.is_none() && !reads {
         return Finding {
-            inside: !case.inside.forwards.is_empty(),
+            // Also one to which the main process sent the signal on, unseen.
+            inside: true,
             ..finding(
                 Exit::NonzeroExit,
                 cause,
                 Why::Nonzero,
-                &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::OomVictim],
+                // Another process may have had the worse end.
+                &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim],
             )
         };
     }

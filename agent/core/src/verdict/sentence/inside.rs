@@ -1,7 +1,7 @@
 //! The stop signal's way from the main process to the process that people wrote.
 
 use super::{killed, seconds, upper};
-use crate::event::{Disposition, SignalResult};
+use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role};
 use crate::time::Boot;
@@ -38,7 +38,12 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         return super::sent(case);
     };
     let signal = forward.signal;
-    let chain = chain(case.main(), &case.inside, forward);
+    let chain = whole_chain(case, forward);
+    let took = forward.exit.map_or(String::new(), |exit| seconds(exit.at.since(forward.at)));
+    let handled = match forward.handler_entered {
+        Some(_) => "whose handler ran, and which",
+        None => "which",
+    };
     let read = match forward.handler_entered {
         Some(_) => "whose handler ran",
         None => "which reads the signal without a handler (signalfd or sigwait)",
@@ -66,14 +71,82 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         }
         InnerEnd::Nonzero => {
             let status = forward.exit.map_or(String::new(), |exit| evidence::status(exit.status));
-            let took = forward.exit.map_or(String::new(), |exit| seconds(exit.at.since(forward.at)));
-            let handled = match forward.handler_entered {
-                Some(_) => "whose handler ran, and which",
-                None => "which",
-            };
             format!("{chain}, {handled} {status}, {took} later")
         }
+        InnerEnd::AtOnce => format!("{chain}, which had no time for its shutdown: {}", killed_by(case, forward)),
+        InnerEnd::Crashed => {
+            let fault = match forward.exit.map(|exit| exit.status) {
+                Some(ExitStatus::Signaled { signal, core_dumped }) => {
+                    let core = if core_dumped { " (core dumped)" } else { "" };
+                    format!("{signal}{core}")
+                }
+                _ => "a fault".to_owned(),
+            };
+            format!("{chain}, {handled} crashed with {fault}, {took} later; {}", main_end(case))
+        }
+        InnerEnd::KilledByOther => {
+            let (by, with) = killer(case, forward);
+            let who = name(case.main(), &case.inside, &forward.target);
+            format!(
+                "{chain}; {by} sent {with} to {who}, {took} after {signal}, during the grace period; the sender is neither the runtime nor a \
+                 process of the {}",
+                super::subject(case)
+            )
+        }
+        InnerEnd::Abandoned => {
+            let ran = match forward.handler_entered {
+                Some(_) => ", whose handler ran",
+                None => "",
+            };
+            format!("{chain}{ran}; {}{}", main_end(case), then_killed(case))
+        }
     }
+}
+
+/// With the sender of the stop signal, where that is not the runtime.
+fn whole_chain(case: &Case<'_>, last: &Forward) -> String {
+    let chain = chain(case.main(), &case.inside, last);
+    let is_runtime = case.stop().is_none_or(|stop| stop.sender.role == Role::Runtime);
+    let main = case.main().map(|main| format!("`{}`", main.comm));
+    match main.and_then(|main| Some(chain.strip_prefix(&main)?.to_owned())) {
+        Some(rest) if !is_runtime => format!("{}, which{rest}", super::sent(case)),
+        _ => chain,
+    }
+}
+
+/// "PID 1 `bash` then exited with code 0".
+fn main_end(case: &Case<'_>) -> String {
+    format!("{} then {}", super::target(case.main()), super::status(case))
+}
+
+/// Who ended it from outside, and by which signal.
+fn killer(case: &Case<'_>, forward: &Forward) -> (String, Signal) {
+    let by = |process: &InnerProcess| format!("`{}` (pid {})", process.comm, process.tgid);
+    match forward.kill {
+        Some(kill) if kill.role == Role::Other => (by(&kill.sender), kill.signal),
+        Some(kill) => (name(case.main(), &case.inside, &kill.sender), kill.signal),
+        None => ("an unknown sender".to_owned(), Signal::KILL),
+    }
+}
+
+/// A process that failed although the main process exited as after a shutdown.
+pub(super) fn failed(case: &Case<'_>) -> Option<String> {
+    let main_code = case.exit.map(|exit| exit.status);
+    let has_failed = |forward: &&Forward| match forward.exit.filter(|exit| exit.at <= case.end).map(|exit| exit.status) {
+        Some(status @ ExitStatus::Exited(code)) => {
+            code != 0 && u32::from(code) != 128 + u32::from(forward.signal.number()) && Some(status) != main_code
+        }
+        _ => false,
+    };
+    let mut failed = case.inside.forwards.iter().filter(has_failed);
+    let first = failed.next()?;
+    let status = first.exit.map_or(String::new(), |exit| evidence::status(exit.status));
+    let others = match failed.count() {
+        0 => String::new(),
+        1 => ", and another process with an error, too".to_owned(),
+        more => format!(", and {more} other processes with an error, too"),
+    };
+    Some(format!("{} {status}{others}", name(case.main(), &case.inside, &first.target)))
 }
 
 /// The words of a process that never read its stop signal.
@@ -116,6 +189,29 @@ pub(super) fn forwards_to_nobody(case: &Case<'_>) -> Option<String> {
     nobody.then(|| names(case, &inside.unsignalled))
 }
 
+/// These are processes of the program itself, which need no signal: it may end them in another way.
+pub(super) fn are_its_own(case: &Case<'_>) -> bool {
+    let main = case.main().map(|main| main.comm);
+    case.inside.unsignalled.iter().all(|process| Some(process.comm) == main)
+}
+
+/// Connections were lost when the kernel killed processes to which the main process had sent no signal: not before, when the main process
+/// closed its own.
+pub(super) fn lost_with_others(case: &Case<'_>) -> Option<String> {
+    let others = forwards_to_nobody(case)?;
+    let killed = case
+        .inside
+        .unsignalled_killed
+        .filter(|_| case.main().is_some_and(|main| main.is_ns_init))?;
+    let traffic = case.traffic();
+    let mut lost = [traffic.cut, traffic.reset]
+        .into_iter()
+        .filter(|lost| lost.count > 0)
+        .peekable();
+    let is_after = lost.peek().is_some() && lost.all(|lost| lost.first >= killed) && killed >= case.end;
+    is_after.then_some(others)
+}
+
 pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usize) -> Option<String> {
     let forward = case.inside.forwards.get(of)?;
     let signal = forward.signal;
@@ -134,6 +230,27 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             waited.unwrap_or_default()
         )),
         InnerEnd::AfterGrace => super::remedy::after_grace(case, finding),
+        InnerEnd::AtOnce => Some(format!(
+            "{by} gave {who} no time: raise the stop timeout of {by}, or send {by} the stop signal at which it waits for its processes (see its \
+             documentation; `STOPSIGNAL` in the image)"
+        )),
+        InnerEnd::Crashed => Some(format!(
+            "look at the core dump or the last lines of the log of {who}: the fault is in its shutdown"
+        )),
+        InnerEnd::KilledByOther => {
+            let (by, with) = killer(case, forward);
+            Some(format!(
+                "find out why {by} sent {with}, and use the stop command of the {} instead",
+                super::manager(case)
+            ))
+        }
+        InnerEnd::Abandoned => {
+            let main = super::target(case.main());
+            Some(format!(
+                "let {main} wait until {who} has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a \
+                 program must wait for its children before its own exit"
+            ))
+        }
         InnerEnd::DefaultAction if left(case).is_empty() => Some(format!(
             "install a {signal} handler in {who} that finishes the work in flight and then exits with 0"
         )),
@@ -182,6 +299,13 @@ fn killed_by(case: &Case<'_>, forward: &Forward) -> String {
 
 /// Processes that the exit of PID 1 killed: without the signal, or before their shutdown had finished.
 fn left(case: &Case<'_>) -> String {
+    match then_killed(case) {
+        killed if killed.is_empty() => killed,
+        killed => format!("; PID 1 then exited{killed}"),
+    }
+}
+
+fn then_killed(case: &Case<'_>) -> String {
     let inside = &case.inside;
     let cut = |forward: &&Forward| forward.kill.is_some_and(|kill| kill.role == Role::Kernel);
     let cut: Vec<InnerProcess> = inside.forwards.iter().filter(cut).map(|forward| forward.target).collect();
@@ -194,7 +318,7 @@ fn left(case: &Case<'_>) -> String {
     }
     match left.is_empty() {
         true => String::new(),
-        false => format!("; PID 1 then exited, and the kernel killed {}", left.join(", and ")),
+        false => format!(", and the kernel killed {}", left.join(", and ")),
     }
 }
 

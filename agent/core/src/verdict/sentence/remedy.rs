@@ -1,6 +1,6 @@
 //! What to change, with the measured number in it.
 
-use super::{actor, inside, kubernetes, lower, many, seconds, target, were};
+use super::{actor, inside, kubernetes, lower, manager, many, seconds, target, were};
 use crate::attribute::Subject;
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
@@ -52,6 +52,12 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 target(case.main())
             ))
         }
+        // The second signal would have its default action below an init.
+        (Why::RaisedThenFailed, Exit::Clean) if matches!(axis, TrafficAxis::Quiet | TrafficAxis::Unknown) => Some(format!(
+            "exit with 0 in {} after the shutdown, instead of raising the signal again (PID 1 has no default action, so an error code follows); \
+             or run a small init such as tini",
+            target(case.main())
+        )),
         (Why::CutByShutdown, _) => Some(match super::super::judge::own_grace(case) {
             Some((had, own)) => format!(
                 "raise the kubelet's shutdown grace period by at least {} s, or lower terminationGracePeriodSeconds to what the shutdown \
@@ -63,24 +69,31 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
         (Why::Inside(end, of), _) => inside::remedy(case, finding, *end, *of),
         (Why::Starved, _) if case.kubernetes.is_some() => kubernetes::grace_remedy(case, finding),
+        // Two faults: cut requests are lost with any exit code.
+        (Why::Nonzero, _) if axis == TrafficAxis::Cut => Some(format!(
+            "{}; {}",
+            lower(row(Exit::Clean, axis).remedy),
+            lower(row(finding.exit, axis).remedy)
+        )),
         (Why::AfterGrace, _) => match inside::forwards_to_nobody(case) {
-            Some(_) => {
+            Some(_) if !inside::are_its_own(case) => {
                 let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
                 Some(inside::to_others(case, &target(case.main()), signal))
             }
-            None => after_grace(case, finding),
+            _ => after_grace(case, finding),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
+        (_, Exit::Clean) if inside::lost_with_others(case).is_some() => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            Some(inside::to_others(case, &target(case.main()), signal))
+        }
         (_, Exit::Clean) => clients_remedy(case, axis),
         (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
                 "find out why {} sent {}, and use the stop command of the {} instead",
                 actor(&fatal.sender),
                 fatal.signal,
-                match case.subject {
-                    Subject::Container { .. } => "container runtime",
-                    Subject::Unit { .. } => "service manager",
-                }
+                manager(case)
             )
         }),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
@@ -94,6 +107,9 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> {
+    if let Some(text) = serves_on(case) {
+        return Some(text);
+    }
     if case.kubernetes.is_some() {
         return kubernetes::grace_remedy(case, finding);
     }
@@ -102,6 +118,31 @@ pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> 
     Some(format!(
         "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
     ))
+}
+
+/// The process accepted connections in the second half of its time, and never closed its listener: more time alone may change nothing.
+fn serves_on(case: &Case<'_>) -> Option<String> {
+    let (stop, kill) = case.stop().zip(case.kill())?;
+    let traffic = case.traffic();
+    let (accepted, had) = (traffic.accepted, kill.at.since(stop.at));
+    let is_closed = traffic
+        .listeners
+        .iter()
+        .any(|listener| !listener.by_exit && listener.at >= stop.at);
+    // The kernel completes a handshake into the accept queue without the process.
+    let is_accepting = accepted.count > 0 && traffic.reset_queued == 0 && accepted.last <= kill.at;
+    let is_late = accepted.last.since(stop.at) * 2 >= had;
+    (traffic.observed && is_accepting && is_late && !is_closed).then(|| {
+        let signal = stop.signal;
+        format!(
+            "{} still accepted connections {} after {signal} and never closed its listener, so {signal} may not stop this program (some reload at \
+             {signal}): declare the signal that stops it (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the \
+             program does shut down at {signal}, close the listener first, and raise the grace period above {}",
+            target(case.main()),
+            seconds(accepted.last.since(stop.at)),
+            seconds(had)
+        )
+    })
 }
 
 pub(super) fn blocked(how: Blocked) -> Option<String> {

@@ -28,6 +28,17 @@ fn refused(ended: Builder, stop: f64, closed: f64, last: f64, end: f64) -> Build
 }
 
 #[test]
+fn cut_connections_are_as_critical_with_an_error_code() {
+    let severity = |code: u8, cut: u64| {
+        let mut ended = termination().term(0.2).exit(0.5, code);
+        ended.t.traffic.cut = count(cut, 0.5, 0.5);
+        ended.judged().verdict.severity
+    };
+    assert_eq!([severity(0, 3), severity(1, 3)], [Severity::Critical; 2]);
+    assert_eq!(severity(1, 0), Severity::Warning);
+}
+
+#[test]
 fn a_sleep_that_fits() {
     check(
         refused(termination(), 0.2, 0.3, 2.4, 1.2),

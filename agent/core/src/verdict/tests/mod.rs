@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use expect_test::Expect;
 
-use super::{Cause, Verdict};
+use super::{Cause, Severity, Verdict};
 use crate::event::*;
 use crate::fixtures::builder::*;
 use crate::ids::*;
