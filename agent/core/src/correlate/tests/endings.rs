@@ -4,7 +4,7 @@
 use expect_test::{Expect, expect};
 
 use super::{check_evidence, container};
-use crate::fixtures::monotone::{self, Seed};
+use crate::fixtures::monotone::{Rule, Seed};
 use crate::fixtures::script;
 
 /// Seeds of each history: less evidence must make no verdict cleaner and blame no other.
@@ -38,7 +38,8 @@ const STOP: &str = "
 fn check(script: &str, expect: Expect) {
     super::check(script, expect);
     let history = script::parse(script).inputs;
-    let broken = (0..SEEDS).find_map(|seed| monotone::check(&history, Seed(seed)).err());
+    let rule = Rule::of(&history);
+    let broken = (0..SEEDS).find_map(|seed| rule.check(Seed(seed)).err());
     assert_eq!(broken, None);
 }
 
