@@ -330,7 +330,7 @@ mod tests {
                 ! stuck                  The grace period ended long ago, and the process is still running.
                 ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
                 ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
-                ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor: when the supervisor killed it, or when PID 1 exited without waiting for it, so that the kernel killed it.
+                ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
                 ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
                 ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
                 ! force-killed           The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.

@@ -195,7 +195,11 @@ pub(super) static STORIES: &[Story] = &[
         "bash-trap-on-exit",
         "bash as PID 1, a script with a trap on EXIT that runs a program: bash has a handler then, and exits with 143",
         Installed {
-            command: &["/bin/bash", "-c", "trap '/bin/true' EXIT; echo ready; while :; do sleep 0.1; done"],
+            command: &[
+                "/bin/bash",
+                "-c",
+                "trap '/bin/true' EXIT; echo ready; while :; do sleep 0.1; done",
+            ],
             ..BASH
         },
         Expected {
