@@ -23,6 +23,8 @@ pub(super) struct Key {
     pub headline: &'static str,
     /// Set if only the container terminated and its pod continues.
     pub container: Option<String>,
+    /// The lost node: an Event's note is its first one's, and has the command for that node.
+    pub lost_node: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,6 +113,7 @@ pub(super) fn of_loss(alarm: &LossAlarm, at: Wall) -> Vec<Notice> {
         reason: Reason::PodStuckOnLostNode,
         headline: alarm.verdict.row.headline,
         container: None,
+        lost_node: Some(alarm.node.name.to_string()),
         sentence: &format!("{}. Next: {}", alarm.verdict.sentence, alarm.verdict.remedy),
         termination: format!("lost pod {}", pod.uid.0),
     };
@@ -130,6 +133,7 @@ fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice
         reason: Reason::UncleanTermination,
         headline: termination.verdict.headline,
         container: None,
+        lost_node: None,
         sentence: &termination.verdict.sentence,
         termination: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
     };
@@ -159,6 +163,7 @@ fn of_shutdown(shutdown: &NodeShutdown) -> Vec<Notice> {
             reason: Reason::UncleanShutdown,
             headline: verdict.headline,
             container: None,
+            lost_node: None,
         },
         at: shutdown.clock.wall(shutdown.end),
         note: fitting(&format!("{}{remedy}", verdict.sentence)),
@@ -184,6 +189,7 @@ fn of_container(
         reason,
         headline: verdict.headline,
         container: context.container.clone(),
+        lost_node: None,
         sentence: &verdict.sentence,
         termination: named("container", &facts.key),
     };
@@ -202,6 +208,7 @@ fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Notice>
         reason: Reason::StopSignalIgnored,
         headline: "",
         container: context.container.clone(),
+        lost_node: None,
         sentence: &early.sentence,
         termination: named("stop signal", &early.key),
     };
@@ -221,6 +228,7 @@ struct About<'a> {
     reason: Reason,
     headline: &'static str,
     container: Option<String>,
+    lost_node: Option<String>,
     sentence: &'a str,
     termination: String,
 }
@@ -258,6 +266,7 @@ impl About<'_> {
             reason: self.reason,
             headline: self.headline,
             container: self.container.clone(),
+            lost_node: self.lost_node.clone(),
         }
     }
 }
@@ -314,12 +323,15 @@ impl Key {
             uid,
             ..
         } = &self.object;
-        let text = format!(
+        let mut text = format!(
             "{node}\n{kind}\n{namespace:?}\n{name}\n{uid:?}\n{}\n{}\n{:?}",
             self.reason.name(),
             self.headline,
             self.container
         );
+        if let Some(lost) = &self.lost_node {
+            text.push_str(&format!("\n{lost}"));
+        }
         let hash: String = Sha256::digest(text)
             .iter()
             .take(8)

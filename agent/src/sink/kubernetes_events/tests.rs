@@ -2,6 +2,7 @@
 
 mod worker;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use epitaph_core::fixtures::{self, sample, shutdowns};
 use epitaph_core::ids::{Pid, Signal};
 use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodTerminationFacts;
+use epitaph_core::observe::loss_verdict::{self, LossVerdict};
+use epitaph_core::observe::{LossAlarm, Moment, NodeIdentity};
 use epitaph_core::report::{PodTermination, Report, StopSignalIgnored, Termination};
 use epitaph_core::termination::{Actor, Role};
 use epitaph_core::time::{Boot, Wall};
@@ -92,6 +95,41 @@ fn on_the_pod_and_its_workload() {
         UncleanTermination Pod cart-1: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
     "#]]
     .assert_eq(&text(&notices));
+}
+
+/// A raised Event keeps its note, and the note has the command for one node: that of another would taint a healthy one.
+#[test]
+fn each_lost_node_has_an_event_of_its_own() {
+    let Report::PodTerminated(of) = unclean("cart-1") else {
+        panic!("a pod")
+    };
+    let of_node = |node: &str| {
+        let alarm = LossAlarm {
+            node: Arc::new(NodeIdentity {
+                name: node.into(),
+                uid: "uid".into(),
+                boot_id: "boot".into(),
+                kubelet_version: "v1.36.3".into(),
+                provider: "".into(),
+                unschedulable: false,
+            }),
+            pod: Some(of.facts.pod.clone()),
+            at: Moment { at: at(1.0), gap: None },
+            verdict: LossVerdict {
+                row: &loss_verdict::TABLE[0],
+                sentence: format!("its node `{node}` is lost"),
+                remedy: format!("kubectl taint nodes {node}"),
+            },
+        };
+        notice::of_loss(&alarm, Wall(1))
+    };
+    let names: HashSet<String> = [of_node("n1"), of_node("n2"), of_node("n1")]
+        .iter()
+        .flatten()
+        .filter(|notice| notice.key.is_shared())
+        .map(|notice| notice.key.event_name(NODE))
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
 }
 
 #[test]
