@@ -118,12 +118,7 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
         (None, Some(limit)) => format!("; logind waits{limit}"),
         (None, None) => String::new(),
     };
-    let late: Vec<&str> = facts
-        .locks
-        .iter()
-        .filter(|lock| lock.outlasted)
-        .map(|lock| lock.lock.who.as_str())
-        .collect();
+    let late = late(facts);
     let late = match late.is_empty() || !delay.expired {
         true => String::new(),
         false => format!(", and `{}` still held a lock at its end", late.join("`, `")),
@@ -137,12 +132,7 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
     let expired = match facts.delay {
         Some(delay) if delay.expired => {
             let limit = delay.limit.map(setting).unwrap_or_default();
-            let late: Vec<&str> = facts
-                .locks
-                .iter()
-                .filter(|lock| lock.outlasted)
-                .map(|lock| lock.lock.who.as_str())
-                .collect();
+            let late = late(facts);
             match facts.kubelet_outlasted() {
                 true => format!("; logind's delay of {limit} was over before the kubelet let go of its lock"),
                 false => format!(
@@ -154,6 +144,12 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
         _ => String::new(),
     };
     format!("the {what} cut {count} of {total} pods: {names}{}{expired}", phases(facts))
+}
+
+/// Who still held a lock when logind's delay was over.
+fn late(facts: &NodeShutdownFacts) -> Vec<&str> {
+    let late = facts.locks.iter().filter(|lock| lock.outlasted);
+    late.map(|lock| lock.lock.who.as_str()).collect()
 }
 
 fn spoofed(facts: &NodeShutdownFacts) -> String {
