@@ -1,7 +1,5 @@
 //! The facts of a shutdown that is over: its delay, the kubelet's phases, and which pods were cut.
 
-use std::collections::HashSet;
-
 use super::open::InProgress;
 use super::{APART, NodeMachine};
 use crate::node::{InhibitMode, KubeletShutdown, PriorityPeriod};
@@ -37,11 +35,8 @@ impl InProgress {
         }
         facts.more_pods = self.runs.more;
         let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.services());
-        let mut ignored = HashSet::new();
+        let ignored = self.runs.ignored();
         let pods = self.runs.into_list().map(|run| {
-            if run.of.is_ignored {
-                ignored.insert(run.of.pod.uid.clone());
-            }
             let ended = run.ended();
             // It still ran when everything was stopped.
             let left = over.filter(|over| ended.is_none_or(|ended| ended > *over) && !run.is_own);

@@ -1,6 +1,6 @@
 //! The pods of a node that is shutting down: which ran at the begin, and when each had ended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,6 +171,12 @@ impl Runs {
 
     pub fn last_end(&self) -> Option<Boot> {
         self.pods.values().filter_map(|run| run.last_end).max()
+    }
+
+    /// Pods of which nothing is reported.
+    pub fn ignored(&self) -> HashSet<PodUid> {
+        let ignored = self.pods.iter().filter(|(_, run)| run.of.is_ignored);
+        ignored.map(|(uid, _)| uid.clone()).collect()
     }
 
     pub fn into_list(self) -> impl Iterator<Item = Run> {

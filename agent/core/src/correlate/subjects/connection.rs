@@ -291,7 +291,7 @@ impl Fact {
         match (state, Use::of(tcp)) {
             // The client had closed without a byte: what it sent is its FIN.
             (Some(TcpState::Close), Use::Idle) if tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => Fact::Closed,
-            // An abort by SO_LINGER 0. Nobody lost a request by it where an answer was the last, unless another one was under way.
+            // An abort by SO_LINGER 0. No request is lost where an answer was the last data, unless another request was under way.
             (Some(TcpState::Close), Use::Idle | Use::Undecided { .. }) if tcp.counts.is_some() && progress.unread == 0 => {
                 Fact::Ended(Use::Undecided {
                     unacknowledged: progress.unacknowledged > 0,

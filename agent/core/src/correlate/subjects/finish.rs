@@ -123,9 +123,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     };
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
     if stop_signal.is_none() {
-        let of_kernel = context.coverage.lost_since(Kind::SignalGenerate, home, reach, end);
-        let dropped = state.rare().doubts.since(Kind::SignalGenerate, reach, end);
-        missing.stop_lost_since = [of_kernel, dropped].into_iter().flatten().min();
+        missing.stop_lost_since = signal_lost_since(context, home, state, (reach, end));
     }
     let mut losses = context.coverage.losses_inside(home, reach, until);
     for (kind, count) in state.rare().doubts.within(reach, until) {
@@ -209,10 +207,15 @@ pub(super) fn may_have_been_stopped(context: &Context<'_>, own: CgroupId, state:
     let Some((main, end)) = state.main().and_then(|main| Some((main, main.exit_at()?))) else {
         return false;
     };
-    let (kind, from) = (Kind::SignalGenerate, end.minus(LATE_REACH).max(main.id.start));
-    let home = Home::of(own, context.index);
-    let is_lost = context.coverage.lost_since(kind, home, from, end).is_some();
-    matches!(state.subject, Subject::Unit { .. }) && (is_lost || state.rare().doubts.since(kind, from, end).is_some())
+    let (home, from) = (Home::of(own, context.index), end.minus(LATE_REACH).max(main.id.start));
+    matches!(state.subject, Subject::Unit { .. }) && signal_lost_since(context, home, state, (from, end)).is_some()
+}
+
+/// When the first signal between the two may have been sent of which the record was lost by the kernel, or dropped here.
+fn signal_lost_since(context: &Context<'_>, home: Home<'_>, state: &State, (from, to): (Boot, Boot)) -> Option<Boot> {
+    let of_kernel = context.coverage.lost_since(Kind::SignalGenerate, home, from, to);
+    let dropped = state.rare().doubts.since(Kind::SignalGenerate, from, to);
+    [of_kernel, dropped].into_iter().flatten().min()
 }
 
 /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process

@@ -88,13 +88,14 @@ pub fn judge_shutdown(facts: &NodeShutdownFacts) -> ShutdownVerdict {
     let why = why(facts);
     let outcome = outcome(&why);
     let row = table::row(outcome);
+    let is_drained = had_nothing_to_lose(row, facts);
     let mut evidence = evidence::list(facts);
     evidence.sort_by_key(|line| line.at);
     ShutdownVerdict {
         headline: row.headline,
         outcome,
-        unclean: row.unclean && !had_nothing_to_lose(row, facts),
-        severity: severity(row, facts),
+        unclean: row.unclean && !is_drained,
+        severity: if is_drained { Severity::Info } else { severity(row, facts) },
         sentence: sentence::sentence(facts, &why),
         remedy: sentence::remedy(facts, &why),
         evidence,
@@ -205,7 +206,6 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
         ShutdownOutcome::Cancelled if facts.others().any(|pod| pod.ended.is_some()) => Severity::Warning,
         // A host without a kubelet has no pods to lose.
         ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
-        _ if had_nothing_to_lose(row, facts) => Severity::Info,
         _ => row.severity,
     }
 }

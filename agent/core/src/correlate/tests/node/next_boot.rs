@@ -216,7 +216,7 @@ fn a_shutdown_that_is_over_after_a_gap() {
     );
 }
 
-/// Of a journal whose oldest segments were removed, the rest has the states of the node, which are sent on change only.
+/// The states of the node are sent on change only: when the journal's oldest segments are removed, the others have these states.
 #[test]
 fn the_tail_of_a_journal_has_the_states_of_the_node() {
     for (rest, expected) in [
