@@ -1,17 +1,20 @@
 //! The observer's spans, children of the root that the agent of the pod's node exports; where the node was lost, of the observer's own
 //! root (`lost`). Their times are the arrivals of the API
-//! server's updates, on the observer's clock; an attribute has the distance to the API server's clock.
+//! server's updates, on the observer's clock; an attribute has the distance to the API server's clock. A replacement that arrived late begins
+//! with its pod's `creationTimestamp`.
 
 use epitaph_core::observe::{EndpointRemoval, Moment, Replacement};
 use epitaph_core::pod::{ApiClock, PodIdentity};
 use epitaph_core::render::id;
-use epitaph_core::time::WallOffset;
+use epitaph_core::time::{Wall, WallOffset};
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::Attributes;
 use super::{Frame, Options, Trace, resource};
 use crate::render::attributes::key;
+
+const SECOND: u64 = 1_000_000_000;
 
 /// `endpoint.removal`: one per pod and Service.
 pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Trace {
@@ -56,19 +59,36 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
     a.flag(key::REPLACEMENT_READY, r.ready.is_some());
     clock(r.api_clock, &mut a);
     let root = root(&at, r.is_of_lost_node);
-    let mut span = below(&at, "replacement", root, (r.created, r.end), a);
+    let created = created(r, offset);
+    let mut span = below(&at, "replacement", root, (created, r.end), a);
     span.events.events = events(
         &at,
         [
-            ("pod.created", Some(r.created)),
+            ("pod.created", Some(created)),
             ("pod.scheduled", r.scheduled),
             ("pod.ready", r.ready),
         ],
-        (r.created, r.end),
+        (created, r.end),
     );
     Trace {
         resource: resource::of_far_pod(&r.pod, options),
         spans: vec![span],
+    }
+}
+
+/// An update that arrives late shows a late creation: by the pod's `creationTimestamp`, which has whole seconds, the pod was there at the end
+/// of that second. Only where the clocks are compared.
+fn created(r: &Replacement, offset: WallOffset) -> Moment {
+    let Some((Wall(second), clock)) = r.by.created.zip(r.api_clock) else {
+        return r.created;
+    };
+    let latest = second
+        .saturating_add(SECOND)
+        .saturating_add_signed(clock.earliest.saturating_neg());
+    let by_api = offset.boot(Wall(latest));
+    match by_api < r.created.at {
+        true => Moment { at: by_api, gap: None },
+        false => r.created,
     }
 }
 

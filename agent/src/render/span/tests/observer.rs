@@ -1,11 +1,11 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epitaph_core::fixtures::pods as fixtures;
 use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::observe::{EndpointRemoval, Moment, Replacement, Rule};
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, WallOffset};
 use expect_test::expect;
 
 use super::text_of;
@@ -158,4 +158,31 @@ fn each_service_has_its_own_span_and_a_retry_is_identical() {
         removal(&left("cart"), offset, &options),
         removal(&left("cart"), offset, &options)
     );
+}
+
+#[test]
+fn a_replacement_that_was_seen_late_begins_with_the_pods_creation() {
+    let offset = observation().wall_offset;
+    let begin = |seen: u64, api_clock| {
+        let mut by = (*fixtures::identity()).clone();
+        by.created = Some(offset.wall(BEGIN));
+        let replaced = Replacement {
+            by: by.into(),
+            created: at(seen),
+            api_clock,
+            ..replaced()
+        };
+        let span = &replacement(&replaced, offset, &Options::default()).spans[0];
+        let late = span.start_time.duration_since(span_time(offset, BEGIN)).unwrap();
+        assert_eq!(span.events[0].timestamp, span.start_time);
+        late
+    };
+    // The API's second, and the node's clock is ahead by a quarter of a second at most.
+    assert_eq!(begin(3000, MEASURED), Duration::from_millis(1250));
+    assert_eq!(begin(1100, MEASURED), Duration::from_millis(1100));
+    assert_eq!(begin(3000, None), Duration::from_millis(3000));
+}
+
+fn span_time(offset: WallOffset, at: Boot) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(offset.wall(at).0)
 }
