@@ -123,6 +123,16 @@ pub struct MainExit {
     pub status: ExitStatus,
 }
 
+/// Without a stop signal: another process of the subject that a fault or an abort terminated, just before the main process exited with
+/// 128 + that signal, as shells and inits do with the status of their child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedChild {
+    pub at: Boot,
+    pub process: InnerProcess,
+    pub signal: Signal,
+    pub core_dumped: bool,
+}
+
 /// A process of the subject that the OOM killer terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomKill {
@@ -408,6 +418,7 @@ pub struct TerminationFacts {
     pub fatal: Option<Fatal>,
     pub exit: Option<MainExit>,
     pub inside: Inside,
+    pub failed_child: Option<FailedChild>,
     pub oom: Vec<OomKill>,
     /// Number of other processes of the subject that exited between `begin` and `end`.
     pub other_exits: u64,

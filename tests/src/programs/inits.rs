@@ -88,6 +88,26 @@ pub(super) static STORIES: &[Story] = &[
             &["handler in `victim`"],
         ),
     ),
+    Story {
+        stop: Stop::Wait,
+        ..stopped(
+            "tini-fault",
+            "the program below tini crashes",
+            Installed {
+                command: &["/usr/bin/tini", "--", "$VICTIM", "fault"],
+                ..TINI
+            },
+            Expected {
+                cause: "crash",
+                ..unclean(
+                    End::Code(139),
+                    "crashed",
+                    &["`victim` was terminated by SIGSEGV, and PID 1 `tini` exited with code 139"],
+                    &[],
+                )
+            },
+        )
+    },
     stopped(
         "tini-exits-0",
         "the program below tini handles SIGTERM and exits with 0",

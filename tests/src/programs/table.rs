@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Real programs
 
 What programs of Debian's packages do on a stop signal, and how Epitaph judges it. Each row is a test: the program runs as a container, gets
-the signal and after two seconds SIGKILL, and the verdict must be the one in the row. `cargo xtask test` plays the inits and the language
+the signal (if the row has one) and after two seconds SIGKILL, and the verdict must be the one in the row. `cargo xtask test` plays the inits and the language
 runtimes, `cargo xtask test programs` also the servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
 
@@ -29,8 +29,10 @@ pub fn table() -> String {
 }
 
 fn row(page: &mut String, story: &Story) {
-    let (Some(program), Stop::Signal { signal, .. }) = (installed(story), story.stop) else {
-        return;
+    let Some(program) = installed(story) else { return };
+    let signal = match story.stop {
+        Stop::Signal { signal, .. } => name(signal),
+        _ => "none".to_owned(),
     };
     let end = match story.expected.end {
         End::Code(code) => format!("code {code}"),
@@ -38,12 +40,8 @@ fn row(page: &mut String, story: &Story) {
     };
     let _ = writeln!(
         page,
-        "| {} | {} | {} | {} | {end} | `{}` |",
-        program.name,
-        story.what,
-        name(signal),
-        program.documented,
-        story.expected.verdict
+        "| {} | {} | {signal} | {} | {end} | `{}` |",
+        program.name, story.what, program.documented, story.expected.verdict
     );
 }
 

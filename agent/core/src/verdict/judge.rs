@@ -122,6 +122,8 @@ pub(super) enum Why {
     /// Killed with the pid namespace, when the namespace's init exited.
     NamespaceEnded,
     Crashed(Crash),
+    /// See `failed_child`.
+    ChildCrashed,
     /// An exit code that an annotation declares as clean.
     Expected,
     /// Killed at once: the pod was deleted with a grace period of 0.

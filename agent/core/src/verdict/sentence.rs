@@ -195,6 +195,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::NamespaceEnded => format!("the kernel killed {who} because PID 1 of its pid namespace exited"),
         Why::Crashed(how) => crashed(case, *how, &who),
+        Why::ChildCrashed => child_crashed(case, &who),
         Why::Expected => match case.stop() {
             Some(_) => format!(
                 "{stopped}{} the process {} (declared as expected by an annotation), {took} later",
@@ -377,6 +378,14 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         );
     }
     format!("{who} {how} {signal}{core}{while_stopping}{}", young(case))
+}
+
+/// Not "crashed with": a signal between two processes below PID 1 has no record without a stop.
+fn child_crashed(case: &Case<'_>, who: &str) -> String {
+    let child = case.failed_child.map_or(String::new(), |child| {
+        format!("`{}` {}, and ", child.process.comm, super::evidence::failed(&child))
+    });
+    format!("{child}{who} {}{}", status(case), young(case))
 }
 
 fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {

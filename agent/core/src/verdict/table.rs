@@ -163,7 +163,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 140,
-        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit; or after a stop signal a process to which the signal was forwarded, by a fault or an abort, whatever code PID 1 then has.",
+        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit; or a fault or an abort terminated a process below PID 1, and PID 1 at once exited with 128 + that signal; or after a stop signal a process to which the signal was forwarded, by a fault or an abort, whatever code PID 1 then has.",
         proof: "The exit status names the signal, and the sender was the process itself, or the kernel because of the process.",
         remedy: "Look at the core dump or the last lines of the log: the fault is in the program.",
     },

@@ -5,7 +5,10 @@ use std::time::Duration;
 use crate::attribute::{Index, Subject};
 use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
-use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey};
+use crate::termination::{
+    FailedChild, Fatal, Gaps, InnerProcess, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    TerminationKey,
+};
 use crate::time::Boot;
 use crate::verdict;
 use crate::verdict::judge::OOM_CHILD_REACH;
@@ -25,6 +28,8 @@ const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
 const OOM_SLACK: Duration = Duration::from_secs(1);
 /// abort(3) goes on at once after a signal in vain.
 const ABORT_REACH: Duration = Duration::from_millis(100);
+/// An init passes the status of its child on at once.
+const CHILD_REACH: Duration = Duration::from_secs(1);
 /// The state of the whole observation.
 pub(super) struct Context<'a> {
     pub boot_id: &'a str,
@@ -77,6 +82,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         end,
     });
     let inside = way.map(|way| way.inside()).unwrap_or_default();
+    let failed_child = exit.filter(|_| stop.is_none()).and_then(|exit| failed_child(state, exit));
     // Without a stop request, a termination needs an observed exit.
     let unended = exit.is_none() && !matches!(open, Open::CgroupRemoved | Open::InGap { .. });
     if unended && stop.is_none() && kill_fact.is_none() {
@@ -107,10 +113,12 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
     // A process without an exit may be one whose exit was dropped.
-    let exits_matter = state.rare().exits_dropped > 0 && inside.forwards.iter().any(|forward| forward.exit.is_none());
+    let is_unseen = stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
+    let exits_matter = state.rare().exits_dropped > 0 && is_unseen;
     missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter;
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
-    missing.lost_inside = lost_inside(context, home, state, begin, until);
+    let since = if stop.is_none() { begin.minus(CHILD_REACH) } else { begin };
+    missing.lost_inside = lost_inside(context, home, state, since, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     let lost = |kind: Kind, from: Boot| context.coverage.lost_since(kind, home, from, now).is_some();
     missing.main_unsure = match () {
@@ -187,6 +195,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         fatal,
         exit,
         inside,
+        failed_child,
         oom,
         other_exits: others + state.rare().exits_dropped,
         traffic,
@@ -459,6 +468,29 @@ fn stop(
         still_pending: None,
         repeated: later.saturating_sub(1),
     }
+}
+
+/// See [`FailedChild`].
+fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
+    let ExitStatus::Exited(code) = exit.status else { return None };
+    let failed = state.exits.iter().filter_map(|&(at, of)| match of.status {
+        ExitStatus::Signaled { signal, core_dumped } => Some(FailedChild {
+            at,
+            process: InnerProcess {
+                tgid: of.task.tgid,
+                comm: of.task.comm,
+                start: of.task.start,
+            },
+            signal,
+            core_dumped,
+        }),
+        ExitStatus::Exited(_) => None,
+    });
+    let is_passed_on = |child: &FailedChild| {
+        let in_time = child.at <= exit.at && exit.at.since(child.at) <= CHILD_REACH;
+        in_time && child.signal.is_fault() && u32::from(code) == 128 + u32::from(child.signal.number())
+    };
+    failed.filter(is_passed_on).max_by_key(|child| child.at)
 }
 
 fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {

@@ -108,6 +108,46 @@ fn a_program_that_was_killed_before_its_handler_could_run_is_abandoned() {
 }
 
 #[test]
+fn a_crash_below_an_init_is_a_crash() {
+    check_evidence(
+        &format!("{INIT} +5 exit server SEGV\n +5.001 exit main 139"),
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              `server` was terminated by SIGSEGV, and PID 1 `tini` exited with code 139
+              fix: look at the core dump or the last lines of the log: the fault is in the program
+              +5.000 sched_process_exit: `server` (pid 107) was terminated by SIGSEGV
+              +5.001 sched_process_exit: PID 1 `tini` exited with code 139
+        "#]],
+    );
+}
+
+#[test]
+fn a_code_that_no_crash_explains_is_the_programs_own() {
+    let check = |rest: &str, expect| check(&format!("{INIT}{rest}"), expect);
+    // A shell between.
+    check("+5 exit child SEGV\n +5.001 exit server 139\n +5.002 exit main 139", expect![[r#"
+        crashed: Crash/Crashed/Quiet
+          `child` was terminated by SIGSEGV, and PID 1 `tini` exited with code 139
+          fix: look at the core dump or the last lines of the log: the fault is in the program
+    "#]]);
+    check("+5 exit child SEGV\n +7 exit main 139", expect![[r#"
+        nonzero-exit: Crash/NonzeroExit/Quiet
+          PID 1 `tini` exited by itself with code 139
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]]);
+    check("+5 exit server ABRT\n +5.001 exit main 139", expect![[r#"
+        nonzero-exit: Crash/NonzeroExit/Quiet
+          PID 1 `tini` exited by itself with code 139
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]]);
+    check("+5 exit child SEGV\n +5.001 exit main 1", expect![[r#"
+        nonzero-exit: Crash/NonzeroExit/Quiet
+          PID 1 `tini` exited by itself with code 1
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]]);
+}
+
+#[test]
 fn a_program_that_had_exited_before_pid_1_is_not_abandoned() {
     check(
         &shell(

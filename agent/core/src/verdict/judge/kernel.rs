@@ -243,6 +243,14 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         return finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]);
     }
     let Some(stop) = case.stop() else {
+        if case.failed_child.is_some() {
+            return finding(
+                Exit::Crashed,
+                cause(case, Cause::Crash),
+                Why::ChildCrashed,
+                &[Kind::SignalGenerate],
+            );
+        }
         // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
         // be in doubt, also if the OOM killer may have killed a child before the observation.
         let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
@@ -250,14 +258,15 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
             true => Cause::Unknown,
             false => Cause::Crash,
         };
+        // A child's fault may be the reason.
+        let (inside, absent): (_, &[Kind]) = match signal_of(code).is_some_and(Signal::is_fault) {
+            true => (true, &[Kind::SignalGenerate, Kind::OomVictim, Kind::ProcessExit]),
+            false => (false, &[Kind::SignalGenerate, Kind::OomVictim]),
+        };
         return Finding {
+            inside,
             no_stop_seen: may_be_signal_code(code),
-            ..finding(
-                Exit::NonzeroExit,
-                cause(case, otherwise),
-                Why::Nonzero,
-                &[Kind::SignalGenerate, Kind::OomVictim],
-            )
+            ..finding(Exit::NonzeroExit, cause(case, otherwise), Why::Nonzero, absent)
         };
     };
     let cause = cause(case, Cause::Crash);
@@ -301,9 +310,11 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
 
 /// 128 + n of a signal that can stop a container: any but SIGKILL and the ones that pause a process.
 fn may_be_signal_code(code: u8) -> bool {
-    code.checked_sub(128)
-        .and_then(|number| Signal::new(number.into()))
-        .is_some_and(|signal| signal != Signal::KILL && !signal.is_job_control())
+    signal_of(code).is_some_and(|signal| signal != Signal::KILL && !signal.is_job_control())
+}
+
+fn signal_of(code: u8) -> Option<Signal> {
+    code.checked_sub(128).and_then(|number| Signal::new(number.into()))
 }
 
 pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
