@@ -226,6 +226,7 @@ table! {
     NODE_KUBELET_VERSION "epitaph.node.kubelet_version" Span String "" "`status.nodeInfo.kubeletVersion`."
     NODE_PROVIDER_ID "epitaph.node.provider_id" Span String "" "`spec.providerID`; absent if the node has none."
     EVICTED_BY_TAINT "epitaph.evicted_by_taint" Span Bool "" "On `pod.lost`: the deletion was requested because of a NoExecute taint."
+    POD_STILL_TERMINATING "epitaph.pod.still_terminating" Span Bool "" "On `pod.lost`: the observer stopped before the pod was gone, and the span ends then."
     STUCK_BY "epitaph.stuck.by" Span String "" "On `stuck`: what held the pod that was being deleted: `node` (no kubelet confirmed the termination), `finalizer`, `runtime` (the node was there, and its kubelet or container runtime did not finish)."
     STUCK_FINALIZERS "epitaph.stuck.finalizers" Span Strings "" "The finalizers, at most 8."
     VOLUME_NAME "epitaph.volume.name" Span String "" "On `volume.detach`: the PersistentVolume."

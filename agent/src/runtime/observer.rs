@@ -200,6 +200,11 @@ impl ObserverLoop {
                 }
             }
         }
+        let now = clock::now();
+        if let Some(session) = self.session.as_mut().filter(|session| !session.paused) {
+            session.held.extend(session.observer.stop(session.handled.max(now)));
+        }
+        self.report(now);
         // The watches end before the Lease is released.
         self.session = None;
         self.leadership.release()
@@ -260,10 +265,16 @@ impl ObserverLoop {
                 "all watches are synced: changes from here on are reported"
             );
         }
+        self.report(now);
+    }
+
+    /// To the sinks.
+    fn report(&mut self, now: Boot) {
         // The Lease may have expired since the last check.
         if !self.leadership.is_ours(clock::now()) {
             return;
         }
+        let Some(session) = &mut self.session else { return };
         for mut output in session.held.drain(..) {
             if let Some(pod) = output.pod_mut()
                 && let Some(named) = session.cluster.named(&pod.uid)

@@ -351,6 +351,15 @@ impl Observer {
         out
     }
 
+    /// The observer stops in order: what no successor would report. No input follows.
+    pub fn stop(&mut self, now: Boot) -> Vec<Output> {
+        let mut out = Vec::new();
+        if self.is_synced() {
+            self.nodes.stop(now, &self.pods, &mut out);
+        }
+        out
+    }
+
     /// Every essential watch has completed its first list.
     pub fn is_synced(&self) -> bool {
         Watch::ESSENTIAL.iter().all(|watch| self.contact[*watch as usize].is_synced())

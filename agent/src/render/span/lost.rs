@@ -92,13 +92,17 @@ pub fn pod_lost(lost: &PodLost, (offset, api): (WallOffset, Option<ApiClock>), o
     let mut a = Attributes::default();
     verdict(&lost.verdict, &mut a);
     a.flag(key::EVICTED_BY_TAINT, lost.by_taint);
+    a.flag(key::POD_STILL_TERMINATING, !lost.is_gone);
     clock(api, &mut a);
     let within = (lost.begin, lost.end);
     let mut root = below(&at, POD_LOST, SpanId::INVALID, within, a);
     judged(&mut root, POD_LOST, &lost.verdict);
     root.events.events = events(
         &at,
-        [("deletion.requested", lost.requested), ("pod.gone", Some(lost.end))],
+        [
+            ("deletion.requested", lost.requested),
+            ("pod.gone", lost.is_gone.then_some(lost.end)),
+        ],
         within,
     );
     root.links.links = vec![link(&of_node(&lost.loss, offset), id::node_lost)];

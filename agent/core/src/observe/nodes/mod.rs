@@ -212,6 +212,14 @@ impl Nodes {
         }
     }
 
+    /// See [`phases::unfinished`].
+    pub fn stop(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+        let has_trace = |uid: &PodUid| pods.get(uid).is_some_and(|record| pods.has_trace(record));
+        for story in self.stories.values_mut() {
+            phases::unfinished(story, has_trace, Moment::exact(now), self.version, out);
+        }
+    }
+
     /// A pod was replaced.
     pub fn replaced(&mut self, replacement: &Replacement) {
         let story = self.stories.get_mut(replacement.pod.node.as_str());

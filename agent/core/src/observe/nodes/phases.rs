@@ -8,6 +8,8 @@ use super::report::{
 };
 use super::sentence;
 use super::story::{Member, Story};
+use super::verdict::LossVerdict;
+use crate::ids::PodUid;
 use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};
 use crate::shutdown::ShutdownKey;
 use crate::time::Boot;
@@ -162,6 +164,28 @@ pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
         || member.was_held()
 }
 
+/// The observer stops while kubelets that are back still terminate pods: its successor finds no loss, and would not report them.
+pub(super) fn unfinished(
+    story: &mut Story,
+    has_trace: impl Fn(&PodUid) -> bool,
+    now: Moment,
+    version: Option<ClusterVersion>,
+    out: &mut Vec<Output>,
+) {
+    if story.back.is_none() {
+        return;
+    }
+    let mut left = std::mem::take(&mut story.members);
+    left.retain(|uid, member| member.gone.is_none() && member.requested.is_some() && has_trace(uid));
+    for member in left.values_mut().filter(|member| is_lost(story, member)) {
+        let (by, names) = member.holder();
+        let requested = member.requested.map(|(requested, _)| now.at.since(requested.at));
+        let verdict = story.known(now.at, version).pod_at_stop(by, names, requested);
+        member.release(now);
+        out.push(lost(story, member, verdict, (now, false)));
+    }
+}
+
 /// A pod of the node is gone.
 pub(super) fn pod(story: &Story, member: &Member, gone: Moment, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     if !is_lost(story, member) {
@@ -171,27 +195,32 @@ pub(super) fn pod(story: &Story, member: &Member, gone: Moment, version: Option<
     if story.back.is_some() && member.requested.is_none() {
         return;
     }
-    let requested = member.requested.map(|(requested, _)| requested);
-    let after = requested.map(|requested| gone.at.since(requested.at));
+    let after = member.requested.map(|(requested, _)| gone.at.since(requested.at));
     let (by, names) = member.holder();
     let known = story.known(gone.at, version);
     let verdict = match story.back {
         Some(_) if by != Holder::Finalizer => known.pod_after_return(after),
         _ => known.pod(by, names, after),
     };
+    out.push(lost(story, member, verdict, (gone, true)));
+}
+
+fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (Moment, bool)) -> Output {
+    let requested = member.requested.map(|(requested, _)| requested);
     let begin = requested
         .filter(|requested| requested.at < story.begin.at)
         .unwrap_or(story.begin);
-    out.push(Output::PodLost(Box::new(PodLost {
+    Output::PodLost(Box::new(PodLost {
         pod: member.pod.clone(),
         loss: story.key.clone(),
         begin,
-        end: gone,
+        end,
+        is_gone,
         verdict,
         requested,
         by_taint: member.requested.is_some_and(|(_, deletion)| deletion.by_taint),
         stuck: member.held.clone(),
-    })));
+    }))
 }
 
 /// Alarms that are due: each pod of a StatefulSet, and the node once.

@@ -197,8 +197,9 @@ pub struct PodLost {
     pub loss: LossKey,
     /// The node was lost, or the deletion was requested: the first of these.
     pub begin: Moment,
-    /// The pod's object is gone.
+    /// The pod's object is gone, or the observer stops.
     pub end: Moment,
+    pub is_gone: bool,
     pub verdict: LossVerdict,
     pub requested: Option<Moment>,
     pub by_taint: bool,

@@ -149,6 +149,27 @@ impl Known<'_> {
         verdict.judged(text, self.remedy())
     }
 
+    /// The same, while the termination is not complete and the observer stops.
+    pub fn pod_at_stop(&self, by: Holder, names: &[Box<str>], requested: Option<Duration>) -> LossVerdict {
+        let after = requested.map_or(String::new(), |after| {
+            format!(", {} after the deletion request", seconds(after))
+        });
+        let held = match by {
+            Holder::Finalizer => format!("{} kept the object", finalizers(names)),
+            _ => "its kubelet had not completed the termination".to_owned(),
+        };
+        let text = format!(
+            "the pod's node `{}` was not ready for {}; when this observer stopped after the node's return, {held}{after}",
+            self.node.name,
+            seconds(self.lasted)
+        );
+        match by {
+            Holder::Finalizer => Loss::StuckByFinalizer.judged(text, Loss::StuckByFinalizer.row().remedy.to_owned()),
+            _ if self.ran() => Loss::Unreachable.judged(text, self.remedy()),
+            _ => Loss::Lost.judged(text, self.remedy()),
+        }
+    }
+
     /// A StatefulSet's pod hangs.
     pub fn hangs(&self, pod: &PodIdentity) -> LossVerdict {
         let mut text = format!(

@@ -60,7 +60,13 @@ pub(super) fn show(output: &Output) -> String {
             down.message
         ),
         Output::PodLost(lost) => {
-            let mut text = format!("pod {} lost: {} → {}", lost.pod.name, moment(lost.begin), moment(lost.end));
+            let end = if lost.is_gone { "" } else { ", still terminating" };
+            let mut text = format!(
+                "pod {} lost: {} → {}{end}",
+                lost.pod.name,
+                moment(lost.begin),
+                moment(lost.end)
+            );
             if let Some(requested) = lost.requested {
                 let _ = write!(text, ", requested {}", moment(requested));
             }
@@ -119,6 +125,17 @@ fn check_takeover(before: &str, after: &str, expected: expect_test::Expect) {
     play_on(&mut Observer::new(LIMITS), before, &mut text);
     text += "second observer\n";
     play_on(&mut Observer::new(LIMITS), after, &mut text);
+    expected.assert_eq(&text);
+}
+
+/// The script, and what the observer reports when it stops in order at that time.
+fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
+    let mut observer = Observer::new(LIMITS);
+    play_on(&mut observer, script, &mut String::new());
+    let mut text = String::new();
+    for output in observer.stop(ZERO.plus(std::time::Duration::from_secs(at))) {
+        let _ = writeln!(text, "{}", super::show(&output));
+    }
     expected.assert_eq(&text);
 }
 
@@ -942,6 +959,39 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
         +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
     "#]],
     );
+}
+
+#[test]
+fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_terminates() {
+    // No successor finds a loss then.
+    let back = "
+        +100 node n1 true boot=n1
+    ";
+    check_stop(&[LOST, back].concat(), 105, expect![[r#"
+        pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
+              stuck by node: +30.0 → +100.0
+              stuck by runtime: +100.0 → +105.0
+              lost: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, its kubelet had not completed the termination, 75 s after the deletion request
+              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+    "#]]);
+    // The successor goes on with the loss, and with what is over, nothing is left.
+    check_stop(LOST, 105, expect![]);
+    let gone = "
+        +100 node n1 true boot=n1
+        +101 gone db-0
+    ";
+    check_stop(&[LOST, gone].concat(), 105, expect![]);
+    let held = "
+        +90 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleting grace=0 by-taint finalizer=x/y
+        +100 node n1 true boot=n1
+    ";
+    check_stop(&[LOST, held].concat(), 105, expect![[r#"
+        pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
+              stuck by node: +30.0 → +90.0
+              stuck by finalizer x/y: +90.0 → +105.0
+              stuck-by-finalizer: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, the finalizer `x/y` kept the object, 75 s after the deletion request
+              remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
+    "#]]);
 }
 
 #[test]

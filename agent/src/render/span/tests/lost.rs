@@ -119,6 +119,7 @@ fn pod() -> PodLost {
         loss: key(),
         begin: at(0),
         end: at(100),
+        is_gone: true,
         verdict: verdict(Loss::StuckByFinalizer),
         requested: Some(at(20)),
         by_taint: true,
