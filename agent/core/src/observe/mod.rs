@@ -30,8 +30,8 @@ pub use fact::{
 };
 pub use nodes::verdict as loss_verdict;
 pub use nodes::{
-    AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
-    PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
+    Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
+    NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use contact::{Contact, Seen};
@@ -330,7 +330,8 @@ impl Observer {
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
             self.replacements.finish(now, &self.pods, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
-                self.nodes.finish(now, &self.pods, &mut out);
+                let is_in_gap = pods_in_gap || self.contact[Watch::Nodes as usize].is_in_gap();
+                self.nodes.finish(now, (&self.pods, is_in_gap), &mut out);
             }
         }
         self.pods.forget(now);
@@ -343,7 +344,6 @@ impl Observer {
                 Output::Replacement(replacement) => {
                     replacement.api_clock = self.api_clock;
                     replacement.is_of_lost_node = self.nodes.is_lost(&replacement.pod.node, &replacement.pod.uid);
-                    self.nodes.replaced(replacement);
                 }
                 _ => {}
             }
@@ -383,6 +383,10 @@ impl Observer {
     /// What a change of a pod means.
     fn step(&mut self, step: &pods::Step, out: &mut Vec<Output>) {
         self.replacements.step(step, &self.pods, out);
+        if let Some((pod, by, at)) = self.replacements.started(step, &self.pods) {
+            self.nodes.replaced(&pod, &by, at);
+        }
+        self.replacements.settle(step, &self.pods, out);
         self.nodes.pod(step, &self.pods, out);
     }
 

@@ -73,6 +73,10 @@ impl Record {
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
+
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
 }
 
 /// What one version of a pod changed.

@@ -59,6 +59,7 @@ struct Coming {
     pod: Arc<PodIdentity>,
     rule: Rule,
     created: Moment,
+    has_started: bool,
 }
 
 impl Replacements {
@@ -87,6 +88,19 @@ impl Replacements {
                 vacancy.gone = Some(step.seen.moment().at);
             }
         }
+    }
+
+    /// A replacement's first container runs: the pod that is replaced, the replacement, and the time.
+    pub(super) fn started(&mut self, step: &Step, pods: &Pods) -> Option<(Arc<PodIdentity>, Arc<PodIdentity>, Moment)> {
+        let record = pods.get(&step.uid).filter(|record| record.has_started())?;
+        let coming = self.coming.get_mut(&step.uid).filter(|coming| !coming.has_started)?;
+        coming.has_started = true;
+        Some((coming.pod.clone(), record.identity.clone(), step.seen.moment()))
+    }
+
+    /// A replacement is ready, or never will be.
+    pub(super) fn settle(&mut self, step: &Step, pods: &Pods, out: &mut Vec<Output>) {
+        let Some(record) = pods.get(&step.uid) else { return };
         let settled = record.ready.is_some() || record.ended.is_some();
         if settled && let Some(coming) = self.coming.remove(&step.uid) {
             out.push(replacement(coming, record, record.ready.unwrap_or(step.seen.moment())));
@@ -190,6 +204,7 @@ impl Replacements {
                 pod: vacancy.pod,
                 rule,
                 created: record.created.moment(),
+                has_started: false,
             };
             self.coming.insert(step.uid.clone(), coming);
         }
@@ -197,7 +212,7 @@ impl Replacements {
 }
 
 fn replacement(coming: Coming, record: &Record, end: Moment) -> Output {
-    let Coming { pod, rule, created } = coming;
+    let Coming { pod, rule, created, .. } = coming;
     Output::Replacement(Box::new(Replacement {
         pod,
         by: record.identity.clone(),

@@ -2,7 +2,7 @@
 
 use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodContext;
-use epitaph_core::observe::LossAlarm;
+use epitaph_core::observe::{Advice, LossAlarm};
 use epitaph_core::pod::{PodIdentity, Workload};
 use epitaph_core::report::{NodeShutdown, PodTermination, Report, StopSignalIgnored};
 use epitaph_core::termination::{TerminationFacts, TerminationKey};
@@ -23,8 +23,8 @@ pub(super) struct Key {
     pub headline: &'static str,
     /// Set if only the container terminated and its pod continues.
     pub container: Option<String>,
-    /// The lost node: an Event's note is its first one's, and has the command for that node.
-    pub lost_node: Option<String>,
+    /// The lost node: an Event's note is its first one's, and has the command for that node, right at that time.
+    pub lost_node: Option<(String, Advice)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,7 +113,7 @@ pub(super) fn of_loss(alarm: &LossAlarm, at: Wall) -> Vec<Notice> {
         reason: Reason::PodStuckOnLostNode,
         headline: alarm.verdict.row.headline,
         container: None,
-        lost_node: Some(alarm.node.name.to_string()),
+        lost_node: Some((alarm.node.name.to_string(), alarm.advice)),
         sentence: &format!("{}. Next: {}", alarm.verdict.sentence, alarm.verdict.remedy),
         termination: format!("lost pod {}", pod.uid.0),
     };
@@ -228,7 +228,7 @@ struct About<'a> {
     reason: Reason,
     headline: &'static str,
     container: Option<String>,
-    lost_node: Option<String>,
+    lost_node: Option<(String, Advice)>,
     sentence: &'a str,
     termination: String,
 }
@@ -329,8 +329,8 @@ impl Key {
             self.headline,
             self.container
         );
-        if let Some(lost) = &self.lost_node {
-            text.push_str(&format!("\n{lost}"));
+        if let Some((node, advice)) = &self.lost_node {
+            text.push_str(&format!("\n{node} {advice:?}"));
         }
         let hash: String = Sha256::digest(text)
             .iter()

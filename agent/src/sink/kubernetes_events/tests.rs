@@ -13,7 +13,7 @@ use epitaph_core::ids::{Pid, Signal};
 use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodTerminationFacts;
 use epitaph_core::observe::loss_verdict::{self, LossVerdict};
-use epitaph_core::observe::{LossAlarm, Moment, NodeIdentity};
+use epitaph_core::observe::{Advice, LossAlarm, Moment, NodeIdentity};
 use epitaph_core::report::{PodTermination, Report, StopSignalIgnored, Termination};
 use epitaph_core::termination::{Actor, Role};
 use epitaph_core::time::{Boot, Wall};
@@ -99,11 +99,11 @@ fn on_the_pod_and_its_workload() {
 
 /// A raised Event keeps its note, and the note has the command for one node: that of another would taint a healthy one.
 #[test]
-fn each_lost_node_has_an_event_of_its_own() {
+fn each_lost_node_and_each_advice_has_an_event_of_its_own() {
     let Report::PodTerminated(of) = unclean("cart-1") else {
         panic!("a pod")
     };
-    let of_node = |node: &str| {
+    let of_node = |node: &str, advice: Advice| {
         let alarm = LossAlarm {
             node: Arc::new(NodeIdentity {
                 name: node.into(),
@@ -115,6 +115,7 @@ fn each_lost_node_has_an_event_of_its_own() {
             }),
             pod: Some(of.facts.pod.clone()),
             at: Moment { at: at(1.0), gap: None },
+            advice,
             verdict: LossVerdict {
                 row: &loss_verdict::TABLE[0],
                 sentence: format!("its node `{node}` is lost"),
@@ -123,13 +124,19 @@ fn each_lost_node_has_an_event_of_its_own() {
         };
         notice::of_loss(&alarm, Wall(1))
     };
-    let names: HashSet<String> = [of_node("n1"), of_node("n2"), of_node("n1")]
-        .iter()
-        .flatten()
-        .filter(|notice| notice.key.is_shared())
-        .map(|notice| notice.key.event_name(NODE))
-        .collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    let names: HashSet<String> = [
+        of_node("n1", Advice::MakeSure),
+        of_node("n2", Advice::MakeSure),
+        of_node("n1", Advice::MakeSure),
+        // A machine that runs is not to be tainted any more.
+        of_node("n1", Advice::Repair),
+    ]
+    .iter()
+    .flatten()
+    .filter(|notice| notice.key.is_shared())
+    .map(|notice| notice.key.event_name(NODE))
+    .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
 }
 
 #[test]

@@ -19,16 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use report::{
-    AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost, NodePhase,
-    PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
+    Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
+    NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use super::contact::Seen;
 use super::pods::{self, Pods};
-use super::{
-    ApiTime, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Moment, NodeFact, NodeIdentity, Output, Ready, Replacement,
-};
+use super::{ApiTime, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
 use crate::ids::PodUid;
+use crate::pod::PodIdentity;
 use crate::time::Boot;
 use story::{Member, Story};
 use volumes::Volumes;
@@ -196,6 +195,8 @@ impl Nodes {
                 let gone = step.seen.moment();
                 member.release(gone);
                 member.gone = Some(gone);
+                // Nobody on the node confirmed that.
+                member.vanished = story.ready == Ready::Unknown && story.back.is_none() && !member.is_finished;
                 let member = &story.members[&step.uid];
                 if story.is_away() {
                     self.volumes.pod_gone(&member.pod, &member.claims, gone);
@@ -220,12 +221,12 @@ impl Nodes {
         }
     }
 
-    /// A pod was replaced.
-    pub fn replaced(&mut self, replacement: &Replacement) {
-        let story = self.stories.get_mut(replacement.pod.node.as_str());
-        let member = story.and_then(|story| story.members.get_mut(&replacement.pod.uid));
-        if let (Some(member), Some(ready)) = (member, replacement.ready) {
-            member.replaced = Some((replacement.by.clone(), ready));
+    /// A container of the replacement `by` runs since then, ready or not.
+    pub fn replaced(&mut self, pod: &PodIdentity, by: &Arc<PodIdentity>, at: Moment) {
+        let story = self.stories.get_mut(pod.node.as_str());
+        let member = story.and_then(|story| story.members.get_mut(&pod.uid));
+        if let Some(member) = member.filter(|member| member.replaced.is_none()) {
+            member.replaced = Some((by.clone(), at));
         }
     }
 
@@ -270,7 +271,7 @@ impl Nodes {
     }
 
     pub fn agent(&mut self, node: &str, answered: bool, shutdown: Option<u32>) {
-        if let Some(story) = self.stories.get_mut(node).filter(|story| !story.is_over()) {
+        if let Some(story) = self.stories.get_mut(node).filter(|story| story.back.is_none()) {
             story.agent.heard(answered);
             if let Some(announced) = &mut story.announced {
                 announced.shutdown = announced.shutdown.or(shutdown);
@@ -287,7 +288,8 @@ impl Nodes {
     }
 
     /// Time has passed.
-    pub fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+    /// `is_in_gap`: a watch is interrupted, so the node may be back, and its pods gone.
+    pub fn finish(&mut self, now: Boot, (pods, is_in_gap): (&Pods, bool), out: &mut Vec<Output>) {
         if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
             return;
         }
@@ -295,7 +297,9 @@ impl Nodes {
         self.scan(now, pods, out);
         self.ask(now, out);
         for story in self.stories.values_mut() {
-            phases::alarms(story, now, self.version, out);
+            if !is_in_gap {
+                phases::alarms(story, now, self.version, out);
+            }
             let is_lasting = now.since(story.begin.at) >= LASTING;
             if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {
                 let end = story.last_gone().unwrap_or(Moment::exact(now));
@@ -313,6 +317,7 @@ impl Nodes {
             known.is_alarmed = true;
             let since = known.left_behind.map_or(now, |since| since.at);
             out.push(Output::LossAlarm(Box::new(LossAlarm {
+                advice: Advice::Unfence,
                 verdict: sentence::left_behind(&known.identity, now.since(since)),
                 node: known.identity.clone(),
                 pod: None,
@@ -327,6 +332,12 @@ impl Nodes {
         // Without a time there is no id; every API server and controller sets it.
         let Some(transition) = fact.transition else { return };
         let at = moment(seen, Some(transition));
+        // A kubelet that could not renew: the Node object was deleted and is registered again, by the same boot.
+        let is_registered_again =
+            |story: &Story| story.removed.is_some() && story.back.is_none() && story.returned(fact) == Returned::SameBoot;
+        if let Some(story) = self.stories.get_mut(name).filter(|story| is_registered_again(story)) {
+            story.removed = None;
+        }
         if let Some(story) = self.stories.get_mut(name)
             && !story.is_over()
         {
@@ -349,7 +360,13 @@ impl Nodes {
             }
             return;
         }
-        let key = LossKey::of(&fact.identity, transition);
+        // A machine that booted within the controller's grace period shows its next boot here.
+        let before = self.known.get(name).map(|known| known.identity.boot_id.clone());
+        let identity = NodeIdentity {
+            boot_id: before.unwrap_or_else(|| fact.identity.boot_id.clone()),
+            ..(*fact.identity).clone()
+        };
+        let key = LossKey::of(&Arc::new(identity), transition);
         let unwatched = seen.is_at_start().then(|| seen.moment().at.since(at.at));
         let mut story = Story::new(fact, key.clone(), at, unwatched);
         // Lost again before all pods of the last loss were gone: they are still its pods.
@@ -378,7 +395,7 @@ impl Nodes {
         phases::shutting_down(story, at, out);
         story.back = Some(at);
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
-        if story.removed.is_none() {
+        if story.removed.is_none() || story.returned(fact) == Returned::SameBoot {
             story.step(Step::Back, at);
             phases::back(story, &fact.identity, at, self.version, out);
         }

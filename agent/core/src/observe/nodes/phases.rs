@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::report::{
-    DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned,
-    ShuttingDown, Step,
+    Advice, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return,
+    Returned, ShuttingDown, Step,
 };
 use super::sentence;
 use super::story::{Member, Story};
@@ -26,7 +26,7 @@ pub(super) fn root(
     }
     story.is_reported = true;
     let is_its = |member: &&Member| {
-        let is_ended = member.requested.is_some() || (story.removed.is_some() && member.is_to_end());
+        let is_ended = member.requested.is_some() || member.vanished || (story.removed.is_some() && member.is_to_end());
         is_ended && is_lost(story, member)
     };
     let pods = story.members.values().filter(is_its).take(LINKS);
@@ -127,16 +127,17 @@ pub(super) fn back(
     if how != Returned::SameBoot {
         return;
     }
-    for member in story.members.values().filter(|member| member.gone.is_some()) {
-        let Some((by, ready)) = member.replaced.clone().filter(|(_, ready)| ready.at < at.at) else {
+    // One that is still there ran as well: a Deployment's is replaced at once.
+    for member in story.members.values().filter(|member| is_lost(story, member)) {
+        let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < at.at) else {
             continue;
         };
         out.push(Output::DuplicateRun(Box::new(DuplicateRun {
-            verdict: sentence::duplicate(node, &member.pod, &by, at.at.since(ready.at)),
+            verdict: sentence::duplicate(node, &member.pod, &by, at.at.since(ran.at)),
             pod: member.pod.clone(),
             by,
             loss: story.key.clone(),
-            begin: ready,
+            begin: ran,
             end: at,
         })));
     }
@@ -161,6 +162,7 @@ pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
     }
     (story.was_silent() && story.ready == Ready::Unknown)
         || (story.removed.is_some() && story.back.is_none())
+        || member.vanished
         || member.was_held()
 }
 
@@ -199,7 +201,7 @@ pub(super) fn pod(story: &Story, member: &Member, gone: Moment, version: Option<
     let (by, names) = member.holder();
     let known = story.known(gone.at, version);
     let verdict = match story.back {
-        Some(_) if by != Holder::Finalizer => known.pod_after_return(after),
+        Some(back) if by != Holder::Finalizer => known.pod_after_return(after, gone.earliest() < back.at),
         _ => known.pod(by, names, after),
     };
     out.push(lost(story, member, verdict, (gone, true)));
@@ -223,29 +225,35 @@ fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (M
     }))
 }
 
-/// Alarms that are due: each pod of a StatefulSet, and the node once.
+/// Alarms that are due: each pod of a StatefulSet and the node, once, and again when the advice changes.
 pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     // The remedy depends on whether the machine runs.
     if story.is_over() || !story.agent.is_known() {
         return;
     }
+    let advice = story.known(now, version).advice();
+    let is_changed = story.advised.is_some_and(|last| last != advice);
+    // Whether a pod hangs or not.
+    let is_dangerous = advice == Advice::PowerOff && story.advised != Some(advice) && story.is_serious();
     let mut hanging = Vec::new();
-    for member in story
-        .members
-        .values_mut()
-        .filter(|member| !member.is_alarmed && member.gone.is_none())
-    {
-        if member.hangs(now) {
+    for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
+        if (is_changed && member.is_alarmed) || (!member.is_alarmed && member.hangs(now)) {
             member.is_alarmed = true;
             hanging.push((member.pod.clone(), member.is_stateful));
         }
     }
-    if hanging.is_empty() {
+    if hanging.is_empty() && !is_changed && !is_dangerous {
+        return;
+    }
+    let is_of_node = story.advised.replace(advice) != Some(advice);
+    // The taint was set, by whoever made sure: nothing is urgent any more.
+    if is_changed && advice == Advice::Unfence {
         return;
     }
     let at = Moment::exact(now);
-    story.step(Step::FirstPodStuck, at);
-    let is_first = !std::mem::replace(&mut story.is_alarmed, true);
+    if !hanging.is_empty() {
+        story.step(Step::FirstPodStuck, at);
+    }
     let node = story.key.node.clone();
     let known = story.known(now, version);
     let alarm = |pod, verdict| {
@@ -253,10 +261,11 @@ pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersio
             node: node.clone(),
             pod,
             at,
+            advice,
             verdict,
         }))
     };
-    if is_first {
+    if is_of_node {
         out.push(alarm(None, known.node()));
     }
     let stateful = hanging.into_iter().filter(|(_, is_stateful)| *is_stateful);

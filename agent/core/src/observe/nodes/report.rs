@@ -270,11 +270,26 @@ pub struct DuplicateRun {
     pub pod: Arc<PodIdentity>,
     pub by: Arc<PodIdentity>,
     pub loss: LossKey,
-    /// The replacement was ready.
+    /// The replacement ran.
     pub begin: Moment,
     /// The node was ready again: from then on its kubelet stops the old pod.
     pub end: Moment,
     pub verdict: LossVerdict,
+}
+
+/// What a remedy tells people to do. A change of it is an alarm of its own: what was right before may do harm now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// The machine may run: make sure that it is off, then release its pods.
+    MakeSure,
+    /// The machine runs.
+    Repair,
+    /// The machine is off.
+    Release,
+    /// The machine runs although its pods were released.
+    PowerOff,
+    /// The taint's removal, or nothing.
+    Unfence,
 }
 
 /// What people should know at once.
@@ -284,6 +299,7 @@ pub struct LossAlarm {
     /// Of a StatefulSet; None: the alarm is about the node.
     pub pod: Option<Arc<PodIdentity>>,
     pub at: Moment,
+    pub advice: Advice,
     pub verdict: LossVerdict,
 }
 

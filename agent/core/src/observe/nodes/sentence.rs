@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::report::{AgentAnswer, Holder, Returned};
+use super::report::{Advice, AgentAnswer, Holder, Returned};
 use super::verdict::{Loss, LossVerdict};
 use crate::observe::{AttachmentFact, ClusterVersion, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
@@ -43,6 +43,10 @@ pub(super) struct Known<'a> {
     pub evicting: bool,
     /// The node is back, or its object is deleted.
     pub is_over: bool,
+    /// The Node object was deleted, and pods of it are still there.
+    pub is_left: bool,
+    /// The machine has booted since, so its old containers are gone.
+    pub is_rebooted: bool,
     /// Pods that the node could not terminate.
     pub stuck: usize,
     pub version: Option<ClusterVersion>,
@@ -65,9 +69,24 @@ impl Known<'_> {
         self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.was_silent)
     }
 
-    /// Now.
+    /// Now, with the containers of before the loss.
     fn runs(&self) -> bool {
-        self.agent == AgentAnswer::Answered || self.ready == Ready::False
+        !self.is_rebooted && (self.agent == AgentAnswer::Answered || self.ready == Ready::False)
+    }
+
+    /// What [`Known::remedy`] tells people to do.
+    pub fn advice(&self) -> Advice {
+        if self.fenced && self.runs() && !self.is_over {
+            Advice::PowerOff
+        } else if self.fenced || (self.is_over && !self.is_left) {
+            Advice::Unfence
+        } else if self.is_off() {
+            Advice::Release
+        } else if self.runs() || self.is_rebooted {
+            Advice::Repair
+        } else {
+            Advice::MakeSure
+        }
     }
 
     /// The provider's word counts only while nothing on the machine speaks: its taint stays until the node is ready.
@@ -113,6 +132,8 @@ impl Known<'_> {
         let verdict = self.verdict();
         let power = if self.is_off() {
             "the machine is off, as its provider reports"
+        } else if self.is_rebooted {
+            "the machine has booted again, so its old containers are gone"
         } else if self.ran() {
             "the machine still ran: so may its containers"
         } else {
@@ -136,12 +157,19 @@ impl Known<'_> {
     }
 
     /// The pod of a node that came back: the kubelet completed the termination.
-    pub fn pod_after_return(&self, requested: Option<Duration>) -> LossVerdict {
+    /// `is_unsure`: the watch was interrupted, and the pod may have been deleted before.
+    pub fn pod_after_return(&self, requested: Option<Duration>, is_unsure: bool) -> LossVerdict {
         let after = requested.map_or(String::new(), |after| {
             format!(", {} after the deletion request", seconds(after))
         });
+        let how = match is_unsure {
+            true => {
+                "the pod was deleted while the watch was interrupted: without the kubelet before the node's return, or after it"
+            }
+            false => "the pod was terminated only after the node's return",
+        };
         let text = format!(
-            "the pod's node `{}` was not ready for {}, and the pod was terminated only after the node's return{after}",
+            "the pod's node `{}` was not ready for {}, and {how}{after}",
             self.node.name,
             seconds(self.lasted)
         );
@@ -213,6 +241,13 @@ impl Known<'_> {
                 unfence(self.node)
             );
         }
+        if self.is_left {
+            return format!(
+                "the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `{name}` is powered off: \
+                 on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to \
+                 `{name}`: kubectl get volumeattachments"
+            );
+        }
         if self.is_over {
             return format!(
                 "find out why `{name}` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing \
@@ -223,10 +258,16 @@ impl Known<'_> {
         if self.is_off() {
             return format!("the provider reports that `{name}` is off; release its pods and volumes: {release}");
         }
+        if self.is_rebooted {
+            return format!(
+                "`{name}` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node \
+                 {name}). Only if that takes long: {release}"
+            );
+        }
         if !self.runs() {
             return format!(
                 "first make sure that `{name}` is powered off: on a machine that still runs, two pods would write the same volume. \
-                 Then: {release}"
+                 Then, while it is not ready: {release}"
             );
         }
         let repair = match self.ready {
@@ -265,11 +306,11 @@ pub(super) fn left_behind(node: &NodeIdentity, since: Duration) -> LossVerdict {
     Loss::TaintLeftBehind.judged(text, unfence(node))
 }
 
-/// The old pod existed until `end`, its replacement was ready for `both` before that.
+/// The old pod existed until `end`, its replacement ran for `both` before that.
 pub(super) fn duplicate(node: &NodeIdentity, pod: &PodIdentity, by: &PodIdentity, both: Duration) -> LossVerdict {
     let text = format!(
         "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` existed there until the node's return, its \
-         replacement `{}` on `{}` was ready {} before: both may have run",
+         replacement `{}` on `{}` ran {} before: both may have run",
         node.name,
         pod.name,
         by.name,

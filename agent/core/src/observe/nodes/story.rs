@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::report::{AgentAnswer, Holder, LossKey, NAMED, Step, Stuck};
-use super::sentence::Known;
+use super::report::{Advice, AgentAnswer, Holder, LossKey, NAMED, Returned, Step, Stuck};
+use super::sentence::{self, Known};
 use crate::ids::PodUid;
 use crate::observe::pods::Record;
 use crate::observe::{ApiTime, ClusterVersion, DeletionSight, Moment, NodeFact, NodeIdentity, Ready};
@@ -63,7 +63,10 @@ pub(super) struct Story {
     pub is_reported: bool,
     /// The time until the controller evicted is exported.
     pub is_not_ready_reported: bool,
-    pub is_alarmed: bool,
+    /// As the last alarm about the node had it.
+    pub advised: Option<Advice>,
+    /// The machine has booted since.
+    pub is_rebooted: bool,
     pub unwatched: Option<Duration>,
 }
 
@@ -103,7 +106,9 @@ pub(super) struct Member {
     pub held: Vec<Stuck>,
     current: Option<(Holder, Vec<Box<str>>, Moment)>,
     pub gone: Option<Moment>,
-    /// Ready at that time.
+    /// Its object was removed while the kubelet was silent.
+    pub vanished: bool,
+    /// It ran at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
     pub is_alarmed: bool,
 }
@@ -132,7 +137,8 @@ impl Story {
             is_scanned: false,
             is_reported: false,
             is_not_ready_reported: false,
-            is_alarmed: false,
+            advised: None,
+            is_rebooted: false,
             unwatched,
         };
         story.follow(fact, begin);
@@ -144,6 +150,7 @@ impl Story {
         self.ready = fact.ready;
         self.reason = fact.reason.clone();
         self.message = fact.message.clone();
+        self.is_rebooted |= self.returned(fact) == Returned::Rebooted;
         if let Some(transition) = fact.transition
             && self.announced.is_none()
             && fact.ready == Ready::False
@@ -169,6 +176,11 @@ impl Story {
         self.was_fenced |= fact.out_of_service;
     }
 
+    /// How the machine of this version compares with the one that was lost.
+    pub fn returned(&self, fact: &NodeFact) -> Returned {
+        sentence::returned(&self.key.node.boot_id, &fact.identity.boot_id)
+    }
+
     /// A step is in the story once.
     pub fn step(&mut self, step: Step, at: Moment) {
         if !self.steps.iter().any(|(known, _)| *known == step) {
@@ -190,6 +202,11 @@ impl Story {
         self.back.is_some() || self.removed.is_some()
     }
 
+    /// The Node object was deleted, and pods that this ends are still there.
+    pub fn is_left(&self) -> bool {
+        self.removed.is_some() && self.back.is_none() && self.members.values().any(|member| member.gone.is_none())
+    }
+
     /// It harmed a pod, or could have: more than a moment of a busy kubelet, a shutdown that went well, or an empty node that was
     /// removed.
     pub fn is_serious(&self) -> bool {
@@ -197,7 +214,8 @@ impl Story {
         let is_planned = self.announced.is_some() || self.key.node.unschedulable || self.removed.is_some();
         let has_pods = self.members.values().any(|member| member.is_to_end());
         let is_felt = (is_silent || self.removed.is_some()) && has_pods;
-        self.was_fenced || self.stuck() > 0 || is_felt || (is_silent && !is_planned)
+        let has_vanished = self.members.values().any(|member| member.vanished);
+        self.was_fenced || self.stuck() > 0 || has_vanished || is_felt || (is_silent && !is_planned)
     }
 
     /// Pods that the node could not terminate.
@@ -244,6 +262,8 @@ impl Story {
             was_silent: self.was_silent(),
             evicting: self.evicting,
             is_over: self.is_over(),
+            is_rebooted: self.is_rebooted,
+            is_left: self.is_left(),
             stuck: self.stuck(),
             version,
         }
@@ -299,6 +319,7 @@ impl Member {
             held: Vec::new(),
             current: None,
             gone: None,
+            vanished: false,
             replaced: None,
             is_alarmed: false,
         }
@@ -376,7 +397,10 @@ impl Member {
             return false;
         };
         let due = requested.at.plus(deletion.grace + SLACK);
-        let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && stuck.end.at >= due);
+        let ended = self
+            .held
+            .iter()
+            .any(|stuck| stuck.by == Holder::Node && stuck.end.earliest() >= due);
         ended || self.is_alarmed
     }
 }

@@ -33,7 +33,9 @@ impl Nodes {
             }
         }
         state.stuck[Holder::Volume as usize] = self.volumes.waiting().filter(|since| is_long(since.at)).count();
-        let lost = self.stories.values().filter(|story| !story.is_over());
+        // Of a deleted Node object, as long as something of it is held.
+        let is_left = |story: &Story| story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0);
+        let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
         state.nodes.extend(lost.map(|story| {
             LostNodeState {
                 name: story.key.node.name.clone(),
@@ -114,7 +116,7 @@ impl Nodes {
             let Some(story) = self
                 .stories
                 .get_mut(name)
-                .filter(|story| story.is_scanned && !story.is_over())
+                .filter(|story| story.is_scanned && story.back.is_none())
             else {
                 continue;
             };

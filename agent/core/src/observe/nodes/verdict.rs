@@ -80,7 +80,7 @@ pub const TABLE: [LossRow; 7] = [
         unclean: true,
         severity: Severity::Critical,
         meaning: "The node came back with the same boot: its containers existed all the time, and may have run beside their replacements.",
-        proof: "The node's bootID is the same before and after, the pod's object was deleted meanwhile, and its replacement was ready before the node was.",
+        proof: "The node's bootID is the same before and after, and the pod's replacement ran before the node was ready.",
         remedy: "Check what both pods wrote between the two times. Power a lost node off before its pods are replaced.",
     },
     LossRow {

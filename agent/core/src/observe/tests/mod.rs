@@ -1,3 +1,4 @@
+mod doubles;
 mod election;
 mod endpoints;
 mod nodes;

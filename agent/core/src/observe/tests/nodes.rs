@@ -139,7 +139,7 @@ fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
     expected.assert_eq(&text);
 }
 
-fn state(script: &str, at: u64) -> String {
+pub(super) fn state(script: &str, at: u64) -> String {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
     let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(at)));
@@ -163,7 +163,7 @@ fn state(script: &str, at: u64) -> String {
 }
 
 /// A StatefulSet over two nodes, with a volume each, up to the taint's eviction.
-const LOST: &str = "
+pub(super) const LOST: &str = "
     +0 version 1.36
     +0 node n1 true
     +0 node n2 true
@@ -212,38 +212,38 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
     check(
         &[LOST, FENCED, back].concat(),
         expect![[r#"
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +100.0 ask agent n1
-        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-              stuck by node: +30.0 → +110.0
-              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              taint.out_of_service +100.0
-              pods.last_gone +110.0
-              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
-        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
-        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
-        +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
-    "#]],
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +100.0 ask agent n1
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+            +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+            +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
+        "#]],
     );
 }
 
@@ -265,10 +265,10 @@ fn a_pause_is_a_duplicate_run() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +100.0 ask agent n1
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
@@ -286,7 +286,7 @@ fn a_pause_is_a_duplicate_run() {
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` was ready 182 s before: both may have run
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 182 s before: both may have run
                   remedy: check what both wrote in these 182 s; power a lost node off before its pods are replaced
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
         "#]],
@@ -306,35 +306,35 @@ fn without_the_taint_the_pod_hangs_until_the_node_returns() {
     check(
         &[LOST, back].concat(),
         expect![[r#"
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              node.ready +300.0
-              lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
-        +303.0 pod db-0 lost: +10.0 → +303.0, requested +30.0
-              stuck by node: +30.0 → +300.0
-              stuck by runtime: +300.0 → +303.0
-              lost: the pod's node `n1` was not ready for 293 s, and the pod was terminated only after the node's return, 273 s after the deletion request
-              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-        +310.0 db-0 replaces db-0 (name-in-stateful-set): created +303.1, scheduled +303.1, ready +310.0, of a lost node
-    "#]],
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  node.ready +300.0
+                  lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+            +303.0 pod db-0 lost: +10.0 → +303.0, requested +30.0
+                  stuck by node: +30.0 → +300.0
+                  stuck by runtime: +300.0 → +303.0
+                  lost: the pod's node `n1` was not ready for 293 s, and the pod was terminated only after the node's return, 273 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +310.0 db-0 replaces db-0 (name-in-stateful-set): created +303.1, scheduled +303.1, ready +310.0, of a lost node
+        "#]],
     );
 }
 
@@ -390,22 +390,22 @@ fn the_next_command_depends_on_the_version_and_on_the_power() {
             "1.23",
             "",
             expect![[r#"
-            first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
-        "#]],
+                first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
+            "#]],
         ),
         (
             "1.25",
             "",
             expect![[r#"
-            first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it does nothing; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
-        "#]],
+                first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it does nothing; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
+            "#]],
         ),
         (
             "1.28",
             "",
             expect![[r#"
-            first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        "#]],
+                first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            "#]],
         ),
         (
             "1.28",
@@ -437,36 +437,36 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
     check(
         &script,
         expect![[r#"
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +100.0 ask agent n1
-        +170.0 pod db-0 lost: +10.0 → +170.0, requested +30.0
-              stuck by node: +30.0 → +110.0
-              stuck by finalizer example.com/hold: +110.0 → +170.0
-              stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `example.com/hold` kept the object, which was deleted 140 s after the deletion request
-              remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
-        +170.0 ask agent n1
-        +170.0 node n1 lost at +10: +10.0 → +170.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              taint.out_of_service +100.0
-              pods.last_gone +170.0
-              fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-    "#]],
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +100.0 ask agent n1
+            +170.0 pod db-0 lost: +10.0 → +170.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  stuck by finalizer example.com/hold: +110.0 → +170.0
+                  stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `example.com/hold` kept the object, which was deleted 140 s after the deletion request
+                  remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
+            +170.0 ask agent n1
+            +170.0 node n1 lost at +10: +10.0 → +170.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +170.0
+                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
     );
 }
 
@@ -487,40 +487,40 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
     check(
         &[LOST, &waits, more].concat(),
         expect![[r#"
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +100.0 ask agent n1
-        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-              stuck by node: +30.0 → +110.0
-              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              taint.out_of_service +100.0
-              pods.last_gone +110.0
-              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +400.0 ask agent n1
-        +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
-              stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-              remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
-        +470.0 ask agent n1
-        +480.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +480.0, of a lost node
-    "#]],
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +100.0 ask agent n1
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +400.0 ask agent n1
+            +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
+                  stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
+                  remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+            +470.0 ask agent n1
+            +480.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +480.0, of a lost node
+        "#]],
     );
     expect![[r#"
         n1 not ready fenced-by-taint: stuck 0, taint true, volumes 1
@@ -722,6 +722,9 @@ fn a_graceful_shutdown_and_a_scaled_down_node_are_no_loss() {
         expect![[r#"
             +10.0 ask renewal n1
             +340.0 ask renewal n2
+            +360.0 pod log lost: +340.0 → +360.0
+                  lost: the pod's node `n2` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: find out why `n2` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
         "#]],
     );
 }
@@ -846,7 +849,7 @@ fn a_node_that_is_removed_with_its_pods_is_lost() {
                   node.unknown +40.0
                   node.deleted +60.0
                   lost: node `n1` was not ready for 20.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod a lost: +40.0 → +100.0
                   lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
@@ -919,45 +922,45 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
         LOST,
         &[FOUND, FENCED, back].concat(),
         expect![[r#"
-        first observer
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        second observer
-        +60.0 ask renewal n1
-        +60.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +60.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +61.0 ask claim pv-0
-        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-              stuck by node: +30.0 → +110.0
-              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent unknown, stuck 1, gone 1, unwatched 50.0; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              pods.first_stuck +60.0
-              taint.out_of_service +100.0
-              pods.last_gone +110.0
-              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
-        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
-        +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
-    "#]],
+            first observer
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            second observer
+            +60.0 ask renewal n1
+            +60.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +60.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +61.0 ask claim pv-0
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent unknown, stuck 1, gone 1, unwatched 50.0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  pods.first_stuck +60.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+            +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
+        "#]],
     );
 }
 
@@ -967,13 +970,17 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
     let back = "
         +100 node n1 true boot=n1
     ";
-    check_stop(&[LOST, back].concat(), 105, expect![[r#"
+    check_stop(
+        &[LOST, back].concat(),
+        105,
+        expect![[r#"
         pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
               stuck by node: +30.0 → +100.0
               stuck by runtime: +100.0 → +105.0
               lost: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, its kubelet had not completed the termination, 75 s after the deletion request
               remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-    "#]]);
+    "#]],
+    );
     // The successor goes on with the loss, and with what is over, nothing is left.
     check_stop(LOST, 105, expect![]);
     let gone = "
@@ -985,13 +992,17 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
         +90 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleting grace=0 by-taint finalizer=x/y
         +100 node n1 true boot=n1
     ";
-    check_stop(&[LOST, held].concat(), 105, expect![[r#"
+    check_stop(
+        &[LOST, held].concat(),
+        105,
+        expect![[r#"
         pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
               stuck by node: +30.0 → +90.0
               stuck by finalizer x/y: +90.0 → +105.0
               stuck-by-finalizer: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, the finalizer `x/y` kept the object, 75 s after the deletion request
               remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -1008,41 +1019,41 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
         &[LOST, FENCED].concat(),
         &[&found, back].concat(),
         expect![[r#"
-        first observer
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +100.0 ask agent n1
-        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-              stuck by node: +30.0 → +110.0
-              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              taint.out_of_service +100.0
-              pods.last_gone +110.0
-              fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
-        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
-        second observer
-        +60.0 ask renewal n1
-        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
-        +320.0 node.out_of_service of n1 lost at +10: +60.0 (gap 50.0) → +320.0
-    "#]],
+            first observer
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +100.0 ask agent n1
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+            +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
+            second observer
+            +60.0 ask renewal n1
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+            +320.0 node.out_of_service of n1 lost at +10: +60.0 (gap 50.0) → +320.0
+        "#]],
     );
 }
 
@@ -1060,37 +1071,37 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
     check(
         &[LOST, away].concat(),
         expect![[r#"
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +30.0 ask agent n1
-        +40.0 alarm about the node of n1
-              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +115.0 ask agent n1
-        +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
-              stuck by node: +30.0 → +115.0 (gap 65.0)
-              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 85 s after the deletion request, without the kubelet; whether its containers still ran is not known
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
-        +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              taint.out_of_service +115.0 (gap 65.0)
-              pods.last_gone +115.0 (gap 65.0)
-              fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
-        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
-        +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
-    "#]],
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +30.0 ask agent n1
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +115.0 ask agent n1
+            +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
+                  stuck by node: +30.0 → +115.0 (gap 65.0)
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 85 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
+            +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +115.0 (gap 65.0)
+                  pods.last_gone +115.0 (gap 65.0)
+                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+            +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
+        "#]],
     );
 }
 
@@ -1192,7 +1203,8 @@ fn a_node_that_registers_again_terminates_its_pods_again() {
                   node.unknown +40.0
                   node.deleted +60.0
                   lost: node `n1` was not ready for 20.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +62.0 node.down of n1 lost at +40: +40.0 → +62.0 same-boot
         "#]],
     );
 }
@@ -1217,14 +1229,14 @@ fn a_volume_of_several_nodes_stays_attached_to_the_lost_one() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 pod db-0 lost: +10.0 → +60.0, requested +30.0
                   stuck by node: +30.0 → +60.0
                   lost: the pod's node `n1` was lost, and the object was deleted 30.0 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +62.0 volume pv-0 of db-0 (data-db-0): +60.0 → +62.0
         "#]],
     );

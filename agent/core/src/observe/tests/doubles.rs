@@ -1,0 +1,458 @@
+//! Two runs of one pod, and advice that changes: what is said must be right at that time.
+
+use expect_test::expect;
+
+use super::nodes::{LOST, state};
+use super::{LIMITS, play, show, time};
+use crate::observe::Observer;
+use crate::observe::tests::script::{ZERO, parse};
+
+/// What is said from the time on at which the alarms of [`LOST`] are over.
+fn check(script: &str, expected: expect_test::Expect) {
+    let mut observer = Observer::new(LIMITS);
+    let mut text = String::new();
+    for (at, input) in parse(script) {
+        for output in observer.handle(at, input) {
+            if at.since(ZERO).as_secs() > 41 {
+                text += &format!("{} {}\n", time(at), show(&output));
+            }
+        }
+    }
+    expected.assert_eq(&text);
+}
+
+fn check_lost(more: &str, expected: expect_test::Expect) {
+    check(&[LOST, more].concat(), expected);
+}
+
+#[test]
+fn a_deleted_node_that_registers_again_with_its_boot_ran_twice() {
+    check_lost(
+        "
+        +60 no-node n1
+        +100 gone db-0
+        +100.1 pod db-0 StatefulSet/db pending claim=data-db-0 again=1
+        +100.2 pod db-0 StatefulSet/db pending claim=data-db-0 node=n2 again=1
+        +118 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1
+        +300 node n1 true uid=n1-again boot=boot-1
+        +301 tick
+    ",
+        expect![[r#"
+            +60.0 node n1 lost at +10: +10.0 → +60.0 by node-deleted, agent silent, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  node.deleted +60.0
+                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
+                  stuck by node: +30.0 → +100.0
+                  lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +100.0 ask agent n1
+            +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+            +300.0 db-0 twice: +118.0 → +300.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 182 s before: both may have run
+                  remedy: check what both wrote in these 182 s; power a lost node off before its pods are replaced
+        "#]],
+    );
+}
+
+#[test]
+fn a_replacement_runs_before_it_is_ready() {
+    check_lost(
+        "
+        +100 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service
+        +110 gone db-0
+        +110.1 pod db-0 StatefulSet/db pending claim=data-db-0 again=1
+        +110.2 pod db-0 StatefulSet/db pending claim=data-db-0 node=n2 again=1
+        +112 no-attachment va-0
+        # A container runs, the pod is not ready.
+        +115 pod db-0 StatefulSet/db claim=data-db-0 node=n2 again=1
+        +150 node n1 true since=+150 out-of-service
+        +200 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1
+        +201 tick
+    ",
+        expect![[r#"
+            +100.0 ask agent n1
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0
+            +150.0 node.down of n1 lost at +10: +10.0 → +150.0 same-boot
+            +150.0 db-0 twice: +115.0 → +150.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 35.0 s before: both may have run
+                  remedy: check what both wrote in these 35.0 s; power a lost node off before its pods are replaced
+            +200.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +200.0, of a lost node
+        "#]],
+    );
+}
+
+#[test]
+fn a_deployments_pod_ran_until_the_nodes_return() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod a ReplicaSet/web node=n1 ready deleting grace=5 by-taint
+        +30.1 pod b ReplicaSet/web node=n2 pending
+        +35 pod b ReplicaSet/web node=n2 ready
+        +40 tick
+        +300 node n1 true since=+300
+        +302 gone a
+        +303 tick
+        ",
+        expect![[r#"
+            +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent unknown, stuck 1, gone 0; pods a
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  node.ready +300.0
+                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+            +300.0 a twice: +35.0 → +300.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `a` existed there until the node's return, its replacement `b` on `n2` ran 265 s before: both may have run
+                  remedy: check what both wrote in these 265 s; power a lost node off before its pods are replaced
+            +302.0 pod a lost: +10.0 → +302.0, requested +30.0
+                  stuck by node: +30.0 → +300.0
+                  stuck by runtime: +300.0 → +302.0
+                  lost: the pod's node `n1` was not ready for 292 s, and the pod was terminated only after the node's return, 272 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        "#]],
+    );
+}
+
+#[test]
+fn a_forced_deletion_on_a_cordoned_silent_node_is_a_loss() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +5 node n1 true since=+0 cordoned
+        +10 node n1 unknown cordoned
+        +11 tick
+        +15 node n1 unknown since=+10 cordoned evicting
+        +20 gone db-0
+        +20.1 pod db-0 StatefulSet/db pending again=1
+        +20.2 pod db-0 StatefulSet/db pending node=n2 again=1
+        +30 pod db-0 StatefulSet/db ready node=n2 again=1
+        +100 tick
+        +200 node n1 true since=+200 cordoned
+        +201 tick
+        ",
+        expect![[r#"
+            +100.0 node n1 lost at +10: +10.0 → +20.0 by pods-gone, agent unknown, stuck 0, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +15.0
+                  pods.last_gone +20.0
+                  lost: node `n1` has not been ready for 10.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +200.0 node.down of n1 lost at +10: +10.0 → +200.0 same-boot
+            +200.0 db-0 twice: +30.0 → +200.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 170 s before: both may have run
+                  remedy: check what both wrote in these 170 s; power a lost node off before its pods are replaced
+        "#]],
+    );
+}
+
+#[test]
+fn an_order_that_a_gap_hides_is_not_claimed() {
+    check_lost(
+        "
+        +50 broken nodes
+        +50 broken pods
+        +115 list nodes
+        +115 node n1 true since=+114 out-of-service
+        +115 node n2 true since=+0
+        +115 listed nodes
+        +115.5 list pods
+        +115.5 pod db-0 StatefulSet/db ready claim=data-db-0 node=n2 again=1
+        +115.5 pod db-1 StatefulSet/db node=n2 ready claim=data-db-1
+        +115.5 pod log-a DaemonSet/log node=n1 ready outlasts
+        +115.5 pod agent-a DaemonSet/agent node=n1 ready outlasts agent
+        +115.5 listed pods
+        +116 tick
+    ",
+        expect![[r#"
+            +115.0 ask agent n1
+            +115.0 node n1 lost at +10: +10.0 → +114.0 by back, agent silent, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  node.ready +114.0
+                  lost: node `n1` was not ready for 104 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +115.0 node.down of n1 lost at +10: +10.0 → +114.0 same-boot
+            +115.5 db-0 replaces db-0 (name-in-stateful-set): created +115.5 (gap 65.5), scheduled +115.5 (gap 65.5), ready +115.5 (gap 65.5), of a lost node
+            +115.5 pod db-0 lost: +10.0 → +115.5 (gap 65.5), requested +30.0
+                  stuck by node: +30.0 → +114.0
+                  stuck by runtime: +114.0 → +115.5 (gap 65.5)
+                  lost: the pod's node `n1` was not ready for 106 s, and the pod was deleted while the watch was interrupted: without the kubelet before the node's return, or after it, 86 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_its_kubelet_terminated_did_not_run_twice() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +15 node n1 false since=+10 reason=KubeletNotReady evicting
+        +311 pod a ReplicaSet/web node=n1 ready deleting grace=5 by-taint
+        +311 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +311.5 pod b ReplicaSet/web node=n2 pending
+        +314 gone a
+        +316 pod b ReplicaSet/web node=n2 ready
+        +320 tick
+        +500 node n1 true since=+500
+        +501 gone db-0
+        ",
+        expect![[r#"
+            +316.0 b replaces a (next-of-replica-set): created +311.5, scheduled +311.5, ready +316.0
+            +320.0 alarm about the node of n1
+                  unreachable: node `n1` has not been ready for 310 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +320.0 alarm about db-0 of n1
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 310 s; its kubelet itself reports this, and no agent on it could be asked
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +500.0 node n1 lost at +10: +10.0 → +500.0 by back, agent unknown, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.evicting +15.0
+                  pods.first_stuck +320.0
+                  node.ready +500.0
+                  unreachable: node `n1` was not ready for 490 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +500.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
+            +500.0 node.down of n1 lost at +10: +10.0 → +500.0 same-boot
+            +501.0 pod db-0 lost: +10.0 → +501.0, requested +311.0
+                  stuck by node: +311.0 → +500.0
+                  stuck by runtime: +500.0 → +501.0
+                  unreachable: the pod's node `n1` was not ready for 491 s, and the pod was terminated only after the node's return, 190 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        "#]],
+    );
+}
+
+#[test]
+fn a_reboot_that_begins_the_loss_is_a_reboot() {
+    check(
+        "
+        +0 node n1 true boot=boot-1
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +30 node n1 false since=+30 boot=boot-2 reason=KubeletNotReady
+        +31 tick
+        +35 node n1 false since=+30 boot=boot-2 reason=KubeletNotReady evicting
+        +330 pod db-0 StatefulSet/db node=n1 deleting grace=5 by-taint
+        +340 tick
+        +400 node n1 false since=+30 boot=boot-2 reason=KubeletNotReady evicting out-of-service
+        +410 gone db-0
+        +410.1 pod db-0 StatefulSet/db pending node=n2 again=1
+        +420 pod db-0 StatefulSet/db ready node=n2 again=1
+        +600 node n1 true since=+600 boot=boot-2
+        +601 tick
+        ",
+        expect![[r#"
+            +340.0 alarm about the node of n1
+                  unreachable: node `n1` has not been ready for 310 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +340.0 alarm about db-0 of n1
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 310 s; its kubelet itself reports this, and no agent on it could be asked
+                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
+                  stuck by node: +330.0 → +410.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
+                  node.not_ready +30.0
+                  node.evicting +35.0
+                  pods.first_stuck +340.0
+                  taint.out_of_service +400.0
+                  pods.last_gone +410.0
+                  fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
+            +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
+            +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
+            +600.0 node.out_of_service of n1 lost at +30: +400.0 → +600.0
+        "#]],
+    );
+}
+
+#[test]
+fn an_agent_that_answers_after_the_alarm_changes_the_advice() {
+    check_lost(
+        "
+        +84 tick
+        +85 agent n1 answers
+        +86 tick
+        +90 tick
+    ",
+        expect![[r#"
+            +85.0 alarm about the node of n1
+                  unreachable: node `n1` has not been ready for 75 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+                  remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +85.0 alarm about db-0 of n1
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 75 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+                  remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +90.0 ask agent n1
+        "#]],
+    );
+}
+
+#[test]
+fn a_power_off_that_is_confirmed_after_the_alarm_changes_the_advice() {
+    check_lost(
+        "
+        +60 node n1 unknown since=+10 reason=NodeStatusUnknown evicting off
+        +61 tick
+        +70 tick
+    ",
+        expect![[r#"
+            +60.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +60.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+    );
+}
+
+#[test]
+fn a_deleted_node_object_is_no_proof_of_power_off() {
+    check_lost(
+        "
+        +60 no-node n1
+        +61 tick
+        +100 gone db-0
+        +100.1 pod db-0 StatefulSet/db pending claim=data-db-0 again=1
+        +100.2 pod db-0 StatefulSet/db pending claim=data-db-0 node=n2 again=1
+        +190 tick
+    ",
+        expect![[r#"
+            +60.0 node n1 lost at +10: +10.0 → +60.0 by node-deleted, agent silent, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  node.deleted +60.0
+                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
+                  stuck by node: +30.0 → +100.0
+                  lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +100.0 ask agent n1
+            +190.0 ask agent n1
+        "#]],
+    );
+    let left = [LOST, "+60 no-node n1\n +61 tick\n +190 tick"].concat();
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&left, 200));
+}
+
+#[test]
+fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
+    check_lost(
+        "
+        +100 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service
+        +105 node n1 false since=+105 boot=boot-2 reason=KubeletNotReady evicting out-of-service
+        +110 gone db-0
+        +111 tick
+    ",
+        expect![[r#"
+            +100.0 ask agent n1
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+                  stuck by node: +30.0 → +110.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +100.0
+                  pods.last_gone +110.0
+                  fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
+    );
+}
+
+#[test]
+fn a_taint_on_a_machine_that_runs_is_said_at_once() {
+    let script = LOST.replace("+18 agent n1 silent", "+18 agent n1 answers");
+    check(
+        &[
+            &script,
+            "
+        +95 agent n1 answers
+        +100 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service
+        +101 tick
+        +102 tick
+    ",
+        ]
+        .concat(),
+        expect![[r#"
+            +95.0 ask agent n1
+            +100.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +100.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
+    );
+}
+
+#[test]
+fn an_interrupted_watch_raises_no_alarm() {
+    let script = LOST.replace("+40 tick", "#").replace("+41 tick", "#");
+    let text = play(
+        &[
+            &script,
+            "
+        +31 broken pods
+        +31 broken nodes
+        +95 tick
+        # The kubelet was back at +32.
+        +95.5 node n1 true since=+32
+        +95.6 gone db-0
+        +96 tick
+    ",
+        ]
+        .concat(),
+    );
+    assert!(!text.contains("alarm") && !text.contains("could not be terminated"), "{text}");
+}
