@@ -13,7 +13,7 @@ use epitaph_core::fixtures::monotone::{History, Rule, Seed};
 use super::{ROOMS, corpus, in_parallel, stems, switch};
 
 /// Everyday seeds of each recording.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 40;
 /// A long recording is a whole machine's: its changes rarely meet the termination, and each run takes long.
 const LONGEST: usize = 4_000;
 
