@@ -452,4 +452,21 @@ pub(super) static STORIES: &[Story] = &[
             &["send SIGTERM on from PID 1 `bash` to `victim`"],
         ),
     ),
+    Story {
+        stop: Stop::Wait,
+        ..stopped(
+            "bash-leaves-a-daemon",
+            "a shell starts the program in the background and exits",
+            Installed {
+                command: &["/bin/bash", "-c", "$VICTIM idle & sleep 1; exit 0"],
+                ..BASH
+            },
+            Expected {
+                cause: "completed",
+                sentence: &["PID 1 `bash` exited by itself with code 0; the kernel then killed `victim`, which still ran"],
+                remedy: &["start it in the foreground"],
+                ..CLEAN
+            },
+        )
+    },
 ];

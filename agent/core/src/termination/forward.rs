@@ -68,6 +68,9 @@ pub struct Inside {
     pub unsignalled: Vec<InnerProcess>,
     /// The first SIGKILL to one of these.
     pub unsignalled_killed: Option<Boot>,
+    /// Without a stop signal: processes that still ran when PID 1 exited by itself, and that the kernel then killed; at most
+    /// [`Inside::UNSIGNALLED`].
+    pub left_running: Vec<InnerProcess>,
     /// The main process sent no signal to any other process after its stop signal.
     pub main_sent_nothing: bool,
     /// The kernel recorded the signals inside the subject from the stop signal on.

@@ -36,7 +36,13 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
             target(case.main())
         )
     });
-    for clause in failed.into_iter().chain(lost).chain(kubernetes::clauses(case, finding)) {
+    let left = inside::left_running(case).map(|left| format!("the kernel then killed {left}, which still ran"));
+    for clause in failed
+        .into_iter()
+        .chain(lost)
+        .chain(left)
+        .chain(kubernetes::clauses(case, finding))
+    {
         text.push_str("; ");
         text.push_str(&clause);
     }

@@ -6,7 +6,7 @@ use crate::attribute::{Index, Subject};
 use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::termination::{
-    FailedChild, Fatal, Gaps, InnerProcess, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    FailedChild, Fatal, Gaps, InnerProcess, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
     TerminationKey,
 };
 use crate::time::Boot;
@@ -15,7 +15,7 @@ use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Home, LATE_REACH};
-use super::inside::{Way, acted};
+use super::inside::{Way, acted, left_running};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -81,7 +81,14 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         deadline,
         end,
     });
-    let inside = way.map(|way| way.inside()).unwrap_or_default();
+    let inside = match (way, main.as_ref().filter(|main| main.is_ns_init()).zip(exit)) {
+        (Some(way), _) => way.inside(),
+        (None, Some((main, exit))) => Inside {
+            left_running: left_running(timeline, main, exit),
+            ..Inside::default()
+        },
+        (None, None) => Inside::default(),
+    };
     let failed_child = exit.filter(|_| stop.is_none()).and_then(|exit| failed_child(state, exit));
     // Without a stop request, a termination needs an observed exit.
     let unended = exit.is_none() && !matches!(open, Open::CgroupRemoved | Open::InGap { .. });

@@ -6,7 +6,7 @@ use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
 use crate::time::Boot;
 
-use super::subject::{ProcessId, State};
+use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{SignalFact, Timeline};
 
 /// See the module.
@@ -262,6 +262,7 @@ impl Way<'_> {
             more,
             unsignalled,
             unsignalled_killed,
+            left_running: Vec::new(),
             main_sent_nothing: !signals.iter().any(by_main),
             observed: self.stop.armed_sockets(),
         }
@@ -358,6 +359,18 @@ impl Way<'_> {
         }
         (unsignalled, killed.map(|kill| kill.last).min())
     }
+}
+
+/// See [`Inside::left_running`].
+pub(super) fn left_running(timeline: &Timeline, main: &Candidate, exit: MainExit) -> Vec<InnerProcess> {
+    let is_by_exit = |fact: &InnerSignal| {
+        let by_main = fact.role == Role::Kernel && main.id.same(&id(&fact.sender));
+        fact.signal == Signal::KILL && by_main && fact.at >= exit.at && !main.id.same(&id(&fact.target))
+    };
+    let mut left: Vec<InnerSignal> = signals(timeline).filter(is_by_exit).collect();
+    left.sort_by_key(|fact| (fact.at, fact.target.tgid));
+    left.truncate(Inside::UNSIGNALLED);
+    left.into_iter().map(|fact| fact.target).collect()
 }
 
 /// See [`RaisedAgain::acted`].

@@ -108,6 +108,34 @@ fn a_program_that_was_killed_before_its_handler_could_run_is_abandoned() {
 }
 
 #[test]
+fn a_daemon_in_the_background_ends_with_pid_1() {
+    let killed = "
+        +2 exit main 0 armed
+        +2.0001 KILL main -> server kernel waiting=none already-armed
+        +2.001 exit server KILL
+    ";
+    check_evidence(&format!("{SHELL}{killed}"), expect![[r#"
+        clean: Completed/Clean/Quiet
+          PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran
+          fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1
+          +2.000 sched_process_exit: PID 1 `bash` exited with code 0
+    "#]]);
+    check(&format!("{SHELL}{killed}"), expect![[r#"
+        clean: Completed/Clean/Quiet
+          PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran
+          fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1
+    "#]]);
+    // Its own clean-up is not one.
+    check(
+        &format!("{SHELL} +1.9 KILL main -> server waiting=none\n +1.91 exit server KILL\n +2 exit main 0 armed"),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              PID 1 `bash` exited by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
 fn a_crash_below_an_init_is_a_crash() {
     check_evidence(
         &format!("{INIT} +5 exit server SEGV\n +5.001 exit main 139"),

@@ -212,6 +212,12 @@ pub(super) fn lost_with_others(case: &Case<'_>) -> Option<String> {
     is_after.then_some(others)
 }
 
+/// Processes that outlived PID 1's own exit: a daemon that put itself into the background.
+pub(super) fn left_running(case: &Case<'_>) -> Option<String> {
+    let left = &case.inside.left_running;
+    (!left.is_empty()).then(|| names(case, left))
+}
+
 pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usize) -> Option<String> {
     let forward = case.inside.forwards.get(of)?;
     let signal = forward.signal;
