@@ -72,7 +72,7 @@ pub const LOST_NODE_PODS: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a node that is not ready, still there `observer.stuck_after` after the end of their grace period",
+    about: "Pods of a node that is not ready, still there `observer.stuck_after` after the end of their grace period, or after their deletion while kubelet and agent are silent",
 };
 pub const LOST_NODE_VOLUMES: Row = Row {
     name: "epitaph.node.volumes_left",

@@ -295,6 +295,9 @@ impl Nodes {
         self.scan(now, pods, out);
         self.ask(now, out);
         for story in self.stories.values_mut() {
+            if !story.is_over() {
+                story.notice_silence();
+            }
             phases::alarms(story, now, self.version, out);
             let is_lasting = now.since(story.begin.at) >= LASTING;
             if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {

@@ -103,6 +103,8 @@ pub(super) struct Member {
     pub held: Vec<Stuck>,
     current: Option<(Holder, Vec<Box<str>>, Moment)>,
     pub gone: Option<Moment>,
+    /// Since when nobody on the node counts the grace period: kubelet and agent are silent.
+    unheard: Option<Boot>,
     /// Ready at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
     pub is_alarmed: bool,
@@ -179,6 +181,21 @@ impl Story {
     /// The kubelet was silent, at some time of the loss.
     pub fn was_silent(&self) -> bool {
         self.steps.iter().any(|(step, _)| *step == Step::Unknown)
+    }
+
+    /// Kubelet and agent are silent: no process on the node is known to count a grace period.
+    pub fn notice_silence(&mut self) {
+        let since = self
+            .steps
+            .iter()
+            .find(|(step, _)| *step == Step::Unknown)
+            .map(|(_, at)| at.at);
+        if self.ready != Ready::Unknown || !self.agent.is_known() || self.agent.answer() == AgentAnswer::Answered {
+            return;
+        }
+        for member in self.members.values_mut().filter(|member| member.gone.is_none()) {
+            member.unheard = member.unheard.or(since);
+        }
     }
 
     /// Nobody on the node confirms terminations.
@@ -299,6 +316,7 @@ impl Member {
             held: Vec::new(),
             current: None,
             gone: None,
+            unheard: None,
             replaced: None,
             is_alarmed: false,
         }
@@ -363,19 +381,22 @@ impl Member {
 
     /// The node holds the pod for longer than a healthy node would need.
     pub fn hangs(&self, now: Boot) -> bool {
-        let due = self
-            .requested
-            .map(|(requested, deletion)| requested.at.plus(deletion.grace + SLACK));
         let is_held = self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node);
-        is_held && due.is_some_and(|due| now >= due)
+        is_held && self.expected().is_some_and(|expected| now >= expected.plus(SLACK))
+    }
+
+    /// When a healthy node would have terminated the pod; nobody waits for a grace period that nobody counts.
+    pub fn expected(&self) -> Option<Boot> {
+        let (requested, deletion) = self.requested?;
+        let ends = requested.at.plus(deletion.grace);
+        Some(self.unheard.map_or(ends, |unheard| ends.min(unheard.max(requested.at))))
     }
 
     /// The node held the pod for that long.
     pub fn was_held(&self) -> bool {
-        let Some((requested, deletion)) = self.requested else {
+        let Some(due) = self.expected().map(|expected| expected.plus(SLACK)) else {
             return false;
         };
-        let due = requested.at.plus(deletion.grace + SLACK);
         let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && stuck.end.at >= due);
         ended || self.is_alarmed
     }

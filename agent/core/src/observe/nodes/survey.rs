@@ -25,7 +25,13 @@ impl Nodes {
             let (Some(by), Some(deletion)) = (story::holder(record, is_away), record.details().deletion) else {
                 continue;
             };
-            if is_long(deletion.requested.at.plus(deletion.grace)) && !pods.is_ignored(record) {
+            let member = self
+                .stories
+                .get(node)
+                .and_then(|story| story.members.get(&record.identity.uid));
+            let expected = member.filter(|_| by == Holder::Node).and_then(Member::expected);
+            let expected = expected.unwrap_or(deletion.requested.at.plus(deletion.grace));
+            if is_long(expected) && !pods.is_ignored(record) {
                 state.stuck[by as usize] += 1;
                 if by == Holder::Node {
                     *by_node.entry(node).or_default() += 1;

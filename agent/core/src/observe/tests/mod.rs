@@ -1,5 +1,6 @@
 mod election;
 mod endpoints;
+mod losses;
 mod nodes;
 mod replacements;
 mod script;

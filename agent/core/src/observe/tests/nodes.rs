@@ -120,7 +120,7 @@ fn seconds(at: Boot) -> String {
 }
 
 /// The same script in two: a second observer takes over in between, with a list of what is there then.
-fn check_takeover(before: &str, after: &str, expected: expect_test::Expect) {
+pub(super) fn check_takeover(before: &str, after: &str, expected: expect_test::Expect) {
     let mut text = "first observer\n".to_owned();
     play_on(&mut Observer::new(LIMITS), before, &mut text);
     text += "second observer\n";
@@ -139,7 +139,7 @@ fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
     expected.assert_eq(&text);
 }
 
-fn state(script: &str, at: u64) -> String {
+pub(super) fn state(script: &str, at: u64) -> String {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
     let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(at)));
@@ -163,7 +163,7 @@ fn state(script: &str, at: u64) -> String {
 }
 
 /// A StatefulSet over two nodes, with a volume each, up to the taint's eviction.
-const LOST: &str = "
+pub(super) const LOST: &str = "
     +0 version 1.36
     +0 node n1 true
     +0 node n2 true
@@ -189,7 +189,7 @@ const LOST: &str = "
 ";
 
 /// The rest: taint, force deletion, replacement, and the volume.
-const FENCED: &str = "
+pub(super) const FENCED: &str = "
     +100 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service
     +110 gone db-0
     +110.1 pod db-0 StatefulSet/db pending claim=data-db-0 again=1
@@ -967,13 +967,17 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
     let back = "
         +100 node n1 true boot=n1
     ";
-    check_stop(&[LOST, back].concat(), 105, expect![[r#"
+    check_stop(
+        &[LOST, back].concat(),
+        105,
+        expect![[r#"
         pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
               stuck by node: +30.0 → +100.0
               stuck by runtime: +100.0 → +105.0
               lost: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, its kubelet had not completed the termination, 75 s after the deletion request
               remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-    "#]]);
+    "#]],
+    );
     // The successor goes on with the loss, and with what is over, nothing is left.
     check_stop(LOST, 105, expect![]);
     let gone = "
@@ -985,13 +989,17 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
         +90 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleting grace=0 by-taint finalizer=x/y
         +100 node n1 true boot=n1
     ";
-    check_stop(&[LOST, held].concat(), 105, expect![[r#"
+    check_stop(
+        &[LOST, held].concat(),
+        105,
+        expect![[r#"
         pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
               stuck by node: +30.0 → +90.0
               stuck by finalizer x/y: +90.0 → +105.0
               stuck-by-finalizer: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, the finalizer `x/y` kept the object, 75 s after the deletion request
               remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
