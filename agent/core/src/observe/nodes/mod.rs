@@ -39,6 +39,9 @@ const LASTING: Duration = Duration::from_secs(60);
 /// How long after a node's return its pods may take to be gone, and their replacements to be ready.
 const RECOVERY: Duration = Duration::from_secs(600);
 
+/// Nodes that fell silent within this time fell silent together.
+const AT_ONCE: Duration = Duration::from_secs(120);
+
 /// How often waits are checked.
 const CHECK: Duration = Duration::from_secs(1);
 
@@ -294,11 +297,13 @@ impl Nodes {
         self.checked = Some(now);
         self.scan(now, pods, out);
         self.ask(now, out);
+        self.count_silent();
         for story in self.stories.values_mut() {
             if !story.is_over() {
                 story.notice_silence();
             }
             phases::alarms(story, now, self.version, out);
+            phases::held_back(story, now, self.version, out);
             let is_lasting = now.since(story.begin.at) >= LASTING;
             if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {
                 let end = story.last_gone().unwrap_or(Moment::exact(now));
@@ -428,6 +433,20 @@ impl Nodes {
             known.is_alarmed = false;
         } else if known.left_behind.is_none() {
             known.left_behind = Some(at);
+        }
+    }
+
+    /// How many nodes fell silent together: a network, or machines.
+    fn count_silent(&mut self) {
+        let silent = |story: &Story| story.silent_since().filter(|_| !story.is_over());
+        let mut times: Vec<Boot> = self.stories.values().filter_map(silent).collect();
+        times.sort_unstable();
+        for story in self.stories.values_mut() {
+            if let Some(since) = silent(story) {
+                let first = times.partition_point(|at| *at < since.minus(AT_ONCE));
+                let last = times.partition_point(|at| *at <= since.plus(AT_ONCE));
+                story.at_once = (last - first, self.known.len());
+            }
         }
     }
 

@@ -223,6 +223,20 @@ fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (M
     }))
 }
 
+/// The controller holds the evictions back: nothing is deleted, so nothing hangs.
+pub(super) fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if story.is_held_back_alarmed || !story.agent.is_known() || !story.is_held_back(now) {
+        return;
+    }
+    story.is_held_back_alarmed = true;
+    out.push(Output::LossAlarm(Box::new(LossAlarm {
+        node: story.key.node.clone(),
+        pod: None,
+        at: Moment::exact(now),
+        verdict: story.known(now, version).node(),
+    })));
+}
+
 /// Alarms that are due: each pod of a StatefulSet, and the node once.
 pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     // The remedy depends on whether the machine runs.

@@ -307,4 +307,6 @@ pub struct LostNodeState {
     pub out_of_service: bool,
     /// Volumes attached to a lost node, of which the pod is gone or held.
     pub volumes: usize,
+    /// The controller does not evict the pods of the silent node.
+    pub evictions_held: bool,
 }

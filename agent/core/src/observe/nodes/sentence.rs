@@ -16,8 +16,8 @@ const ALPHA: ClusterVersion = version(24);
 /// Without a feature gate since.
 const BETA: ClusterVersion = version(26);
 
-/// A controller that evicts has begun by then.
-const HELD_BACK: Duration = Duration::from_secs(60);
+/// So many machines seldom die at once.
+const MANY: usize = 3;
 
 const fn version(minor: u32) -> ClusterVersion {
     ClusterVersion { major: 1, minor }
@@ -39,8 +39,10 @@ pub(super) struct Known<'a> {
     pub powered_off: bool,
     /// The kubelet was, at some time of the loss.
     pub was_silent: bool,
-    /// The controller evicts the node's pods.
-    pub evicting: bool,
+    /// The controller does not evict the node's pods.
+    pub held_back: bool,
+    /// Nodes that fell silent together, and all nodes.
+    pub at_once: (usize, usize),
     /// The node is back, or its object is deleted.
     pub is_over: bool,
     /// Pods that the node could not terminate.
@@ -75,6 +77,10 @@ impl Known<'_> {
         self.powered_off && !self.runs()
     }
 
+    fn is_one_of_many(&self) -> bool {
+        self.ready == Ready::Unknown && self.at_once.0 >= MANY
+    }
+
     pub fn node(&self) -> LossVerdict {
         let verb = if self.is_over { "was not" } else { "has not been" };
         let mut text = format!("node `{}` {verb} ready for {}", self.node.name, seconds(self.lasted));
@@ -90,9 +96,13 @@ impl Known<'_> {
         }
         if self.fenced {
             text += "; the taint out-of-service released its pods and volumes";
-        } else if self.ready == Ready::Unknown && !self.evicting && !self.is_over && self.lasted >= HELD_BACK {
+        } else if self.held_back {
             text +=
                 "; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready";
+        }
+        if self.is_one_of_many() {
+            let (silent, all) = self.at_once;
+            text += &format!("; {silent} of {all} nodes fell silent at once");
         }
         self.verdict().judged(text, self.remedy())
     }
@@ -222,6 +232,13 @@ impl Known<'_> {
         let release = self.release();
         if self.is_off() {
             return format!("the provider reports that `{name}` is off; release its pods and volumes: {release}");
+        }
+        if !self.runs() && self.is_one_of_many() {
+            let (silent, all) = self.at_once;
+            return format!(
+                "find out first why {silent} of {all} nodes fell silent at once: suspect the network and the control plane before the \
+                 machines, which may run. Only for a machine that is certainly powered off: {release}"
+            );
         }
         if !self.runs() {
             return format!(

@@ -23,6 +23,9 @@ const LATER: Duration = Duration::from_secs(60);
 /// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
 pub(super) const SLACK: Duration = Duration::from_secs(2);
 
+/// A controller that evicts has begun that long after the kubelet's silence.
+const HELD_BACK: Duration = Duration::from_secs(60);
+
 /// Most changes of what holds a pod.
 const MOST_HELD: usize = 8;
 
@@ -64,6 +67,10 @@ pub(super) struct Story {
     /// The time until the controller evicted is exported.
     pub is_not_ready_reported: bool,
     pub is_alarmed: bool,
+    /// It is said that the controller holds the evictions back.
+    pub is_held_back_alarmed: bool,
+    /// Nodes that fell silent at about the same time, this node included, and all nodes.
+    pub at_once: (usize, usize),
     pub unwatched: Option<Duration>,
 }
 
@@ -135,6 +142,8 @@ impl Story {
             is_reported: false,
             is_not_ready_reported: false,
             is_alarmed: false,
+            is_held_back_alarmed: false,
+            at_once: (1, 1),
             unwatched,
         };
         story.follow(fact, begin);
@@ -181,6 +190,19 @@ impl Story {
     /// The kubelet was silent, at some time of the loss.
     pub fn was_silent(&self) -> bool {
         self.steps.iter().any(|(step, _)| *step == Step::Unknown)
+    }
+
+    pub fn silent_since(&self) -> Option<Boot> {
+        let mut steps = self.steps.iter();
+        steps.find(|(step, _)| *step == Step::Unknown).map(|(_, at)| at.at)
+    }
+
+    /// The controller has not begun to evict the pods, for longer than it takes.
+    pub fn is_held_back(&self, now: Boot) -> bool {
+        let is_silent = self.ready == Ready::Unknown && !self.is_over();
+        let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
+        let is_long = self.silent_since().is_some_and(|since| now.since(since) >= HELD_BACK);
+        is_silent && !self.evicting && !self.fenced && is_long && self.members.values().any(waits)
     }
 
     /// Kubelet and agent are silent: no process on the node is known to count a grace period.
@@ -259,7 +281,8 @@ impl Story {
             fenced: self.fenced,
             powered_off: self.is_off,
             was_silent: self.was_silent(),
-            evicting: self.evicting,
+            held_back: self.is_held_back(until),
+            at_once: self.at_once,
             is_over: self.is_over(),
             stuck: self.stuck(),
             version,

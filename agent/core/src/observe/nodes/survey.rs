@@ -51,6 +51,7 @@ impl Nodes {
                     .get(&story.key.node.name)
                     .is_some_and(|known| known.out_of_service.is_some()),
                 volumes: self.volumes.left(&story.key.node.name),
+                evictions_held: story.is_held_back(now),
             }
         }));
         let left_behind = self.known.iter().filter(|(_, known)| known.left_behind.is_some());
@@ -61,6 +62,7 @@ impl Nodes {
             stuck: 0,
             out_of_service: true,
             volumes: 0,
+            evictions_held: false,
         }));
         state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
         state

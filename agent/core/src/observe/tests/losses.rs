@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::nodes::{FENCED, LOST, state};
-use super::play;
+use super::{check, play};
 
 /// A tick each `step` seconds.
 fn ticks(seconds: std::ops::Range<u32>, step: usize) -> String {
@@ -55,4 +55,62 @@ fn a_grace_period_that_the_kubelet_may_count_is_waited_for() {
         +340.0 alarm about db-0 of n1
     "#]]
     .assert_eq(&text);
+}
+
+/// A zone of which every node falls silent.
+const ZONE: &str = "
+    +0 version 1.36
+    +0 node n1 true
+    +0 node n2 true
+    +0 node n3 true
+    +0 node n4 true
+    +0 pod db-0 StatefulSet/db node=n1 ready
+    +0 pod db-1 StatefulSet/db node=n2 ready
+    +0 pod log-a DaemonSet/log node=n3 ready outlasts
+    +10 node n1 unknown
+    +12 node n2 unknown
+    +14 node n3 unknown
+";
+
+#[test]
+fn evictions_that_the_controller_holds_back_are_said_once() {
+    check(
+        &[ZONE, &ticks(11..3600, 10)].concat(),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +12.0 ask renewal n2
+            +14.0 ask renewal n3
+            +71.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 61 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
+                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +81.0 alarm about the node of n2
+                  lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
+                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +81.0 node n3 lost at +14: +14.0 → +81.0 by pods-gone, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +14.0
+                  node.unknown +14.0
+                  pods.last_gone +81.0
+                  lost: node `n3` has not been ready for 67 s; its kubelet is silent, and no agent on it could be asked; 3 of 4 nodes fell silent at once
+                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+    );
+    expect![[r#"
+        n1 not ready lost: stuck 0, taint false, volumes 0, evictions held
+        n2 not ready lost: stuck 0, taint false, volumes 0, evictions held
+        n3 not ready lost: stuck 0, taint false, volumes 0
+        node 0 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&[ZONE, &ticks(11..80, 10)].concat(), 80));
+}
+
+#[test]
+fn an_eviction_that_begins_in_time_is_not_held_back() {
+    let script = [
+        ZONE,
+        &ticks(11..40, 10),
+        "+40 node n1 unknown since=+10 evicting\n+41 node n2 unknown since=+12 evicting\n",
+        &ticks(51..300, 10),
+    ]
+    .concat();
+    assert_eq!(headlines(&script, &["alarm"]), "");
 }

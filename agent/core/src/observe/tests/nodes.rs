@@ -147,13 +147,14 @@ pub(super) fn state(script: &str, at: u64) -> String {
     for node in state.nodes {
         let _ = writeln!(
             text,
-            "{} {} {}: stuck {}, taint {}, volumes {}",
+            "{} {} {}: stuck {}, taint {}, volumes {}{}",
             node.name,
             if node.is_ready { "ready" } else { "not ready" },
             node.verdict,
             node.stuck,
             node.out_of_service,
-            node.volumes
+            node.volumes,
+            if node.evictions_held { ", evictions held" } else { "" }
         );
     }
     for (holder, count) in Holder::ALL.into_iter().zip(state.stuck) {

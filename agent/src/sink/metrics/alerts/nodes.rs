@@ -2,13 +2,13 @@
 
 use super::pages::Page;
 use super::{LASTING, Rule, Rules, rule};
-use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+use crate::sink::metrics::observer::{EVICTIONS_HELD, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
 
 /// `cluster` is a label of a Prometheus of several clusters.
 const BY_NODE: &str = "cluster, k8s_node_name";
 
 pub(super) fn rules(of: &Rules) -> Vec<Rule> {
-    vec![lost(), taint_left(of), volumes_left(of), pods_stuck(of)]
+    vec![lost(), evictions_held(), taint_left(of), volumes_left(of), pods_stuck(of)]
 }
 
 fn lost() -> Rule {
@@ -27,6 +27,23 @@ fn lost() -> Rule {
              node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet or its \
              network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is set and pods \
              still hang; look for finalizers. The Event PodStuckOnLostNode on the StatefulSet has the command for this cluster's version."
+                .into(),
+        )
+    }
+}
+
+/// The observer has waited for a minute already.
+fn evictions_held() -> Rule {
+    Rule {
+        expr: format!("sum by (cluster) (max by ({BY_NODE}) ({})) > 0", EVICTIONS_HELD.prometheus()),
+        severity: "critical",
+        ..rule(
+            "EpitaphEvictionsHeld",
+            "{{ $value | printf \"%.0f\" }} nodes are silent, and the controller does not evict their pods".into(),
+            "Their pods are not deleted, so nothing is replaced: neither Deployments nor StatefulSets. The node lifecycle controller holds \
+             evictions back while many nodes of a zone are not ready. Suspect the network to the API server and the control plane before \
+             the machines, which may run: set no taint before a machine is certainly powered off. kubectl get nodes shows which nodes \
+             have this in common."
                 .into(),
         )
     }
@@ -76,7 +93,7 @@ fn pods_stuck(of: &Rules) -> Rule {
     }
 }
 
-pub(super) const PAGES: [Page; 4] = [
+pub(super) const PAGES: [Page; 5] = [
     Page {
         alert: "EpitaphNodeLost",
         means: "A node is not ready, and pods in deletion there still exist long after their grace period. No kubelet can \
@@ -94,6 +111,21 @@ pub(super) const PAGES: [Page; 4] = [
             "Remove the taint when the node is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
         ],
         silence: "By `k8s_node_name` while the node is being repaired and nothing on it is missed.",
+    },
+    Page {
+        alert: "EpitaphEvictionsHeld",
+        means: "Nodes have been silent for more than a minute, and the node lifecycle controller does not evict their pods. No pod is \
+                deleted, so nothing hangs and nothing is replaced, while the containers may be gone. The controller does so while \
+                more than half of a zone is not ready (flag `--unhealthy-zone-threshold`, 55 %), or all zones are.",
+        proves: "`epitaph_node_evictions_held` by node: `Ready` is `Unknown`, and the node lacks the taint \
+                 `node.kubernetes.io/unreachable:NoExecute`. The observer's log has a line for each node.",
+        to_do: &[
+            "Find what the nodes have in common: a zone, a switch, a route to the API server, a load balancer before it, an expired \
+             certificate. `kubectl get nodes -L topology.kubernetes.io/zone`",
+            "Look at one of the machines by its console or its provider. While the machines run, so do their pods: repair the network.",
+            "Only a machine that is certainly powered off may be given the taint `node.kubernetes.io/out-of-service`, one by one.",
+        ],
+        silence: "While the outage of the zone is being worked on.",
     },
     Page {
         alert: "EpitaphTaintLeftBehind",
