@@ -366,6 +366,7 @@ impl Nodes {
                 last.members.into_iter().partition(|(_, member)| member.gone.is_none());
             self.members -= done.len();
             story.members = left;
+            story.members.values_mut().for_each(|member| member.lost_again(at));
         }
         if story.evicting && !seen.is_at_start() {
             story.step(Step::Evicting, at);

@@ -395,6 +395,16 @@ impl Member {
         }
     }
 
+    /// The node is lost again before its kubelet finished.
+    pub fn lost_again(&mut self, at: Moment) {
+        self.unheard = None;
+        self.is_alarmed = false;
+        if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Runtime) {
+            self.release(at);
+            self.current = Some((Holder::Node, Vec::new(), at));
+        }
+    }
+
     /// What holds the pod, or held it last.
     pub fn holder(&self) -> (Holder, &[Box<str>]) {
         let current = self.current.as_ref().map(|(by, names, _)| (*by, &names[..]));
@@ -404,8 +414,9 @@ impl Member {
 
     /// The node holds the pod for longer than a healthy node would need.
     pub fn hangs(&self, now: Boot) -> bool {
-        let is_held = self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node);
-        is_held && self.expected().is_some_and(|expected| now >= expected.plus(SLACK))
+        let held = self.current.as_ref().filter(|(by, ..)| *by == Holder::Node);
+        held.zip(self.expected())
+            .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(SLACK))
     }
 
     /// When a healthy node would have terminated the pod; nobody waits for a grace period that nobody counts.
@@ -417,10 +428,11 @@ impl Member {
 
     /// The node held the pod for that long.
     pub fn was_held(&self) -> bool {
-        let Some(due) = self.expected().map(|expected| expected.plus(SLACK)) else {
+        let Some(expected) = self.expected() else {
             return false;
         };
-        let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && stuck.end.at >= due);
+        let is_long = |stuck: &Stuck| stuck.end.at >= expected.max(stuck.begin.at).plus(SLACK);
+        let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
         ended || self.is_alarmed
     }
 }

@@ -114,3 +114,50 @@ fn an_eviction_that_begins_in_time_is_not_held_back() {
     .concat();
     assert_eq!(headlines(&script, &["alarm"]), "");
 }
+
+#[test]
+fn a_pod_that_is_carried_into_the_second_of_two_losses_hangs_there() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod db-0 StatefulSet/db node=n1 ready deleting grace=30 by-taint
+        +31 node n1 true since=+31
+        +80 node n1 unknown since=+80
+        +81 tick
+        +85 node n1 unknown since=+80 evicting
+    ";
+    let script = [script, &ticks(90..200, 10)].concat();
+    check(
+        &script,
+        expect![[r#"
+        +10.0 ask renewal n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +31.0 node n1 lost at +10: +10.0 → +31.0 by back, agent unknown, stuck 0, gone 0; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              node.ready +31.0
+              lost: node `n1` was not ready for 21.0 s; its kubelet is silent, and no agent on it could be asked
+              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        +31.0 node.down of n1 lost at +10: +10.0 → +31.0 same-boot
+        +80.0 ask renewal n1
+        +85.0 node.not_ready of n1 lost at +80: +80.0 → +85.0
+        +85.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +85.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+    "#]],
+    );
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script, 200));
+}
