@@ -304,11 +304,17 @@ impl Nodes {
             }
             phases::alarms(story, now, self.version, out);
             phases::held_back(story, now, self.version, out);
+            phases::left_alone(story, now, self.version, out);
             let is_lasting = now.since(story.begin.at) >= LASTING;
             if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {
-                let end = story.last_gone().unwrap_or(Moment::exact(now));
-                story.step(Step::LastPodGone, end);
-                phases::root(story, (end, LossEnd::PodsGone), self.version, out);
+                let end = match story.last_gone() {
+                    Some(end) => {
+                        story.step(Step::LastPodGone, end);
+                        (end, LossEnd::PodsGone)
+                    }
+                    None => (Moment::exact(now), LossEnd::NoPods),
+                };
+                phases::root(story, end, self.version, out);
             }
         }
         let is_due = |known: &&mut Known| {

@@ -237,6 +237,28 @@ pub(super) fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVer
     })));
 }
 
+/// A StatefulSet's pods that tolerate the loss: nothing deletes them, so nothing hangs, and nothing replaces them.
+pub(super) fn left_alone(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if !story.agent.is_known() || !story.is_long_silent(now) {
+        return;
+    }
+    let mut left = Vec::new();
+    for member in story.members.values_mut() {
+        if member.is_stateful && member.is_left_alone() && !std::mem::replace(&mut member.is_stay_alarmed, true) {
+            left.push(member.pod.clone());
+        }
+    }
+    let known = story.known(now, version);
+    out.extend(left.into_iter().map(|pod| {
+        Output::LossAlarm(Box::new(LossAlarm {
+            node: story.key.node.clone(),
+            verdict: known.left_alone(&pod),
+            pod: Some(pod),
+            at: Moment::exact(now),
+        }))
+    }));
+}
+
 /// Alarms that are due: each pod of a StatefulSet, and the node once.
 pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     // The remedy depends on whether the machine runs.

@@ -192,6 +192,25 @@ impl Known<'_> {
         self.verdict().judged(text, self.remedy())
     }
 
+    /// A StatefulSet's pod is neither deleted nor replaced.
+    pub fn left_alone(&self, pod: &PodIdentity) -> LossVerdict {
+        let text = format!(
+            "pod `{}` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `{}` has not been ready \
+             for {}; {}",
+            pod.name,
+            self.node.name,
+            seconds(self.lasted),
+            self.contact()
+        );
+        let remedy = format!(
+            "{}; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace {} {}",
+            self.remedy(),
+            pod.namespace,
+            pod.name
+        );
+        self.verdict().judged(text, remedy)
+    }
+
     fn contact(&self) -> String {
         let lease = self
             .renewed

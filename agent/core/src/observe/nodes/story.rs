@@ -103,6 +103,8 @@ pub(super) struct Member {
     pub is_stateful: bool,
     /// No eviction ends it.
     pub stays: bool,
+    /// Of a DaemonSet: not missed elsewhere.
+    pub is_of_node: bool,
     /// Succeeded or failed before it was deleted: nothing of it can be lost.
     pub is_finished: bool,
     pub claims: Vec<Box<str>>,
@@ -115,6 +117,8 @@ pub(super) struct Member {
     /// Ready at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
     pub is_alarmed: bool,
+    /// It is said that nothing evicts the pod.
+    pub is_stay_alarmed: bool,
 }
 
 impl Story {
@@ -199,10 +203,8 @@ impl Story {
 
     /// The controller has not begun to evict the pods, for longer than it takes.
     pub fn is_held_back(&self, now: Boot) -> bool {
-        let is_silent = self.ready == Ready::Unknown && !self.is_over();
         let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
-        let is_long = self.silent_since().is_some_and(|since| now.since(since) >= HELD_BACK);
-        is_silent && !self.evicting && !self.fenced && is_long && self.members.values().any(waits)
+        self.is_long_silent(now) && !self.evicting && !self.fenced && self.members.values().any(waits)
     }
 
     /// Kubelet and agent are silent: no process on the node is known to count a grace period.
@@ -257,9 +259,18 @@ impl Story {
         announced.is_some_and(|announced| announced.shutdown.is_none() && now.since(announced.at.at) < NUMBERED_WITHIN)
     }
 
-    /// Every pod that a loss ends is gone: nothing waits for the node any more.
+    /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss waits as long as no other
+    /// pod was ended.
     pub fn is_settled(&self) -> bool {
-        self.is_scanned && self.members.values().all(|member| !member.is_to_end())
+        let is_felt = self.members.values().any(|member| member.gone.is_some());
+        let waits = |member: &Member| member.is_to_end() || (member.is_left_alone() && !is_felt);
+        self.is_scanned && !self.members.values().any(waits)
+    }
+
+    /// For longer than a controller needs to begin with evictions.
+    pub fn is_long_silent(&self, now: Boot) -> bool {
+        let is_long = self.silent_since().is_some_and(|since| now.since(since) >= HELD_BACK);
+        self.ready == Ready::Unknown && !self.is_over() && is_long
     }
 
     /// When the last pod was gone.
@@ -333,6 +344,7 @@ impl Member {
             pod: record.identity.clone(),
             is_stateful: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet"),
             stays: record.outlasts,
+            is_of_node: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet"),
             is_finished: record.finished,
             claims: record.details().claims.clone(),
             requested: None,
@@ -342,6 +354,7 @@ impl Member {
             unheard: None,
             replaced: None,
             is_alarmed: false,
+            is_stay_alarmed: false,
         }
     }
 
@@ -349,6 +362,11 @@ impl Member {
     pub fn is_to_end(&self) -> bool {
         let is_spared = self.requested.is_none() && (self.stays || self.is_finished);
         self.gone.is_none() && !is_spared
+    }
+
+    /// No loss ends the pod, and nothing replaces it meanwhile.
+    pub fn is_left_alone(&self) -> bool {
+        self.stays && !self.is_of_node && !self.is_finished && self.requested.is_none() && self.gone.is_none()
     }
 
     /// A version of the pod, seen at that time.

@@ -86,10 +86,9 @@ fn evictions_that_the_controller_holds_back_are_said_once() {
             +81.0 alarm about the node of n2
                   lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
                   remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-            +81.0 node n3 lost at +14: +14.0 → +81.0 by pods-gone, agent unknown, stuck 0, gone 0; pods 
+            +81.0 node n3 lost at +14: +14.0 → +81.0 by no-pods, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +14.0
                   node.unknown +14.0
-                  pods.last_gone +81.0
                   lost: node `n3` has not been ready for 67 s; its kubelet is silent, and no agent on it could be asked; 3 of 4 nodes fell silent at once
                   remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
@@ -160,4 +159,37 @@ fn a_pod_that_is_carried_into_the_second_of_two_losses_hangs_there() {
         node 1 finalizer 0 volume 0 runtime 0
     "#]]
     .assert_eq(&state(&script, 200));
+}
+
+#[test]
+fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready outlasts
+        +0 pod log-a DaemonSet/log node=n1 ready outlasts
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+    ";
+    let back = "+900 node n1 true since=+900\n";
+    check(
+        &[script, &ticks(30..900, 10), back].concat(),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +70.0 alarm about db-0 of n1
+                  lost: pod `db-0` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `n1` has not been ready for 60 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace shop db-0
+            +900.0 node n1 lost at +10: +10.0 → +900.0 by back, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  node.ready +900.0
+                  lost: node `n1` was not ready for 890 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +900.0 node.down of n1 lost at +10: +10.0 → +900.0 same-boot
+        "#]],
+    );
 }
