@@ -306,7 +306,7 @@ impl Nodes {
             phases::held_back(story, now, self.version, out);
             phases::left_alone(story, now, self.version, out);
             let is_lasting = now.since(story.begin.at) >= LASTING;
-            if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {
+            if !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over() {
                 let end = match story.last_gone() {
                     Some(end) => {
                         story.step(Step::LastPodGone, end);

@@ -26,6 +26,9 @@ pub(super) const SLACK: Duration = Duration::from_secs(2);
 /// A controller that evicts has begun that long after the kubelet's silence.
 const HELD_BACK: Duration = Duration::from_secs(60);
 
+/// A pod that is not deleted that long after the evictions began tolerates the loss for longer than by default (300 s).
+const TOLERATED: Duration = Duration::from_secs(600);
+
 /// Most changes of what holds a pod.
 const MOST_HELD: usize = 8;
 
@@ -259,11 +262,17 @@ impl Story {
         announced.is_some_and(|announced| announced.shutdown.is_none() && now.since(announced.at.at) < NUMBERED_WITHIN)
     }
 
-    /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss waits as long as no other
-    /// pod was ended.
-    pub fn is_settled(&self) -> bool {
+    /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss, for ever or for long,
+    /// waits as long as no other pod was ended.
+    pub fn is_settled(&self, now: Boot) -> bool {
+        let evicting = self.steps.iter().find(|(step, _)| *step == Step::Evicting);
+        let since = evicting.map_or(self.begin, |(_, at)| *at);
+        let is_long = self.evicting && now.since(since.at) >= TOLERATED;
         let is_felt = self.members.values().any(|member| member.gone.is_some());
-        let waits = |member: &Member| member.is_to_end() || (member.is_left_alone() && !is_felt);
+        let waits = |member: &Member| {
+            let is_tolerant = member.requested.is_none() && is_long;
+            (member.is_to_end() && !(is_tolerant && is_felt)) || (member.is_left_alone() && !is_felt)
+        };
         self.is_scanned && !self.members.values().any(waits)
     }
 

@@ -193,3 +193,26 @@ fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
         "#]],
     );
 }
+
+#[test]
+fn a_pod_with_a_long_toleration_does_not_keep_the_root_back() {
+    let script = [LOST, FENCED, &ticks(120..1000, 10)].concat();
+    let script = script.replace("+0 pod log-a", "+0 pod x ReplicaSet/x node=n1 ready\n    +0 pod log-a");
+    expect![[r#"
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +630.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1"]));
+    // Pods with half of that time are waited for.
+    let later = "
+        +325 pod x ReplicaSet/x node=n1 ready deleting grace=5 by-taint
+        +330 gone x
+    ";
+    let script = script.replace("+330 tick", later);
+    expect![[r#"
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +330.0 pod x lost: +10.0 → +330.0, requested +325.0
+        +330.0 node n1 lost at +10: +10.0 → +330.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0 x
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1"]));
+}
