@@ -79,8 +79,9 @@ pub(super) fn shutting_down(story: &mut Story, end: Moment, out: &mut Vec<Output
 
 /// The controller evicts from now on.
 pub(super) fn evicting(story: &mut Story, at: Moment, out: &mut Vec<Output>) {
-    // A kubelet that reports its own trouble still terminates pods: whether it is a loss is not known yet.
-    if story.ready == Ready::Unknown {
+    // A kubelet that reports its own trouble still terminates pods, and a drained node may be removed: whether it is a loss is not known
+    // yet, and the root comes with this span if it is.
+    if story.ready == Ready::Unknown && story.is_serious() {
         not_ready(story, at, out);
     }
 }

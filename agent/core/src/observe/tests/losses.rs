@@ -216,3 +216,40 @@ fn a_pod_with_a_long_toleration_does_not_keep_the_root_back() {
     "#]]
     .assert_eq(&headlines(&script, &["pod", "node n1"]));
 }
+
+#[test]
+fn a_drained_node_that_is_switched_off_has_no_span_without_a_root() {
+    check(
+        "
+        +0 node n2 true
+        +0 pod log DaemonSet/log node=n2 ready outlasts
+        +300 node n2 true since=+0 cordoned
+        +340 node n2 unknown cordoned
+        +341 tick
+        +345 node n2 unknown since=+340 cordoned evicting
+        +350 no-node n2
+        +360 gone log
+        +420 tick
+        ",
+        expect![[r#"
+            +340.0 ask renewal n2
+        "#]],
+    );
+    // A pod was left there: the same spans as of any loss, once it is one.
+    let script = "
+        +0 node n2 true cordoned
+        +340 node n2 unknown cordoned
+        +341 tick
+        +345 node n2 unknown since=+340 cordoned evicting
+        +350 tick
+        +351 pod a Job/j node=n2 ready
+        +400 tick
+        +401 tick
+        +650 no-node n2
+    ";
+    expect![[r#"
+        +650.0 node n2 lost at +340: +340.0 → +650.0 by node-deleted, agent unknown, stuck 0, gone 0; pods a
+        +650.0 node.not_ready of n2 lost at +340: +340.0 → +345.0
+    "#]]
+    .assert_eq(&headlines(script, &["node"]));
+}
