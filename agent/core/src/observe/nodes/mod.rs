@@ -267,8 +267,8 @@ impl Nodes {
 
     pub fn renewal(&mut self, node: &str, renewed: Option<ApiTime>) {
         if let Some(story) = self.stories.get_mut(node) {
-            // A renewal after the transition is of the node's return, and says nothing about its loss.
-            story.renewed = renewed.filter(|renewed| renewed.at <= story.begin.at).or(story.renewed);
+            // A renewal after the silence began is of the node's return, and says nothing about its loss.
+            story.renewed = renewed.filter(|renewed| renewed.at <= story.silent_from()).or(story.renewed);
         }
     }
 

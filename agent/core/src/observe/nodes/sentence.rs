@@ -30,8 +30,10 @@ pub(super) struct Known<'a> {
     pub reason: &'a str,
     /// How long the node is, or was, not ready.
     pub lasted: Duration,
-    /// How long before that the kubelet renewed its Lease last.
+    /// How long before its silence the kubelet renewed its Lease last.
     pub renewed: Option<Duration>,
+    /// At the begin of the loss the kubelet was not silent.
+    pub was_heard: bool,
     pub agent: AgentAnswer,
     /// Has the taint `out-of-service`.
     pub fenced: bool,
@@ -212,9 +214,10 @@ impl Known<'_> {
     }
 
     fn contact(&self) -> String {
+        let then = if self.was_heard { "it fell silent" } else { "that" };
         let lease = self
             .renewed
-            .map(|before| format!("its kubelet renewed its Lease last {} before that", seconds(before)));
+            .map(|before| format!("its kubelet renewed its Lease last {} before {then}", seconds(before)));
         let agent = match self.agent {
             AgentAnswer::Answered => "its agent still answers: the machine runs",
             AgentAnswer::Silent => "its agent does not answer",

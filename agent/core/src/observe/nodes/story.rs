@@ -204,6 +204,11 @@ impl Story {
         steps.find(|(step, _)| *step == Step::Unknown).map(|(_, at)| at.at)
     }
 
+    /// No Lease is renewed from then on.
+    pub fn silent_from(&self) -> Boot {
+        self.silent_since().unwrap_or(self.begin.at)
+    }
+
     /// The controller has not begun to evict the pods, for longer than it takes.
     pub fn is_held_back(&self, now: Boot) -> bool {
         let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
@@ -296,7 +301,8 @@ impl Story {
             ready: self.ready,
             reason: &self.reason,
             lasted: until.since(self.begin.at),
-            renewed: self.renewed.map(|renewed| self.begin.at.since(renewed.at)),
+            renewed: self.renewed.map(|renewed| self.silent_from().since(renewed.at)),
+            was_heard: self.silent_from() > self.begin.at,
             agent: self.agent.answer(),
             fenced: self.fenced,
             powered_off: self.is_off,

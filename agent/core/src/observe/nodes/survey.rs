@@ -127,7 +127,8 @@ impl Nodes {
                 continue;
             };
             let mut asks: Vec<Ask> = Vec::new();
-            if !std::mem::replace(&mut story.is_renewal_asked, true) {
+            // While the kubelet reports its own trouble, it renews its Lease.
+            if story.silent_since().is_some() && !std::mem::replace(&mut story.is_renewal_asked, true) {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
             let is_pressing = story.wants_number(now);

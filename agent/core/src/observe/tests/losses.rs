@@ -253,3 +253,31 @@ fn a_drained_node_that_is_switched_off_has_no_span_without_a_root() {
     "#]]
     .assert_eq(&headlines(script, &["node"]));
 }
+
+#[test]
+fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +200 node n1 unknown since=+200
+        +201 tick
+        +201.1 renewal n1 +158
+        +215 node n1 unknown since=+200 evicting
+        +500 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +510 tick
+        ",
+        expect![[r#"
+            +200.0 ask renewal n1
+            +215.0 node.not_ready of n1 lost at +200: +10.0 → +215.0
+            +510.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 500 s; its kubelet renewed its Lease last 42.0 s before it fell silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +510.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 500 s; its kubelet renewed its Lease last 42.0 s before it fell silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+    );
+}

@@ -627,9 +627,7 @@ fn a_moment_of_a_busy_kubelet_is_no_loss() {
         +20 node n1 true
         +21 tick
         ",
-        expect![[r#"
-            +10.0 ask renewal n1
-        "#]],
+        expect![""],
     );
 }
 
@@ -647,9 +645,7 @@ fn a_kubelet_that_reports_its_own_trouble_still_terminates_pods() {
         +400 tick
         +500 node n1 true
         ",
-        expect![[r#"
-            +10.0 ask renewal n1
-        "#]],
+        expect![""],
     );
 }
 
@@ -672,7 +668,6 @@ fn a_kubelet_that_cannot_terminate_pods_has_lost_them() {
         +100 tick
         ",
         expect![[r#"
-            +10.0 ask renewal n1
             +25.0 alarm about the node of n1
                   unreachable: node `n1` has not been ready for 15.0 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
                   remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
@@ -721,7 +716,7 @@ fn a_graceful_shutdown_and_a_scaled_down_node_are_no_loss() {
         +420 tick
         ",
         expect![[r#"
-            +10.0 ask renewal n1
+            +80.0 ask renewal n1
             +340.0 ask renewal n2
         "#]],
     );
@@ -752,11 +747,11 @@ fn what_the_kubelet_says_of_its_shutdown_is_reported_once_it_is_silent() {
         +200 node n1 true boot=b2
         ",
         expect![[r#"
-            +10.0 ask renewal n1
             +10.0 ask agent n1
             +16.0 ask agent n1
             +22.0 ask agent n1
             +82.0 shutdown 2 of n1, boot b1, of +10: +10.0 → +82.0, KubeletNotReady: node is shutting down
+            +82.0 ask renewal n1
             +82.0 ask agent n1
         "#]],
     );
@@ -779,12 +774,11 @@ fn a_shutdown_that_the_node_survives_ends_when_it_is_ready() {
         +140 node n1 unknown since=+140 boot=b1
         ",
         expect![[r#"
-            +10.0 ask renewal n1
             +10.0 ask agent n1
             +40.0 shutdown 1 of n1, boot b1, of +10: +10.0 → +40.0, KubeletNotReady: node is shutting down
-            +60.0 ask renewal n1
             +60.0 ask agent n1
             +140.0 shutdown 2 of n1, boot b1, of +60: +60.0 → +140.0, KubeletNotReady: node is shutting down
+            +140.0 ask renewal n1
             +140.0 ask agent n1
         "#]],
     );
@@ -813,15 +807,14 @@ fn a_shutdown_without_a_number_is_not_reported() {
         +80 node n2 unknown since=+80 boot=b2
         ",
         expect![[r#"
-            +10.0 ask renewal n1
             +10.0 ask agent n1
-            +11.0 ask renewal n2
             +11.0 ask agent n2
             +20.0 ask agent n2
             +20.0 ask agent n1
             +69.0 ask agent n1
             +75.0 ask agent n1
             +80.0 ask agent n2
+            +80.0 ask renewal n1
         "#]],
     );
 }
