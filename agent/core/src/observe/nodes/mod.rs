@@ -378,6 +378,9 @@ impl Nodes {
             story.step(Step::Evicting, at);
         }
         if let Some(known) = self.known.get_mut(name) {
+            if let Some(set) = known.out_of_service.filter(|_| fact.out_of_service) {
+                story.fenced_before(set);
+            }
             known.loss = Some(key);
             known.left_behind = None;
             known.is_alarmed = false;

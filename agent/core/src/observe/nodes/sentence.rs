@@ -49,6 +49,8 @@ pub(super) struct Known<'a> {
     pub is_over: bool,
     /// Pods that the node could not terminate.
     pub stuck: usize,
+    /// Of these, pods that are gone.
+    pub gone: usize,
     pub version: Option<ClusterVersion>,
 }
 
@@ -96,7 +98,9 @@ impl Known<'_> {
             1 => text += "; 1 pod on it could not be terminated",
             many => text += &format!("; {many} pods on it could not be terminated"),
         }
-        if self.fenced {
+        if self.fenced && self.gone < self.stuck {
+            text += "; the taint out-of-service is set, and has not released all of them yet";
+        } else if self.fenced {
             text += "; the taint out-of-service released its pods and volumes";
         } else if self.held_back {
             text +=

@@ -187,6 +187,13 @@ impl Story {
         self.was_fenced |= fact.out_of_service;
     }
 
+    /// The taint was there before the node was lost.
+    pub fn fenced_before(&mut self, set: Moment) {
+        if !self.steps.iter().any(|(known, _)| *known == Step::OutOfService) {
+            self.steps.insert(0, (Step::OutOfService, set));
+        }
+    }
+
     /// A step is in the story once.
     pub fn step(&mut self, step: Step, at: Moment) {
         if !self.steps.iter().any(|(known, _)| *known == step) {
@@ -311,6 +318,7 @@ impl Story {
             at_once: self.at_once,
             is_over: self.is_over(),
             stuck: self.stuck(),
+            gone: self.gone(),
             version,
         }
     }
@@ -408,6 +416,15 @@ impl Member {
         // The first holder holds from the request on.
         let since = if self.held.is_empty() { requested.unwrap_or(at) } else { at };
         self.current = now.map(|by| (by, names, since));
+    }
+
+    /// Before the loss its kubelet held the pod, and not the node.
+    pub fn held_from(&mut self, begin: Moment) {
+        if let Some((Holder::Node, _, since)) = &mut self.current
+            && since.at < begin.at
+        {
+            *since = begin;
+        }
     }
 
     /// Nothing holds the pod any more, or another thing.

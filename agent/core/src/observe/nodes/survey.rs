@@ -100,6 +100,7 @@ impl Nodes {
             let mut member = Member::new(record);
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
+            member.held_from(story.begin);
             story.members.insert(uid.clone(), member);
         }
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {

@@ -281,3 +281,45 @@ fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
         "#]],
     );
 }
+
+#[test]
+fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
+    check(
+        "
+        +0 version 1.36
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +5 node n1 true since=+0 out-of-service
+        +5.5 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +10 node n1 unknown out-of-service
+        +11 tick
+        +15 node n1 unknown since=+10 evicting out-of-service
+        +16 tick
+        +30 gone db-0
+        +80 tick
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +15.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
+            +15.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +15.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +30.0 pod db-0 lost: +5.5 → +30.0, requested +5.5
+                  stuck by node: +10.0 → +30.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 24.5 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +80.0 node n1 lost at +10: +10.0 → +30.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
+                  taint.out_of_service +5.0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +15.0
+                  pods.first_stuck +15.0
+                  pods.last_gone +30.0
+                  fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
+    );
+}
