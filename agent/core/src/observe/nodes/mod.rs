@@ -184,7 +184,8 @@ impl Nodes {
             let is_new = !story.members.contains_key(&step.uid);
             if is_new {
                 // Pods from before the loss come with the scan, or did.
-                if step.is_gone || !step.is_new || !belongs(pods, record) {
+                let is_bound = step.is_new || step.is_scheduled;
+                if step.is_gone || !is_bound || !belongs(pods, record) {
                     return;
                 }
                 if self.members >= self.most_pods {

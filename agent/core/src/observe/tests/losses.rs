@@ -323,3 +323,23 @@ fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
         "#]],
     );
 }
+
+#[test]
+fn a_pod_that_is_bound_while_the_node_is_lost_belongs_to_the_loss() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +9 pod db-2 StatefulSet/db pending
+        +10 node n1 unknown
+        +10.5 pod db-2 StatefulSet/db node=n1 pending
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod db-2 StatefulSet/db node=n1 pending deleting grace=5 by-taint
+        +40 tick
+    ";
+    expect![[r#"
+        +40.0 alarm about the node of n1
+        +40.0 alarm about db-2 of n1
+    "#]]
+    .assert_eq(&headlines(script, &["alarm"]));
+}
