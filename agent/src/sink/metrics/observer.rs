@@ -79,7 +79,7 @@ pub const LOST_NODE_VOLUMES: Row = Row {
     shape: Shape::Gauge,
     unit: "{volume}",
     labels: &[NODE],
-    about: "Volumes attached to a node that is not ready, whose pods are gone",
+    about: "Volumes attached to a node that is not ready, whose pods are gone or for which a replacement waits",
 };
 pub const OUT_OF_SERVICE: Row = Row {
     name: "epitaph.node.out_of_service",

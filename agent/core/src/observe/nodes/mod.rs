@@ -196,13 +196,16 @@ impl Nodes {
             }
             let member = story.members.entry(step.uid.clone()).or_insert_with(|| Member::new(record));
             member.follow(record, story.back.is_none(), at);
+            if member.requested.is_some() && !step.is_gone && story.back.is_none() {
+                self.volumes.pod_ends(&member.pod, &member.claims, None);
+            }
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
                 member.release(gone);
                 member.gone = Some(gone);
                 let member = &story.members[&step.uid];
                 if story.is_away() {
-                    self.volumes.pod_gone(&member.pod, &member.claims, gone);
+                    self.volumes.pod_ends(&member.pod, &member.claims, Some(gone));
                 }
                 if pods.has_trace(record) {
                     phases::pod(story, member, gone, self.version, out);
@@ -318,6 +321,7 @@ impl Nodes {
                 phases::root(story, end, self.version, out);
             }
         }
+        self.overdue(now, out);
         let is_due = |known: &&mut Known| {
             let is_long = known.left_behind.is_some_and(|since| now.since(since.at) >= self.stuck_after);
             is_long && !known.is_alarmed
@@ -401,6 +405,7 @@ impl Nodes {
             story.step(Step::Back, at);
             phases::back(story, &fact.identity, at, self.version, out);
         }
+        self.volumes.returned(&fact.identity.name);
         // The kubelet ends what was to end; what was not to end goes on.
         let before = story.members.len();
         story
@@ -444,6 +449,23 @@ impl Nodes {
             known.is_alarmed = false;
         } else if known.left_behind.is_none() {
             known.left_behind = Some(at);
+        }
+    }
+
+    /// Replacements that wait for long for a volume of a lost node.
+    fn overdue(&mut self, now: Boot, out: &mut Vec<Output>) {
+        for overdue in self.volumes.overdue(now, self.stuck_after) {
+            let story = self.stories.get(overdue.pod.node.as_str());
+            let Some(story) = story.filter(|story| !story.is_over() && story.agent.is_known()) else {
+                continue;
+            };
+            let known = story.known(now, self.version);
+            out.push(Output::LossAlarm(Box::new(LossAlarm {
+                node: story.key.node.clone(),
+                verdict: known.volume_waits(&overdue.pod, &overdue.attachment, overdue.waited),
+                pod: Some(overdue.pod),
+                at: Moment::exact(now),
+            })));
         }
     }
 

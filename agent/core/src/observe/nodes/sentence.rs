@@ -217,6 +217,21 @@ impl Known<'_> {
         self.verdict().judged(text, remedy)
     }
 
+    /// The replacement of a pod of the node waits for a volume.
+    pub fn volume_waits(&self, pod: &PodIdentity, at: &AttachmentFact, waited: Duration) -> LossVerdict {
+        let text = format!(
+            "the replacement of pod `{}` has waited {} for volume `{}`, which is attached to the pod's node `{}`; {}{}",
+            pod.name,
+            seconds(waited),
+            at.volume,
+            at.node,
+            self.contact(),
+            driver_error(at)
+        );
+        let remedy = if self.fenced { detach(at) } else { self.remedy() };
+        Loss::StuckByVolume.judged(text, remedy)
+    }
+
     fn contact(&self) -> String {
         let then = if self.was_heard { "it fell silent" } else { "that" };
         let lease = self
@@ -332,15 +347,22 @@ pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
         seconds(waited),
         at.volume,
         at.node,
-        at.error
-            .as_ref()
-            .map_or(String::new(), |error| format!("; the driver reported: {error}"))
+        driver_error(at)
     );
-    let remedy = format!(
+    Loss::StuckByVolume.judged(text, detach(at))
+}
+
+fn driver_error(at: &AttachmentFact) -> String {
+    at.error
+        .as_ref()
+        .map_or(String::new(), |error| format!("; the driver reported: {error}"))
+}
+
+fn detach(at: &AttachmentFact) -> String {
+    format!(
         "kubectl describe volumeattachment {}; then the log of the external-attacher of {}",
         at.name, at.attacher
-    );
-    Loss::StuckByVolume.judged(text, remedy)
+    )
 }
 
 pub(super) fn returned(before: &str, now: &str) -> Returned {

@@ -101,6 +101,9 @@ impl Nodes {
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
             member.held_from(story.begin);
+            if member.requested.is_some() && story.is_away() {
+                self.volumes.pod_ends(&member.pod, &member.claims, None);
+            }
             story.members.insert(uid.clone(), member);
         }
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {

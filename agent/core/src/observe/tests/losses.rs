@@ -343,3 +343,106 @@ fn a_pod_that_is_bound_while_the_node_is_lost_belongs_to_the_loss() {
     "#]]
     .assert_eq(&headlines(script, &["alarm"]));
 }
+
+/// A Deployment replaces at once; the volume can be attached to one node only.
+const MULTI_ATTACH: &str = "
+    +0 version 1.36
+    +0 node n1 true
+    +0 node n2 true
+    +0 pod a ReplicaSet/web node=n1 ready claim=data
+    +0 attachment va-0 pv-0 n1 attached
+    +10 node n1 unknown
+    +11 tick
+    +11.2 claim pv-0 data
+    +25 node n1 unknown since=+10 evicting
+    +30 pod a ReplicaSet/web node=n1 ready claim=data deleting grace=5 by-taint
+    +30.1 pod b ReplicaSet/web pending claim=data
+    +30.2 pod b ReplicaSet/web node=n2 pending claim=data
+";
+
+#[test]
+fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
+    let script = [MULTI_ATTACH, &ticks(40..400, 10)].concat();
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 1
+        node 1 finalizer 0 volume 1 runtime 0
+    "#]]
+    .assert_eq(&state(&script, 400));
+    let more = "
+        +400 node n1 unknown since=+10 evicting out-of-service
+        +410 gone a
+        +411 no-attachment va-0
+        +415 pod b ReplicaSet/web node=n2 ready claim=data
+        +416 tick
+    ";
+    check(
+        &[&script, more].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask claim pv-0
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +100.0 alarm about a of n1
+              stuck-by-volume: the replacement of pod `a` has waited 70 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +410.0 pod a lost: +10.0 → +410.0, requested +30.0
+              stuck by node: +30.0 → +410.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 380 s after the deletion request, without the kubelet; whether its containers still ran is not known
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +410.0 node n1 lost at +10: +10.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods a
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              taint.out_of_service +400.0
+              pods.last_gone +410.0
+              fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+              remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +411.0 volume pv-0 of a (data): +410.0 → +411.0
+              stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`
+              remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+        +415.0 b replaces a (next-of-replica-set): created +30.1, scheduled +30.2, ready +415.0, of a lost node
+    "#]],
+    );
+}
+
+#[test]
+fn a_replacement_with_a_volume_of_several_nodes_does_not_wait() {
+    let more = "
+        +40 pod b ReplicaSet/web node=n2 ready claim=data
+        +300 tick
+        +400 node n1 unknown since=+10 evicting out-of-service
+        +410 gone a
+        +411 no-attachment va-0
+    ";
+    let script = [MULTI_ATTACH, more].concat();
+    expect![[r#"
+        +40.0 alarm about the node of n1
+        +411.0 volume pv-0 of a (data): +410.0 → +411.0
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm", "volume"]));
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(
+        &[MULTI_ATTACH, "+40 pod b ReplicaSet/web node=n2 ready claim=data\n+41 tick\n"].concat(),
+        400,
+    ));
+}
+
+#[test]
+fn a_volume_of_a_pod_that_its_returned_kubelet_ended_is_not_reported() {
+    let more = "
+        +60 node n1 true since=+60
+        +61 no-attachment va-0
+        +62 gone db-0
+        +63 tick
+    ";
+    expect![[r#"
+        +62.0 pod db-0 lost: +10.0 → +62.0, requested +30.0
+    "#]]
+    .assert_eq(&headlines(&[LOST, more].concat(), &["volume", "dropped", "pod"]));
+}

@@ -516,6 +516,9 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
               fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
               remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +400.0 ask agent n1
+        +400.0 alarm about db-0 of n1
+              stuck-by-volume: the replacement of pod `db-0` has waited 290 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; the driver reported: timeout
+              remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
         +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
               stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
               remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com

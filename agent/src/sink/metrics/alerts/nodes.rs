@@ -70,8 +70,8 @@ fn volumes_left(of: &Rules) -> Rule {
         ..rule(
             "EpitaphVolumeOnLostNode",
             "{{ $value | printf \"%.0f\" }} volumes are still attached to the lost node {{ $labels.k8s_node_name }}".into(),
-            "The pods are gone, and their replacements cannot use the volumes. Without the taint out-of-service, the controller detaches \
-             after six minutes; with the taint, the driver's external-attacher has the error: kubectl get volumeattachments, and the \
+            "Replacements cannot use the volumes. Without the taint out-of-service, the controller detaches six minutes after the old pod \
+             is gone, and never while a Deployment's old pod hangs (Multi-Attach); with the taint, the driver's external-attacher has the error: kubectl get volumeattachments, and the \
              attribute epitaph.volume.error of the span volume.detach."
                 .into(),
         )
@@ -140,11 +140,12 @@ pub(super) const PAGES: [Page; 5] = [
     },
     Page {
         alert: "EpitaphVolumeOnLostNode",
-        means: "Volumes are still attached to a node that is not ready, and their pods are gone: replacements wait.",
+        means: "Volumes are still attached to a node that is not ready, and their pods are gone, or a Deployment's replacement waits \
+                beside the old pod (Multi-Attach).",
         proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments` with the node's name.",
         to_do: &[
-            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's deletion. Set the taint \
-             if the machine is off.",
+            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod is gone. Set the taint \
+             only if the machine is certainly off: the Event `PodStuckOnLostNode` on the workload has the next command.",
             "With the taint: `kubectl describe volumeattachment NAME`, and the log of the driver's external-attacher.",
         ],
         silence: "By `k8s_node_name` while the storage system is being repaired.",
