@@ -72,14 +72,14 @@ pub const LOST_NODE_PODS: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a node that is not ready, still there `observer.stuck_after` after the end of their grace period",
+    about: "Pods of a node that is not ready, still there `observer.stuck_after` after the end of their grace period, or after their deletion while kubelet and agent are silent",
 };
 pub const LOST_NODE_VOLUMES: Row = Row {
     name: "epitaph.node.volumes_left",
     shape: Shape::Gauge,
     unit: "{volume}",
     labels: &[NODE],
-    about: "Volumes attached to a node that is not ready, whose pods are gone",
+    about: "Volumes attached to a node that is not ready, whose pods are gone or for which a replacement waits",
 };
 pub const OUT_OF_SERVICE: Row = Row {
     name: "epitaph.node.out_of_service",
@@ -87,6 +87,13 @@ pub const OUT_OF_SERVICE: Row = Row {
     unit: "",
     labels: &[NODE, ("ready", "true, false")],
     about: "1 for each node with the taint `node.kubernetes.io/out-of-service`",
+};
+pub const EVICTIONS_HELD: Row = Row {
+    name: "epitaph.node.evictions_held",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[NODE],
+    about: "1 for each node whose kubelet has been silent for a minute without the controller evicting its pods, as while many nodes of a zone are not ready, else 0",
 };
 pub const STUCK_PODS: Row = Row {
     name: "epitaph.pods.stuck",
@@ -106,6 +113,7 @@ pub const TABLE: &[Row] = &[
     LOST_NODE_PODS,
     LOST_NODE_VOLUMES,
     OUT_OF_SERVICE,
+    EVICTIONS_HELD,
     STUCK_PODS,
 ];
 
@@ -203,6 +211,10 @@ impl ObserverMetrics {
                 .map(|node| (1, vec![name(node), KeyValue::new("ready", node.is_ready.to_string())]))
                 .collect()
         });
+        follow(EVICTIONS_HELD, |state| {
+            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
+            lost.map(|node| (node.evictions_held.into(), vec![name(node)])).collect()
+        });
         follow(STUCK_PODS, |state| {
             let each = Holder::ALL.into_iter().zip(state.stuck);
             each.map(|(by, count)| (count as u64, vec![KeyValue::new("holder", by.name())]))
@@ -286,6 +298,7 @@ mod tests {
             "epitaph_node_lost{k8s_node_name=\"n1\",verdict=\"fenced-by-taint\"} 1",
             "epitaph_node_pods_stuck{k8s_node_name=\"n1\"} 3",
             "epitaph_node_volumes_left{k8s_node_name=\"n1\"} 2",
+            "epitaph_node_evictions_held{k8s_node_name=\"n1\"} 1",
             "epitaph_node_out_of_service{k8s_node_name=\"n2\",ready=\"true\"} 1",
             "epitaph_pods_stuck{holder=\"node\"} 3",
             "epitaph_pods_stuck{holder=\"finalizer\"} 0",
@@ -331,6 +344,7 @@ mod tests {
             stuck,
             out_of_service: true,
             volumes: 2,
+            evictions_held: true,
         }
     }
 }

@@ -114,17 +114,23 @@ fn a_daemon_in_the_background_ends_with_pid_1() {
         +2.0001 KILL main -> server kernel waiting=none already-armed
         +2.001 exit server KILL
     ";
-    check_evidence(&format!("{SHELL}{killed}"), expect![[r#"
+    check_evidence(
+        &format!("{SHELL}{killed}"),
+        expect![[r#"
         clean: Completed/Clean/Quiet
           PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran
           fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1
           +2.000 sched_process_exit: PID 1 `bash` exited with code 0
-    "#]]);
-    check(&format!("{SHELL}{killed}"), expect![[r#"
+    "#]],
+    );
+    check(
+        &format!("{SHELL}{killed}"),
+        expect![[r#"
         clean: Completed/Clean/Quiet
           PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran
           fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1
-    "#]]);
+    "#]],
+    );
     // Its own clean-up is not one.
     check(
         &format!("{SHELL} +1.9 KILL main -> server waiting=none\n +1.91 exit server KILL\n +2 exit main 0 armed"),

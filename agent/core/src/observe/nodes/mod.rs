@@ -38,6 +38,9 @@ const LASTING: Duration = Duration::from_secs(60);
 /// How long after a node's return its pods may take to be gone, and their replacements to be ready.
 const RECOVERY: Duration = Duration::from_secs(600);
 
+/// Nodes that fell silent within this time fell silent together.
+const AT_ONCE: Duration = Duration::from_secs(120);
+
 /// How often waits are checked.
 const CHECK: Duration = Duration::from_secs(1);
 
@@ -180,7 +183,8 @@ impl Nodes {
             let is_new = !story.members.contains_key(&step.uid);
             if is_new {
                 // Pods from before the loss come with the scan, or did.
-                if step.is_gone || !step.is_new || !belongs(pods, record) {
+                let is_bound = step.is_new || step.is_scheduled;
+                if step.is_gone || !is_bound || !belongs(pods, record) {
                     return;
                 }
                 if self.members >= self.most_pods {
@@ -191,15 +195,18 @@ impl Nodes {
             }
             let member = story.members.entry(step.uid.clone()).or_insert_with(|| Member::new(record));
             member.follow(record, story.back.is_none(), at);
+            if member.requested.is_some() && !step.is_gone && story.back.is_none() {
+                self.volumes.pod_ends(&member.pod, &member.claims, None);
+            }
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
+                // Nobody on the node confirmed that.
+                member.vanished = story.ready == Ready::Unknown && story.back.is_none() && member.is_to_end();
                 member.release(gone);
                 member.gone = Some(gone);
-                // Nobody on the node confirmed that.
-                member.vanished = story.ready == Ready::Unknown && story.back.is_none() && !member.is_finished;
                 let member = &story.members[&step.uid];
                 if story.is_away() {
-                    self.volumes.pod_gone(&member.pod, &member.claims, gone);
+                    self.volumes.pod_ends(&member.pod, &member.claims, Some(gone));
                 }
                 if pods.has_trace(record) {
                     phases::pod(story, member, gone, self.version, out);
@@ -265,8 +272,8 @@ impl Nodes {
 
     pub fn renewal(&mut self, node: &str, renewed: Option<ApiTime>) {
         if let Some(story) = self.stories.get_mut(node) {
-            // A renewal after the transition is of the node's return, and says nothing about its loss.
-            story.renewed = renewed.filter(|renewed| renewed.at <= story.begin.at).or(story.renewed);
+            // A renewal after the silence began is of the node's return, and says nothing about its loss.
+            story.renewed = renewed.filter(|renewed| renewed.at <= story.silent_from()).or(story.renewed);
         }
     }
 
@@ -296,16 +303,30 @@ impl Nodes {
         self.checked = Some(now);
         self.scan(now, pods, out);
         self.ask(now, out);
+        self.count_silent();
         for story in self.stories.values_mut() {
+            if !story.is_over() {
+                story.notice_silence();
+            }
             if !is_in_gap {
                 phases::alarms(story, now, self.version, out);
+                phases::held_back(story, now, self.version, out);
+                phases::left_alone(story, now, self.version, out);
             }
             let is_lasting = now.since(story.begin.at) >= LASTING;
-            if !story.is_reported && story.is_settled() && is_lasting && story.is_serious() && !story.is_over() {
-                let end = story.last_gone().unwrap_or(Moment::exact(now));
-                story.step(Step::LastPodGone, end);
-                phases::root(story, (end, LossEnd::PodsGone), self.version, out);
+            if !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over() {
+                let end = match story.last_gone() {
+                    Some(end) => {
+                        story.step(Step::LastPodGone, end);
+                        (end, LossEnd::PodsGone)
+                    }
+                    None => (Moment::exact(now), LossEnd::NoPods),
+                };
+                phases::root(story, end, self.version, out);
             }
+        }
+        if !is_in_gap {
+            self.overdue(now, out);
         }
         let is_due = |known: &&mut Known| {
             let is_long = known.left_behind.is_some_and(|since| now.since(since.at) >= self.stuck_after);
@@ -375,11 +396,15 @@ impl Nodes {
                 last.members.into_iter().partition(|(_, member)| member.gone.is_none());
             self.members -= done.len();
             story.members = left;
+            story.members.values_mut().for_each(|member| member.lost_again(at));
         }
         if story.evicting && !seen.is_at_start() {
             story.step(Step::Evicting, at);
         }
         if let Some(known) = self.known.get_mut(name) {
+            if let Some(set) = known.out_of_service.filter(|_| fact.out_of_service) {
+                story.fenced_before(set);
+            }
             known.loss = Some(key);
             known.left_behind = None;
             known.is_alarmed = false;
@@ -399,6 +424,7 @@ impl Nodes {
             story.step(Step::Back, at);
             phases::back(story, &fact.identity, at, self.version, out);
         }
+        self.volumes.returned(&fact.identity.name);
         // The kubelet ends what was to end; what was not to end goes on.
         let before = story.members.len();
         story
@@ -442,6 +468,38 @@ impl Nodes {
             known.is_alarmed = false;
         } else if known.left_behind.is_none() {
             known.left_behind = Some(at);
+        }
+    }
+
+    /// Replacements that wait for long for a volume of a lost node.
+    fn overdue(&mut self, now: Boot, out: &mut Vec<Output>) {
+        for overdue in self.volumes.overdue(now, self.stuck_after) {
+            let story = self.stories.get(overdue.pod.node.as_str());
+            let Some(story) = story.filter(|story| !story.is_over() && story.agent.is_known()) else {
+                continue;
+            };
+            let known = story.known(now, self.version);
+            out.push(Output::LossAlarm(Box::new(LossAlarm {
+                node: story.key.node.clone(),
+                verdict: known.volume_waits(&overdue.pod, &overdue.attachment, overdue.waited),
+                pod: Some(overdue.pod),
+                at: Moment::exact(now),
+                advice: known.advice(),
+            })));
+        }
+    }
+
+    /// How many nodes fell silent together: a network, or machines.
+    fn count_silent(&mut self) {
+        let silent = |story: &Story| story.silent_since().filter(|_| !story.is_over());
+        let mut times: Vec<Boot> = self.stories.values().filter_map(silent).collect();
+        times.sort_unstable();
+        for story in self.stories.values_mut() {
+            if let Some(since) = silent(story) {
+                let first = times.partition_point(|at| *at < since.minus(AT_ONCE));
+                let last = times.partition_point(|at| *at <= since.plus(AT_ONCE));
+                story.at_once = (last - first, self.known.len());
+            }
         }
     }
 

@@ -79,8 +79,9 @@ pub(super) fn shutting_down(story: &mut Story, end: Moment, out: &mut Vec<Output
 
 /// The controller evicts from now on.
 pub(super) fn evicting(story: &mut Story, at: Moment, out: &mut Vec<Output>) {
-    // A kubelet that reports its own trouble still terminates pods: whether it is a loss is not known yet.
-    if story.ready == Ready::Unknown {
+    // A kubelet that reports its own trouble still terminates pods, and a drained node may be removed: whether it is a loss is not known
+    // yet, and the root comes with this span if it is.
+    if story.ready == Ready::Unknown && story.is_serious() {
         not_ready(story, at, out);
     }
 }
@@ -223,6 +224,44 @@ fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (M
         by_taint: member.requested.is_some_and(|(_, deletion)| deletion.by_taint),
         stuck: member.held.clone(),
     }))
+}
+
+/// The controller holds the evictions back: nothing is deleted, so nothing hangs.
+pub(super) fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if story.is_held_back_alarmed || !story.agent.is_known() || !story.is_held_back(now) {
+        return;
+    }
+    story.is_held_back_alarmed = true;
+    out.push(Output::LossAlarm(Box::new(LossAlarm {
+        node: story.key.node.clone(),
+        pod: None,
+        at: Moment::exact(now),
+        advice: story.known(now, version).advice(),
+        verdict: story.known(now, version).node(),
+    })));
+}
+
+/// A StatefulSet's pods that tolerate the loss: nothing deletes them, so nothing hangs, and nothing replaces them.
+pub(super) fn left_alone(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if !story.agent.is_known() || !story.is_long_silent(now) {
+        return;
+    }
+    let mut left = Vec::new();
+    for member in story.members.values_mut() {
+        if member.is_stateful && member.is_left_alone() && !std::mem::replace(&mut member.is_stay_alarmed, true) {
+            left.push(member.pod.clone());
+        }
+    }
+    let known = story.known(now, version);
+    out.extend(left.into_iter().map(|pod| {
+        Output::LossAlarm(Box::new(LossAlarm {
+            node: story.key.node.clone(),
+            verdict: known.left_alone(&pod),
+            pod: Some(pod),
+            at: Moment::exact(now),
+            advice: known.advice(),
+        }))
+    }));
 }
 
 /// Alarms that are due: each pod of a StatefulSet and the node, once, and again when the advice changes.

@@ -22,7 +22,8 @@ pub struct LossKey {
 pub struct NodeLost {
     pub key: LossKey,
     pub begin: Moment,
-    /// Every pod that the loss evicts is gone, or the node is back, or its Node object is deleted: the first of these.
+    /// Every pod that the loss evicts is gone, or there is none, or the node is back, or its Node object is deleted: the first of
+    /// these.
     pub end: Moment,
     pub ended_by: LossEnd,
     pub verdict: LossVerdict,
@@ -52,6 +53,8 @@ pub const LINKS: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossEnd {
     PodsGone,
+    /// The loss evicts no pod.
+    NoPods,
     Back,
     NodeDeleted,
 }
@@ -60,6 +63,7 @@ impl LossEnd {
     pub const fn name(self) -> &'static str {
         match self {
             LossEnd::PodsGone => "pods-gone",
+            LossEnd::NoPods => "no-pods",
             LossEnd::Back => "back",
             LossEnd::NodeDeleted => "node-deleted",
         }
@@ -323,4 +327,6 @@ pub struct LostNodeState {
     pub out_of_service: bool,
     /// Volumes attached to a lost node, of which the pod is gone or held.
     pub volumes: usize,
+    /// The controller does not evict the pods of the silent node.
+    pub evictions_held: bool,
 }

@@ -16,8 +16,8 @@ const ALPHA: ClusterVersion = version(24);
 /// Without a feature gate since.
 const BETA: ClusterVersion = version(26);
 
-/// A controller that evicts has begun by then.
-const HELD_BACK: Duration = Duration::from_secs(60);
+/// So many machines seldom die at once.
+const MANY: usize = 3;
 
 const fn version(minor: u32) -> ClusterVersion {
     ClusterVersion { major: 1, minor }
@@ -30,8 +30,10 @@ pub(super) struct Known<'a> {
     pub reason: &'a str,
     /// How long the node is, or was, not ready.
     pub lasted: Duration,
-    /// How long before that the kubelet renewed its Lease last.
+    /// How long before its silence the kubelet renewed its Lease last.
     pub renewed: Option<Duration>,
+    /// At the begin of the loss the kubelet was not silent.
+    pub was_heard: bool,
     pub agent: AgentAnswer,
     /// Has the taint `out-of-service`.
     pub fenced: bool,
@@ -39,8 +41,10 @@ pub(super) struct Known<'a> {
     pub powered_off: bool,
     /// The kubelet was, at some time of the loss.
     pub was_silent: bool,
-    /// The controller evicts the node's pods.
-    pub evicting: bool,
+    /// The controller does not evict the node's pods.
+    pub held_back: bool,
+    /// Nodes that fell silent together, and all nodes.
+    pub at_once: (usize, usize),
     /// The node is back, or its object is deleted.
     pub is_over: bool,
     /// The Node object was deleted, and pods of it are still there.
@@ -49,6 +53,8 @@ pub(super) struct Known<'a> {
     pub is_rebooted: bool,
     /// Pods that the node could not terminate.
     pub stuck: usize,
+    /// Of these, pods that are gone.
+    pub gone: usize,
     pub version: Option<ClusterVersion>,
 }
 
@@ -94,6 +100,10 @@ impl Known<'_> {
         self.powered_off && !self.runs()
     }
 
+    fn is_one_of_many(&self) -> bool {
+        self.ready == Ready::Unknown && self.at_once.0 >= MANY
+    }
+
     pub fn node(&self) -> LossVerdict {
         let verb = if self.is_over { "was not" } else { "has not been" };
         let mut text = format!("node `{}` {verb} ready for {}", self.node.name, seconds(self.lasted));
@@ -107,11 +117,17 @@ impl Known<'_> {
             1 => text += "; 1 pod on it could not be terminated",
             many => text += &format!("; {many} pods on it could not be terminated"),
         }
-        if self.fenced {
+        if self.fenced && self.gone < self.stuck {
+            text += "; the taint out-of-service is set, and has not released all of them yet";
+        } else if self.fenced {
             text += "; the taint out-of-service released its pods and volumes";
-        } else if self.ready == Ready::Unknown && !self.evicting && !self.is_over && self.lasted >= HELD_BACK {
+        } else if self.held_back {
             text +=
                 "; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready";
+        }
+        if self.is_one_of_many() {
+            let (silent, all) = self.at_once;
+            text += &format!("; {silent} of {all} nodes fell silent at once");
         }
         self.verdict().judged(text, self.remedy())
     }
@@ -210,10 +226,45 @@ impl Known<'_> {
         self.verdict().judged(text, self.remedy())
     }
 
+    /// A StatefulSet's pod is neither deleted nor replaced.
+    pub fn left_alone(&self, pod: &PodIdentity) -> LossVerdict {
+        let text = format!(
+            "pod `{}` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `{}` has not been ready \
+             for {}; {}",
+            pod.name,
+            self.node.name,
+            seconds(self.lasted),
+            self.contact()
+        );
+        let remedy = format!(
+            "{}; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace {} {}",
+            self.remedy(),
+            pod.namespace,
+            pod.name
+        );
+        self.verdict().judged(text, remedy)
+    }
+
+    /// The replacement of a pod of the node waits for a volume.
+    pub fn volume_waits(&self, pod: &PodIdentity, at: &AttachmentFact, waited: Duration) -> LossVerdict {
+        let text = format!(
+            "the replacement of pod `{}` has waited {} for volume `{}`, which is attached to the pod's node `{}`; {}{}",
+            pod.name,
+            seconds(waited),
+            at.volume,
+            at.node,
+            self.contact(),
+            driver_error(at)
+        );
+        let remedy = if self.fenced { detach(at) } else { self.remedy() };
+        Loss::StuckByVolume.judged(text, remedy)
+    }
+
     fn contact(&self) -> String {
+        let then = if self.was_heard { "it fell silent" } else { "that" };
         let lease = self
             .renewed
-            .map(|before| format!("its kubelet renewed its Lease last {} before that", seconds(before)));
+            .map(|before| format!("its kubelet renewed its Lease last {} before {then}", seconds(before)));
         let agent = match self.agent {
             AgentAnswer::Answered => "its agent still answers: the machine runs",
             AgentAnswer::Silent => "its agent does not answer",
@@ -262,6 +313,13 @@ impl Known<'_> {
             return format!(
                 "`{name}` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node \
                  {name}). Only if that takes long: {release}"
+            );
+        }
+        if !self.runs() && self.is_one_of_many() {
+            let (silent, all) = self.at_once;
+            return format!(
+                "find out first why {silent} of {all} nodes fell silent at once: suspect the network and the control plane before the \
+                 machines, which may run. Only for a machine that is certainly powered off: {release}"
             );
         }
         if !self.runs() {
@@ -330,15 +388,22 @@ pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
         seconds(waited),
         at.volume,
         at.node,
-        at.error
-            .as_ref()
-            .map_or(String::new(), |error| format!("; the driver reported: {error}"))
+        driver_error(at)
     );
-    let remedy = format!(
+    Loss::StuckByVolume.judged(text, detach(at))
+}
+
+fn driver_error(at: &AttachmentFact) -> String {
+    at.error
+        .as_ref()
+        .map_or(String::new(), |error| format!("; the driver reported: {error}"))
+}
+
+fn detach(at: &AttachmentFact) -> String {
+    format!(
         "kubectl describe volumeattachment {}; then the log of the external-attacher of {}",
         at.name, at.attacher
-    );
-    Loss::StuckByVolume.judged(text, remedy)
+    )
 }
 
 pub(super) fn returned(before: &str, now: &str) -> Returned {

@@ -23,6 +23,12 @@ const LATER: Duration = Duration::from_secs(60);
 /// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
 pub(super) const SLACK: Duration = Duration::from_secs(2);
 
+/// A controller that evicts has begun that long after the kubelet's silence.
+const HELD_BACK: Duration = Duration::from_secs(60);
+
+/// A pod that is not deleted that long after the evictions began tolerates the loss for longer than by default (300 s).
+const TOLERATED: Duration = Duration::from_secs(600);
+
 /// Most changes of what holds a pod.
 const MOST_HELD: usize = 8;
 
@@ -67,6 +73,10 @@ pub(super) struct Story {
     pub advised: Option<Advice>,
     /// The machine has booted since.
     pub is_rebooted: bool,
+    /// It is said that the controller holds the evictions back.
+    pub is_held_back_alarmed: bool,
+    /// Nodes that fell silent at about the same time, this node included, and all nodes.
+    pub at_once: (usize, usize),
     pub unwatched: Option<Duration>,
 }
 
@@ -99,6 +109,8 @@ pub(super) struct Member {
     pub is_stateful: bool,
     /// No eviction ends it.
     pub stays: bool,
+    /// Of a DaemonSet: not missed elsewhere.
+    pub is_of_node: bool,
     /// Succeeded or failed before it was deleted: nothing of it can be lost.
     pub is_finished: bool,
     pub claims: Vec<Box<str>>,
@@ -108,9 +120,13 @@ pub(super) struct Member {
     pub gone: Option<Moment>,
     /// Its object was removed while the kubelet was silent.
     pub vanished: bool,
+    /// Since when nobody on the node counts the grace period: kubelet and agent are silent.
+    unheard: Option<Boot>,
     /// It ran at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
     pub is_alarmed: bool,
+    /// It is said that nothing evicts the pod.
+    pub is_stay_alarmed: bool,
 }
 
 impl Story {
@@ -139,6 +155,8 @@ impl Story {
             is_not_ready_reported: false,
             advised: None,
             is_rebooted: false,
+            is_held_back_alarmed: false,
+            at_once: (1, 1),
             unwatched,
         };
         story.follow(fact, begin);
@@ -181,6 +199,13 @@ impl Story {
         sentence::returned(&self.key.node.boot_id, &fact.identity.boot_id)
     }
 
+    /// The taint was there before the node was lost.
+    pub fn fenced_before(&mut self, set: Moment) {
+        if !self.steps.iter().any(|(known, _)| *known == Step::OutOfService) {
+            self.steps.insert(0, (Step::OutOfService, set));
+        }
+    }
+
     /// A step is in the story once.
     pub fn step(&mut self, step: Step, at: Moment) {
         if !self.steps.iter().any(|(known, _)| *known == step) {
@@ -191,6 +216,37 @@ impl Story {
     /// The kubelet was silent, at some time of the loss.
     pub fn was_silent(&self) -> bool {
         self.steps.iter().any(|(step, _)| *step == Step::Unknown)
+    }
+
+    pub fn silent_since(&self) -> Option<Boot> {
+        let mut steps = self.steps.iter();
+        steps.find(|(step, _)| *step == Step::Unknown).map(|(_, at)| at.at)
+    }
+
+    /// No Lease is renewed from then on.
+    pub fn silent_from(&self) -> Boot {
+        self.silent_since().unwrap_or(self.begin.at)
+    }
+
+    /// The controller has not begun to evict the pods, for longer than it takes.
+    pub fn is_held_back(&self, now: Boot) -> bool {
+        let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
+        self.is_long_silent(now) && !self.evicting && !self.fenced && self.members.values().any(waits)
+    }
+
+    /// Kubelet and agent are silent: no process on the node is known to count a grace period.
+    pub fn notice_silence(&mut self) {
+        let since = self
+            .steps
+            .iter()
+            .find(|(step, _)| *step == Step::Unknown)
+            .map(|(_, at)| at.at);
+        if self.ready != Ready::Unknown || !self.agent.is_known() || self.agent.answer() == AgentAnswer::Answered {
+            return;
+        }
+        for member in self.members.values_mut().filter(|member| member.gone.is_none()) {
+            member.unheard = member.unheard.or(since);
+        }
     }
 
     /// Nobody on the node confirms terminations.
@@ -236,9 +292,24 @@ impl Story {
         announced.is_some_and(|announced| announced.shutdown.is_none() && now.since(announced.at.at) < NUMBERED_WITHIN)
     }
 
-    /// Every pod that a loss ends is gone: nothing waits for the node any more.
-    pub fn is_settled(&self) -> bool {
-        self.is_scanned && self.members.values().all(|member| !member.is_to_end())
+    /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss, for ever or for long,
+    /// waits as long as no other pod was ended.
+    pub fn is_settled(&self, now: Boot) -> bool {
+        let evicting = self.steps.iter().find(|(step, _)| *step == Step::Evicting);
+        let since = evicting.map_or(self.begin, |(_, at)| *at);
+        let is_long = self.evicting && now.since(since.at) >= TOLERATED;
+        let is_felt = self.members.values().any(|member| member.gone.is_some());
+        let waits = |member: &Member| {
+            let is_tolerant = member.requested.is_none() && is_long;
+            (member.is_to_end() && !(is_tolerant && is_felt)) || (member.is_left_alone() && !is_felt)
+        };
+        self.is_scanned && !self.members.values().any(waits)
+    }
+
+    /// For longer than a controller needs to begin with evictions.
+    pub fn is_long_silent(&self, now: Boot) -> bool {
+        let is_long = self.silent_since().is_some_and(|since| now.since(since) >= HELD_BACK);
+        self.ready == Ready::Unknown && !self.is_over() && is_long
     }
 
     /// When the last pod was gone.
@@ -255,16 +326,19 @@ impl Story {
             ready: self.ready,
             reason: &self.reason,
             lasted: until.since(self.begin.at),
-            renewed: self.renewed.map(|renewed| self.begin.at.since(renewed.at)),
+            renewed: self.renewed.map(|renewed| self.silent_from().since(renewed.at)),
+            was_heard: self.silent_from() > self.begin.at,
             agent: self.agent.answer(),
             fenced: self.fenced,
             powered_off: self.is_off,
             was_silent: self.was_silent(),
-            evicting: self.evicting,
+            held_back: self.is_held_back(until),
+            at_once: self.at_once,
             is_over: self.is_over(),
             is_rebooted: self.is_rebooted,
             is_left: self.is_left(),
             stuck: self.stuck(),
+            gone: self.gone(),
             version,
         }
     }
@@ -313,6 +387,7 @@ impl Member {
             pod: record.identity.clone(),
             is_stateful: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet"),
             stays: record.outlasts,
+            is_of_node: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet"),
             is_finished: record.finished,
             claims: record.details().claims.clone(),
             requested: None,
@@ -320,8 +395,10 @@ impl Member {
             current: None,
             gone: None,
             vanished: false,
+            unheard: None,
             replaced: None,
             is_alarmed: false,
+            is_stay_alarmed: false,
         }
     }
 
@@ -329,6 +406,11 @@ impl Member {
     pub fn is_to_end(&self) -> bool {
         let is_spared = self.requested.is_none() && (self.stays || self.is_finished);
         self.gone.is_none() && !is_spared
+    }
+
+    /// No loss ends the pod, and nothing replaces it meanwhile.
+    pub fn is_left_alone(&self) -> bool {
+        self.stays && !self.is_of_node && !self.is_finished && self.requested.is_none() && self.gone.is_none()
     }
 
     /// A version of the pod, seen at that time.
@@ -357,6 +439,15 @@ impl Member {
         self.current = now.map(|by| (by, names, since));
     }
 
+    /// Before the loss its kubelet held the pod, and not the node.
+    pub fn held_from(&mut self, begin: Moment) {
+        if let Some((Holder::Node, _, since)) = &mut self.current
+            && since.at < begin.at
+        {
+            *since = begin;
+        }
+    }
+
     /// Nothing holds the pod any more, or another thing.
     pub fn release(&mut self, at: Moment) {
         if let Some((by, names, begin)) = self.current.take()
@@ -375,6 +466,16 @@ impl Member {
         }
     }
 
+    /// The node is lost again before its kubelet finished.
+    pub fn lost_again(&mut self, at: Moment) {
+        self.unheard = None;
+        self.is_alarmed = false;
+        if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Runtime) {
+            self.release(at);
+            self.current = Some((Holder::Node, Vec::new(), at));
+        }
+    }
+
     /// What holds the pod, or held it last.
     pub fn holder(&self) -> (Holder, &[Box<str>]) {
         let current = self.current.as_ref().map(|(by, names, _)| (*by, &names[..]));
@@ -384,23 +485,25 @@ impl Member {
 
     /// The node holds the pod for longer than a healthy node would need.
     pub fn hangs(&self, now: Boot) -> bool {
-        let due = self
-            .requested
-            .map(|(requested, deletion)| requested.at.plus(deletion.grace + SLACK));
-        let is_held = self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node);
-        is_held && due.is_some_and(|due| now >= due)
+        let held = self.current.as_ref().filter(|(by, ..)| *by == Holder::Node);
+        held.zip(self.expected())
+            .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(SLACK))
+    }
+
+    /// When a healthy node would have terminated the pod; nobody waits for a grace period that nobody counts.
+    pub fn expected(&self) -> Option<Boot> {
+        let (requested, deletion) = self.requested?;
+        let ends = requested.at.plus(deletion.grace);
+        Some(self.unheard.map_or(ends, |unheard| ends.min(unheard.max(requested.at))))
     }
 
     /// The node held the pod for that long.
     pub fn was_held(&self) -> bool {
-        let Some((requested, deletion)) = self.requested else {
+        let Some(expected) = self.expected() else {
             return false;
         };
-        let due = requested.at.plus(deletion.grace + SLACK);
-        let ended = self
-            .held
-            .iter()
-            .any(|stuck| stuck.by == Holder::Node && stuck.end.earliest() >= due);
+        let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(SLACK);
+        let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
         ended || self.is_alarmed
     }
 }

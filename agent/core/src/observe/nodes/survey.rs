@@ -25,7 +25,13 @@ impl Nodes {
             let (Some(by), Some(deletion)) = (story::holder(record, is_away), record.details().deletion) else {
                 continue;
             };
-            if is_long(deletion.requested.at.plus(deletion.grace)) && !pods.is_ignored(record) {
+            let member = self
+                .stories
+                .get(node)
+                .and_then(|story| story.members.get(&record.identity.uid));
+            let expected = member.filter(|_| by == Holder::Node).and_then(Member::expected);
+            let expected = expected.unwrap_or(deletion.requested.at.plus(deletion.grace));
+            if is_long(expected) && !pods.is_ignored(record) {
                 state.stuck[by as usize] += 1;
                 if by == Holder::Node {
                     *by_node.entry(node).or_default() += 1;
@@ -47,6 +53,7 @@ impl Nodes {
                     .get(&story.key.node.name)
                     .is_some_and(|known| known.out_of_service.is_some()),
                 volumes: self.volumes.left(&story.key.node.name),
+                evictions_held: story.is_held_back(now),
             }
         }));
         let left_behind = self.known.iter().filter(|(_, known)| known.left_behind.is_some());
@@ -57,6 +64,7 @@ impl Nodes {
             stuck: 0,
             out_of_service: true,
             volumes: 0,
+            evictions_held: false,
         }));
         state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
         state
@@ -94,6 +102,10 @@ impl Nodes {
             let mut member = Member::new(record);
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
+            member.held_from(story.begin);
+            if member.requested.is_some() && story.is_away() {
+                self.volumes.pod_ends(&member.pod, &member.claims, None);
+            }
             story.members.insert(uid.clone(), member);
         }
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
@@ -121,7 +133,8 @@ impl Nodes {
                 continue;
             };
             let mut asks: Vec<Ask> = Vec::new();
-            if !std::mem::replace(&mut story.is_renewal_asked, true) {
+            // While the kubelet reports its own trouble, it renews its Lease.
+            if story.silent_since().is_some() && !std::mem::replace(&mut story.is_renewal_asked, true) {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
             let is_pressing = story.wants_number(now);

@@ -52,13 +52,23 @@ struct Attached {
     requested: Option<Moment>,
 }
 
-/// A pod of a lost node that is gone.
+/// A pod of a lost node that is being deleted, or is gone.
 #[derive(Clone, Debug)]
 struct Owner {
     pod: Arc<PodIdentity>,
-    gone: Moment,
+    gone: Option<Moment>,
     /// The replacement waited, from then.
     waited: Option<Moment>,
+    /// It is said that a replacement waits for long.
+    is_alarmed: bool,
+}
+
+/// A replacement waits for long.
+pub(super) struct Overdue {
+    /// The pod that had the volume.
+    pub pod: Arc<PodIdentity>,
+    pub attachment: AttachmentFact,
+    pub waited: Duration,
 }
 
 impl Volumes {
@@ -124,6 +134,10 @@ impl Volumes {
         let owner = self.owners.remove(&claim)?;
         self.waiting.remove(&claim);
         let end = seen.moment();
+        // A Deployment's replacement waits while the old pod still exists.
+        let Some(begin) = owner.gone.or(owner.waited) else {
+            return Some(Err(DropReason::BeginUnseen));
+        };
         let waited = owner
             .waited
             .map(|since| end.at.since(since.at))
@@ -135,7 +149,7 @@ impl Volumes {
             volume: fact.volume,
             attachment: fact.name,
             attacher: fact.attacher,
-            begin: owner.gone,
+            begin,
             end,
             requested,
             error: fact.error,
@@ -180,23 +194,62 @@ impl Volumes {
         }
     }
 
-    /// A pod of a lost node is gone.
-    pub fn pod_gone(&mut self, pod: &Arc<PodIdentity>, claims: &[Box<str>], gone: Moment) {
+    /// A pod of a lost node is being deleted, or is gone.
+    pub fn pod_ends(&mut self, pod: &Arc<PodIdentity>, claims: &[Box<str>], gone: Option<Moment>) {
         // Nothing waits for the detach of a volume that was never attached.
         if !self.by_node.contains_key(pod.node.as_str()) {
             return;
         }
         for name in claims {
-            if self.owners.len() < MOST_CLAIMS {
-                let key = claim_key(pod, name);
+            let key = claim_key(pod, name);
+            if let Some(owner) = self.owners.get_mut(&key).filter(|owner| owner.pod.uid == pod.uid) {
+                owner.gone = owner.gone.or(gone);
+            } else if self.owners.len() < MOST_CLAIMS {
                 let owner = Owner {
                     pod: pod.clone(),
                     gone,
                     waited: None,
+                    is_alarmed: false,
                 };
                 self.owners.insert(key, owner);
             }
         }
+    }
+
+    /// The node is back: its kubelet ends the pods, and a volume is only of interest if a replacement waits for it.
+    pub fn returned(&mut self, node: &str) {
+        self.owners
+            .retain(|_, owner| *owner.pod.node != *node || owner.gone.is_some() || owner.waited.is_some());
+    }
+
+    /// Replacements that have waited for so long, once each.
+    pub fn overdue(&mut self, now: Boot, stuck_after: Duration) -> Vec<Overdue> {
+        let mut overdue = Vec::new();
+        for (claim, (_, since)) in &self.waiting {
+            let waited = now.since(since.at);
+            let Some(owner) = self
+                .owners
+                .get(claim)
+                .filter(|owner| !owner.is_alarmed && waited >= stuck_after)
+            else {
+                continue;
+            };
+            let is_its = |of: &&Attached| {
+                let known = self.claims.get(&of.fact.volume).and_then(|asked| asked.claim.as_ref());
+                of.fact.attached && known == Some(claim)
+            };
+            if let Some(of) = self.of_node(&owner.pod.node).find(is_its) {
+                let (pod, attachment) = (owner.pod.clone(), of.fact.clone());
+                overdue.push((claim.clone(), Overdue { pod, attachment, waited }));
+            }
+        }
+        let said = overdue.into_iter().map(|(claim, overdue)| {
+            if let Some(owner) = self.owners.get_mut(&claim) {
+                owner.is_alarmed = true;
+            }
+            overdue
+        });
+        said.collect()
     }
 
     /// A version of a pod on another node: does it wait for a volume of a lost node?
@@ -210,6 +263,10 @@ impl Volumes {
             if is_settled || !is_elsewhere {
                 if self.waiting.get(&key).is_some_and(|(of, _)| of == uid) {
                     self.waiting.remove(&key);
+                    // Ready beside the attachment to the lost node: a volume of several nodes.
+                    if let Some(owner) = self.owners.get_mut(&key) {
+                        owner.waited = None;
+                    }
                 }
             } else if !self.waiting.contains_key(&key) {
                 self.waiting.insert(key.clone(), (uid.clone(), seen));
@@ -227,11 +284,14 @@ impl Volumes {
         waiting.map(|(_, (_, since))| *since)
     }
 
-    /// Volumes still attached to this node of which the pod is gone.
+    /// Volumes still attached to this node of which the pod is gone, or for which a replacement waits.
     pub fn left(&self, node: &str) -> usize {
         let attached = self.of_node(node).filter(|of| of.fact.attached);
         let claims = attached.filter_map(|of| self.claims.get(&of.fact.volume)?.claim.as_ref());
-        claims.filter(|claim| self.owners.contains_key(*claim)).count()
+        let is_gone = |claim: &ClaimKey| self.owners.get(claim).is_some_and(|owner| owner.gone.is_some());
+        claims
+            .filter(|claim| is_gone(claim) || self.waiting.contains_key(*claim))
+            .count()
     }
 
     /// The node is not lost any more.

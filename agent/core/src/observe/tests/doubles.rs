@@ -123,7 +123,7 @@ fn a_deployments_pod_ran_until_the_nodes_return() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   node.evicting +25.0
-                  pods.first_stuck +40.0
+                  pods.first_stuck +35.0
                   node.ready +300.0
                   lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
@@ -427,7 +427,7 @@ fn a_taint_on_a_machine_that_runs_is_said_at_once() {
         expect![[r#"
             +95.0 ask agent n1
             +100.0 alarm about the node of n1
-                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 alarm about db-0 of n1
                   fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs

@@ -1,6 +1,7 @@
 mod doubles;
 mod election;
 mod endpoints;
+mod losses;
 mod nodes;
 mod replacements;
 mod script;

@@ -2,13 +2,13 @@
 
 use super::pages::Page;
 use super::{LASTING, Rule, Rules, rule};
-use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+use crate::sink::metrics::observer::{EVICTIONS_HELD, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
 
 /// `cluster` is a label of a Prometheus of several clusters.
 const BY_NODE: &str = "cluster, k8s_node_name";
 
 pub(super) fn rules(of: &Rules) -> Vec<Rule> {
-    vec![lost(), taint_left(of), volumes_left(of), pods_stuck(of)]
+    vec![lost(), evictions_held(), taint_left(of), volumes_left(of), pods_stuck(of)]
 }
 
 fn lost() -> Rule {
@@ -27,6 +27,23 @@ fn lost() -> Rule {
              node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet or its \
              network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is set and pods \
              still hang; look for finalizers. The Event PodStuckOnLostNode on the StatefulSet has the command for this cluster's version."
+                .into(),
+        )
+    }
+}
+
+/// The observer has waited for a minute already.
+fn evictions_held() -> Rule {
+    Rule {
+        expr: format!("sum by (cluster) (max by ({BY_NODE}) ({})) > 0", EVICTIONS_HELD.prometheus()),
+        severity: "critical",
+        ..rule(
+            "EpitaphEvictionsHeld",
+            "{{ $value | printf \"%.0f\" }} nodes are silent, and the controller does not evict their pods".into(),
+            "Their pods are not deleted, so nothing is replaced: neither Deployments nor StatefulSets. The node lifecycle controller holds \
+             evictions back while many nodes of a zone are not ready. Suspect the network to the API server and the control plane before \
+             the machines, which may run: set no taint before a machine is certainly powered off. kubectl get nodes shows which nodes \
+             have this in common."
                 .into(),
         )
     }
@@ -53,8 +70,8 @@ fn volumes_left(of: &Rules) -> Rule {
         ..rule(
             "EpitaphVolumeOnLostNode",
             "{{ $value | printf \"%.0f\" }} volumes are still attached to the lost node {{ $labels.k8s_node_name }}".into(),
-            "The pods are gone, and their replacements cannot use the volumes. Without the taint out-of-service, the controller detaches \
-             after six minutes; with the taint, the driver's external-attacher has the error: kubectl get volumeattachments, and the \
+            "Replacements cannot use the volumes. Without the taint out-of-service, the controller detaches six minutes after the old pod \
+             is gone, and never while a Deployment's old pod hangs (Multi-Attach); with the taint, the driver's external-attacher has the error: kubectl get volumeattachments, and the \
              attribute epitaph.volume.error of the span volume.detach."
                 .into(),
         )
@@ -76,7 +93,7 @@ fn pods_stuck(of: &Rules) -> Rule {
     }
 }
 
-pub(super) const PAGES: [Page; 4] = [
+pub(super) const PAGES: [Page; 5] = [
     Page {
         alert: "EpitaphNodeLost",
         means: "A node is not ready, and pods in deletion there still exist long after their grace period. No kubelet can \
@@ -96,6 +113,21 @@ pub(super) const PAGES: [Page; 4] = [
         silence: "By `k8s_node_name` while the node is being repaired and nothing on it is missed.",
     },
     Page {
+        alert: "EpitaphEvictionsHeld",
+        means: "Nodes have been silent for more than a minute, and the node lifecycle controller does not evict their pods. No pod is \
+                deleted, so nothing hangs and nothing is replaced, while the containers may be gone. The controller does so while \
+                more than half of a zone is not ready (flag `--unhealthy-zone-threshold`, 55 %), or all zones are.",
+        proves: "`epitaph_node_evictions_held` by node: `Ready` is `Unknown`, and the node lacks the taint \
+                 `node.kubernetes.io/unreachable:NoExecute`. The observer's log has a line for each node.",
+        to_do: &[
+            "Find what the nodes have in common: a zone, a switch, a route to the API server, a load balancer before it, an expired \
+             certificate. `kubectl get nodes -L topology.kubernetes.io/zone`",
+            "Look at one of the machines by its console or its provider. While the machines run, so do their pods: repair the network.",
+            "Only a machine that is certainly powered off may be given the taint `node.kubernetes.io/out-of-service`, one by one.",
+        ],
+        silence: "While the outage of the zone is being worked on.",
+    },
+    Page {
         alert: "EpitaphTaintLeftBehind",
         means: "A node is ready and still has the taint `node.kubernetes.io/out-of-service`, set while the node was lost: no pods can run there.",
         proves: "`epitaph_node_out_of_service{ready=\"true\"}`, and `kubectl get node NODE -o jsonpath={.spec.taints}`.",
@@ -108,11 +140,12 @@ pub(super) const PAGES: [Page; 4] = [
     },
     Page {
         alert: "EpitaphVolumeOnLostNode",
-        means: "Volumes are still attached to a node that is not ready, and their pods are gone: replacements wait.",
+        means: "Volumes are still attached to a node that is not ready, and their pods are gone, or a Deployment's replacement waits \
+                beside the old pod (Multi-Attach).",
         proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments` with the node's name.",
         to_do: &[
-            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's deletion. Set the taint \
-             if the machine is off.",
+            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod is gone. Set the taint \
+             only if the machine is certainly off: the Event `PodStuckOnLostNode` on the workload has the next command.",
             "With the taint: `kubectl describe volumeattachment NAME`, and the log of the driver's external-attacher.",
         ],
         silence: "By `k8s_node_name` while the storage system is being repaired.",

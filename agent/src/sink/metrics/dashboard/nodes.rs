@@ -19,7 +19,7 @@ fn nodes() -> Panel {
         unit: "short",
         width: 10,
         queries: vec![query(expr, "")],
-        alerts: vec!["EpitaphNodeLost", "EpitaphTaintLeftBehind"],
+        alerts: vec!["EpitaphNodeLost", "EpitaphEvictionsHeld", "EpitaphTaintLeftBehind"],
     }
 }
 

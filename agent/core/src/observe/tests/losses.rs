@@ -1,0 +1,448 @@
+//! Lost nodes: what is said, what is not said, and when.
+
+use expect_test::expect;
+
+use super::nodes::{FENCED, LOST, state};
+use super::{check, play};
+
+/// A tick each `step` seconds.
+fn ticks(seconds: std::ops::Range<u32>, step: usize) -> String {
+    seconds.step_by(step).map(|at| format!("+{at} tick\n")).collect()
+}
+
+/// Outputs that begin with one of these words, without their sentences.
+fn headlines(script: &str, words: &[&str]) -> String {
+    let text = play(script);
+    let about = |line: &&str| {
+        let what = line.split_once(' ').map_or("", |(_, what)| what);
+        line.starts_with(['+', '-']) && words.iter().any(|word| what.starts_with(word))
+    };
+    text.lines().filter(about).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn a_grace_period_that_nobody_counts_delays_no_alarm() {
+    // Operators of databases set half an hour.
+    let script = LOST.replace("grace=5", "grace=1800");
+    expect![[r#"
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +40.0 alarm about the node of n1
+        +40.0 alarm about db-0 of n1
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm", "pod", "node"]));
+    let script = [&script, FENCED].concat();
+    expect![[r#"
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node"]));
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&LOST.replace("grace=5", "grace=1800"), 95));
+}
+
+#[test]
+fn a_grace_period_that_the_kubelet_may_count_is_waited_for() {
+    let script = LOST
+        .replace("grace=5", "grace=300")
+        .replace("+18 agent n1 silent", "+18 agent n1 answers");
+    let text = headlines(&[&script, ticks(50..400, 10).as_str()].concat(), &["alarm"]);
+    expect![[r#"
+        +340.0 alarm about the node of n1
+        +340.0 alarm about db-0 of n1
+    "#]]
+    .assert_eq(&text);
+}
+
+/// A zone of which every node falls silent.
+const ZONE: &str = "
+    +0 version 1.36
+    +0 node n1 true
+    +0 node n2 true
+    +0 node n3 true
+    +0 node n4 true
+    +0 pod db-0 StatefulSet/db node=n1 ready
+    +0 pod db-1 StatefulSet/db node=n2 ready
+    +0 pod log-a DaemonSet/log node=n3 ready outlasts
+    +10 node n1 unknown
+    +12 node n2 unknown
+    +14 node n3 unknown
+";
+
+#[test]
+fn evictions_that_the_controller_holds_back_are_said_once() {
+    check(
+        &[ZONE, &ticks(11..3600, 10)].concat(),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +12.0 ask renewal n2
+            +14.0 ask renewal n3
+            +71.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 61 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
+                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +81.0 alarm about the node of n2
+                  lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
+                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +81.0 node n3 lost at +14: +14.0 → +81.0 by no-pods, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +14.0
+                  node.unknown +14.0
+                  lost: node `n3` has not been ready for 67 s; its kubelet is silent, and no agent on it could be asked; 3 of 4 nodes fell silent at once
+                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+    );
+    expect![[r#"
+        n1 not ready lost: stuck 0, taint false, volumes 0, evictions held
+        n2 not ready lost: stuck 0, taint false, volumes 0, evictions held
+        n3 not ready lost: stuck 0, taint false, volumes 0
+        node 0 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&[ZONE, &ticks(11..80, 10)].concat(), 80));
+}
+
+#[test]
+fn an_eviction_that_begins_in_time_is_not_held_back() {
+    let script = [
+        ZONE,
+        &ticks(11..40, 10),
+        "+40 node n1 unknown since=+10 evicting\n+41 node n2 unknown since=+12 evicting\n",
+        &ticks(51..300, 10),
+    ]
+    .concat();
+    assert_eq!(headlines(&script, &["alarm"]), "");
+}
+
+#[test]
+fn a_pod_that_is_carried_into_the_second_of_two_losses_hangs_there() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod db-0 StatefulSet/db node=n1 ready deleting grace=30 by-taint
+        +31 node n1 true since=+31
+        +80 node n1 unknown since=+80
+        +81 tick
+        +85 node n1 unknown since=+80 evicting
+    ";
+    let script = [script, &ticks(90..200, 10)].concat();
+    check(
+        &script,
+        expect![[r#"
+            +10.0 ask renewal n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +31.0 node n1 lost at +10: +10.0 → +31.0 by back, agent unknown, stuck 0, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  node.ready +31.0
+                  lost: node `n1` was not ready for 21.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +31.0 node.down of n1 lost at +10: +10.0 → +31.0 same-boot
+            +80.0 ask renewal n1
+            +85.0 node.not_ready of n1 lost at +80: +80.0 → +85.0
+            +85.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +85.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+    );
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script, 200));
+}
+
+#[test]
+fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready outlasts
+        +0 pod log-a DaemonSet/log node=n1 ready outlasts
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+    ";
+    let back = "+900 node n1 true since=+900\n";
+    check(
+        &[script, &ticks(30..900, 10), back].concat(),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +70.0 alarm about db-0 of n1
+                  lost: pod `db-0` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `n1` has not been ready for 60 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace shop db-0
+            +900.0 node n1 lost at +10: +10.0 → +900.0 by back, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  node.ready +900.0
+                  lost: node `n1` was not ready for 890 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +900.0 node.down of n1 lost at +10: +10.0 → +900.0 same-boot
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_with_a_long_toleration_does_not_keep_the_root_back() {
+    let script = [LOST, FENCED, &ticks(120..1000, 10)].concat();
+    let script = script.replace("+0 pod log-a", "+0 pod x ReplicaSet/x node=n1 ready\n    +0 pod log-a");
+    expect![[r#"
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +630.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1"]));
+    // Pods with half of that time are waited for.
+    let later = "
+        +325 pod x ReplicaSet/x node=n1 ready deleting grace=5 by-taint
+        +330 gone x
+    ";
+    let script = script.replace("+330 tick", later);
+    expect![[r#"
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +330.0 pod x lost: +10.0 → +330.0, requested +325.0
+        +330.0 node n1 lost at +10: +10.0 → +330.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0 x
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1"]));
+}
+
+#[test]
+fn a_drained_node_that_is_switched_off_has_no_span_without_a_root() {
+    check(
+        "
+        +0 node n2 true
+        +0 pod log DaemonSet/log node=n2 ready outlasts
+        +300 node n2 true since=+0 cordoned
+        +340 node n2 unknown cordoned
+        +341 tick
+        +345 node n2 unknown since=+340 cordoned evicting
+        +350 no-node n2
+        +360 gone log
+        +420 tick
+        ",
+        expect![[r#"
+            +340.0 ask renewal n2
+        "#]],
+    );
+    // A pod was left there: the same spans as of any loss, once it is one.
+    let script = "
+        +0 node n2 true cordoned
+        +340 node n2 unknown cordoned
+        +341 tick
+        +345 node n2 unknown since=+340 cordoned evicting
+        +350 tick
+        +351 pod a Job/j node=n2 ready
+        +400 tick
+        +401 tick
+        +650 no-node n2
+    ";
+    expect![[r#"
+        +650.0 node n2 lost at +340: +340.0 → +650.0 by node-deleted, agent unknown, stuck 0, gone 0; pods a
+        +650.0 node.not_ready of n2 lost at +340: +340.0 → +345.0
+    "#]]
+    .assert_eq(&headlines(script, &["node"]));
+}
+
+#[test]
+fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +200 node n1 unknown since=+200
+        +201 tick
+        +201.1 renewal n1 +158
+        +215 node n1 unknown since=+200 evicting
+        +500 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +510 tick
+        ",
+        expect![[r#"
+            +200.0 ask renewal n1
+            +215.0 node.not_ready of n1 lost at +200: +10.0 → +215.0
+            +510.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 500 s; its kubelet renewed its Lease last 42.0 s before it fell silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +510.0 alarm about db-0 of n1
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 500 s; its kubelet renewed its Lease last 42.0 s before it fell silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        "#]],
+    );
+}
+
+#[test]
+fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
+    check(
+        "
+        +0 version 1.36
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +5 node n1 true since=+0 out-of-service
+        +5.5 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +10 node n1 unknown out-of-service
+        +11 tick
+        +15 node n1 unknown since=+10 evicting out-of-service
+        +16 tick
+        +30 gone db-0
+        +80 tick
+        ",
+        expect![[r#"
+            +10.0 ask renewal n1
+            +15.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
+            +15.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +15.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +30.0 pod db-0 lost: +5.5 → +30.0, requested +5.5
+                  stuck by node: +10.0 → +30.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 24.5 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +80.0 node n1 lost at +10: +10.0 → +30.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
+                  taint.out_of_service +5.0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +15.0
+                  pods.first_stuck +15.0
+                  pods.last_gone +30.0
+                  fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_bound_while_the_node_is_lost_belongs_to_the_loss() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +9 pod db-2 StatefulSet/db pending
+        +10 node n1 unknown
+        +10.5 pod db-2 StatefulSet/db node=n1 pending
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod db-2 StatefulSet/db node=n1 pending deleting grace=5 by-taint
+        +40 tick
+    ";
+    expect![[r#"
+        +40.0 alarm about the node of n1
+        +40.0 alarm about db-2 of n1
+    "#]]
+    .assert_eq(&headlines(script, &["alarm"]));
+}
+
+/// A Deployment replaces at once; the volume can be attached to one node only.
+const MULTI_ATTACH: &str = "
+    +0 version 1.36
+    +0 node n1 true
+    +0 node n2 true
+    +0 pod a ReplicaSet/web node=n1 ready claim=data
+    +0 attachment va-0 pv-0 n1 attached
+    +10 node n1 unknown
+    +11 tick
+    +11.2 claim pv-0 data
+    +25 node n1 unknown since=+10 evicting
+    +30 pod a ReplicaSet/web node=n1 ready claim=data deleting grace=5 by-taint
+    +30.1 pod b ReplicaSet/web pending claim=data
+    +30.2 pod b ReplicaSet/web node=n2 pending claim=data
+";
+
+#[test]
+fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
+    let script = [MULTI_ATTACH, &ticks(40..400, 10)].concat();
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 1
+        node 1 finalizer 0 volume 1 runtime 0
+    "#]]
+    .assert_eq(&state(&script, 400));
+    let more = "
+        +400 node n1 unknown since=+10 evicting out-of-service
+        +410 gone a
+        +411 no-attachment va-0
+        +415 pod b ReplicaSet/web node=n2 ready claim=data
+        +416 tick
+    ";
+    check(
+        &[&script, more].concat(),
+        expect![[r#"
+            +10.0 ask renewal n1
+            +10.0 ask claim pv-0
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +40.0 alarm about the node of n1
+                  lost: node `n1` has not been ready for 30.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +100.0 alarm about a of n1
+                  stuck-by-volume: the replacement of pod `a` has waited 70 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +410.0 pod a lost: +10.0 → +410.0, requested +30.0
+                  stuck by node: +30.0 → +410.0
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 380 s after the deletion request, without the kubelet; whether its containers still ran is not known
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +410.0 node n1 lost at +10: +10.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods a
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  taint.out_of_service +400.0
+                  pods.last_gone +410.0
+                  fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +411.0 volume pv-0 of a (data): +410.0 → +411.0
+                  stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`
+                  remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+            +415.0 b replaces a (next-of-replica-set): created +30.1, scheduled +30.2, ready +415.0, of a lost node
+        "#]],
+    );
+}
+
+#[test]
+fn a_replacement_with_a_volume_of_several_nodes_does_not_wait() {
+    let more = "
+        +40 pod b ReplicaSet/web node=n2 ready claim=data
+        +300 tick
+        +400 node n1 unknown since=+10 evicting out-of-service
+        +410 gone a
+        +411 no-attachment va-0
+    ";
+    let script = [MULTI_ATTACH, more].concat();
+    expect![[r#"
+        +40.0 alarm about the node of n1
+        +411.0 volume pv-0 of a (data): +410.0 → +411.0
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm", "volume"]));
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(
+        &[MULTI_ATTACH, "+40 pod b ReplicaSet/web node=n2 ready claim=data\n+41 tick\n"].concat(),
+        400,
+    ));
+}
+
+#[test]
+fn a_volume_of_a_pod_that_its_returned_kubelet_ended_is_not_reported() {
+    let more = "
+        +60 node n1 true since=+60
+        +61 no-attachment va-0
+        +62 gone db-0
+        +63 tick
+    ";
+    expect![[r#"
+        +62.0 pod db-0 lost: +10.0 → +62.0, requested +30.0
+    "#]]
+    .assert_eq(&headlines(&[LOST, more].concat(), &["volume", "dropped", "pod"]));
+}
