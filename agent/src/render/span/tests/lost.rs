@@ -130,6 +130,17 @@ fn pod() -> PodLost {
     }
 }
 
+/// Another pod, or the two would have the same spans.
+fn still_terminating() -> PodLost {
+    let mut other = (*fixtures::identity()).clone();
+    other.uid = epitaph_core::ids::PodUid("1a2b".into());
+    PodLost {
+        pod: other.into(),
+        is_gone: false,
+        ..pod()
+    }
+}
+
 fn volume() -> VolumeDetach {
     VolumeDetach {
         pod: fixtures::identity(),
@@ -171,6 +182,7 @@ pub(super) fn traces(options: &Options) -> Vec<Trace> {
         node_phase(&down(), clocks(), options),
         shutting_down(&announced(), clocks(), options),
         pod_lost(&pod(), clocks(), options),
+        pod_lost(&still_terminating(), clocks(), options),
         volume_detach(&volume(), clocks(), options),
         duplicate_run(&twice(), clocks(), options),
     ]

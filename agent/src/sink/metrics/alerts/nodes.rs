@@ -2,7 +2,9 @@
 
 use super::pages::Page;
 use super::{LASTING, Rule, Rules, rule};
-use crate::sink::metrics::observer::{EVICTIONS_HELD, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+use crate::sink::metrics::observer::{
+    EVICTIONS_HELD, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS,
+};
 
 /// `cluster` is a label of a Prometheus of several clusters.
 const BY_NODE: &str = "cluster, k8s_node_name";
