@@ -359,7 +359,7 @@ mod tests {
                 ! fenced-by-taint     The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.
                 ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports the trouble: the machine runs, and so may its containers.
                 ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
-                  taint-left-behind   The node is ready and still has the taint node.kubernetes.io/out-of-service: no pod is scheduled there, and running pods are evicted.
+                  taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: its effect NoExecute evicts pods, and NoSchedule keeps new ones away.
 
                 Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
 

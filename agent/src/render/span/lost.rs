@@ -64,7 +64,12 @@ pub fn node_phase(phase: &NodePhase, (offset, api): (WallOffset, Option<ApiClock
         a.text(key::NODE_RETURN, boot.how.name());
     }
     clock(api, &mut a);
-    let span = below(&at, phase.kind.name(), id::node_lost(at.trace), (phase.begin, phase.end), a);
+    let name = phase.kind.name();
+    let mut span = below(&at, name, id::node_lost(at.trace), (phase.begin, phase.end), a);
+    if phase.kind == PhaseKind::OutOfService {
+        // The taint may be set, removed and set again.
+        span.span_context = at.context(id::span_id(at.trace, name, offset.wall(phase.begin.at).0));
+    }
     alone(&phase.key.node, span, options)
 }
 

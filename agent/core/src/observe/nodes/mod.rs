@@ -70,11 +70,23 @@ struct Known {
     is_ready: bool,
     /// Since when the node has the taint `out-of-service`.
     out_of_service: Option<Moment>,
+    taint: TaintOf,
     /// Ready with that taint, since then.
     left_behind: Option<Moment>,
     is_alarmed: bool,
     /// The last loss, for the span of the taint.
     loss: Option<LossKey>,
+}
+
+/// When the taint `out-of-service` was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaintOf {
+    /// While the node was lost, or the node was lost with it.
+    Loss,
+    /// While the node was ready.
+    Ready,
+    /// Before the observation.
+    Unseen,
 }
 
 impl Nodes {
@@ -134,6 +146,7 @@ impl Nodes {
                 identity: fact.identity.clone(),
                 is_ready: true,
                 out_of_service: None,
+                taint: TaintOf::Unseen,
                 left_behind: None,
                 is_alarmed: false,
                 loss: None,
@@ -339,7 +352,7 @@ impl Nodes {
             let since = known.left_behind.map_or(now, |since| since.at);
             out.push(Output::LossAlarm(Box::new(LossAlarm {
                 advice: Advice::Unfence,
-                verdict: sentence::left_behind(&known.identity, now.since(since)),
+                verdict: sentence::left_behind(&known.identity, known.taint, now.since(since)),
                 node: known.identity.clone(),
                 pod: None,
                 at: Moment::exact(now),
@@ -404,6 +417,7 @@ impl Nodes {
         if let Some(known) = self.known.get_mut(name) {
             if let Some(set) = known.out_of_service.filter(|_| fact.out_of_service) {
                 story.fenced_before(set);
+                known.taint = TaintOf::Loss;
             }
             known.loss = Some(key);
             known.left_behind = None;
@@ -449,15 +463,22 @@ impl Nodes {
                     ..at
                 };
                 known.out_of_service = Some(set);
+                known.taint = match &story {
+                    Some(story) if !story.is_over() => TaintOf::Loss,
+                    _ if seen.is_at_start() => TaintOf::Unseen,
+                    _ => TaintOf::Ready,
+                };
                 if let Some(story) = story {
                     story.step(Step::OutOfService, set);
                 }
             }
             (Some(begin), false) => {
                 known.out_of_service = None;
-                match &known.loss {
-                    Some(loss) => out.push(phases::taint(loss, begin, at)),
-                    None => out.push(dropped(DropReason::BeginUnseen)),
+                match (known.taint, &known.loss) {
+                    (TaintOf::Loss, Some(loss)) => out.push(phases::taint(loss, begin, at)),
+                    // Of no loss, and so of no trace.
+                    (TaintOf::Ready, _) => {}
+                    _ => out.push(dropped(DropReason::BeginUnseen)),
                 }
             }
             _ => {}

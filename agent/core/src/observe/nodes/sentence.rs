@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::TaintOf;
 use super::report::{Advice, AgentAnswer, Holder, Returned};
 use super::verdict::{Loss, LossVerdict};
 use crate::observe::{AttachmentFact, ClusterVersion, NodeIdentity, Ready};
@@ -354,13 +355,16 @@ impl Known<'_> {
     }
 }
 
-pub(super) fn left_behind(node: &NodeIdentity, since: Duration) -> LossVerdict {
-    let text = format!(
-        "node `{}` has been ready again for {} and still has the taint out-of-service: no pod is scheduled there, and its pods are \
-         evicted",
-        node.name,
-        seconds(since)
-    );
+pub(super) fn left_behind(node: &NodeIdentity, set: TaintOf, since: Duration) -> LossVerdict {
+    let (name, since) = (&node.name, seconds(since));
+    let still = match set {
+        TaintOf::Loss => format!("node `{name}` has been ready again for {since} and still has the taint out-of-service"),
+        TaintOf::Ready => {
+            format!("node `{name}` was ready when the taint out-of-service was set {since} ago, and has not been lost since")
+        }
+        TaintOf::Unseen => format!("node `{name}` has been ready for at least {since} and has the taint out-of-service"),
+    };
+    let text = format!("{still}: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away");
     Loss::TaintLeftBehind.judged(text, unfence(node))
 }
 

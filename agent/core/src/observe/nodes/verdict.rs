@@ -115,7 +115,7 @@ pub const TABLE: [LossRow; 7] = [
         headline: "taint-left-behind",
         unclean: false,
         severity: Severity::Warning,
-        meaning: "The node is ready and still has the taint node.kubernetes.io/out-of-service: no pod is scheduled there, and running pods are evicted.",
+        meaning: "The node is ready and has the taint node.kubernetes.io/out-of-service: its effect NoExecute evicts pods, and NoSchedule keeps new ones away.",
         proof: "The condition Ready is True, and the taint is in the node's spec.",
         remedy: "kubectl taint nodes NODE node.kubernetes.io/out-of-service-",
     },

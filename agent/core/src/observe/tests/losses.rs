@@ -446,3 +446,40 @@ fn a_volume_of_a_pod_that_its_returned_kubelet_ended_is_not_reported() {
     "#]]
     .assert_eq(&headlines(&[LOST, more].concat(), &["volume", "dropped", "pod"]));
 }
+
+#[test]
+fn a_taint_on_a_node_that_was_never_lost_is_said_as_what_it_is() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 true since=+0 out-of-service
+        +80 tick
+        # Not of a loss: no span, and nothing that was missed.
+        +90 node n1 true since=+0
+        # Lost, back and tainted by mistake: the taint is not the loss's.
+        +100 node n1 unknown
+        +101 tick
+        +150 node n1 true
+        +160 node n1 true since=+150 out-of-service
+        +230 tick
+        +240 node n1 true since=+150
+        ",
+        expect![[r#"
+            +80.0 alarm about the node of n1
+                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away
+                  remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +100.0 ask renewal n1
+            +150.0 node n1 lost at +100: +100.0 → +150.0 by back, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +100.0
+                  node.unknown +100.0
+                  node.ready +150.0
+                  lost: node `n1` was not ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +150.0 node.down of n1 lost at +100: +100.0 → +150.0 same-boot
+            +230.0 alarm about the node of n1
+                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away
+                  remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
+    );
+}

@@ -613,7 +613,7 @@ fn a_taint_that_is_left_behind_is_said_once() {
         .split_once("alarm about the node of n1\n      taint-left-behind")
         .expect("an alarm");
     expect![[r#"
-        : node `n1` has been ready again for 61 s and still has the taint out-of-service: no pod is scheduled there, and its pods are evicted
+        : node `n1` has been ready again for 61 s and still has the taint out-of-service: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away
               remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +500.0 node.out_of_service of n1 lost at +10: +100.0 → +500.0
     "#]].assert_eq(said);

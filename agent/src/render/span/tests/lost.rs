@@ -239,6 +239,22 @@ fn a_lost_node_is_a_trace_with_links_to_its_pods() {
 }
 
 #[test]
+fn a_taint_that_is_set_twice_is_two_spans() {
+    let taint = |begin: u64, end: u64| NodePhase {
+        kind: PhaseKind::OutOfService,
+        begin: at(begin),
+        end: at(end),
+        boot: None,
+        ..down()
+    };
+    let span = |phase: NodePhase| node_phase(&phase, clocks(), &Options::default()).spans.remove(0);
+    let (first, again) = (span(taint(90, 93)), span(taint(96, 320)));
+    assert_eq!(first.name, again.name);
+    assert_ne!(first.span_context.span_id(), again.span_context.span_id());
+    assert_eq!(first.parent_span_id, again.parent_span_id);
+}
+
+#[test]
 fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
     let trace = shutting_down(&announced(), clocks(), &Options::default());
     expect![[r#"

@@ -58,7 +58,7 @@ fn taint_left(of: &Rules) -> Rule {
         ..rule(
             "EpitaphTaintLeftBehind",
             "Node {{ $labels.k8s_node_name }} is ready and still has the taint out-of-service".into(),
-            "No pod is scheduled on the node, and its pods are evicted. kubectl taint nodes {{ $labels.k8s_node_name }} \
+            "The effect NoExecute evicts the pods of the node, and NoSchedule keeps new ones away. kubectl taint nodes {{ $labels.k8s_node_name }} \
              node.kubernetes.io/out-of-service-"
                 .into(),
         )
@@ -131,7 +131,7 @@ pub(super) const PAGES: [Page; 5] = [
     },
     Page {
         alert: "EpitaphTaintLeftBehind",
-        means: "A node is ready and still has the taint `node.kubernetes.io/out-of-service`, set while the node was lost: no pods can run there.",
+        means: "A node is ready and has the taint `node.kubernetes.io/out-of-service`, set while the node was lost or on the wrong node: its effect `NoExecute` evicts pods, and `NoSchedule` keeps new ones away.",
         proves: "`epitaph_node_out_of_service{ready=\"true\"}`, and `kubectl get node NODE -o jsonpath={.spec.taints}`.",
         to_do: &[
             "Check that the node is really repaired: a machine that was only paused may run old containers for some seconds; the verdict \
