@@ -21,7 +21,11 @@ pub enum Group {
         workload: Workload,
     },
     Unit(Text),
-    /// By its id.
+    /// A container with a name that people gave it; a new container of the same name is the same group.
+    Named(Text),
+    /// Containers without a name of their own.
+    Image(Text),
+    /// A container of which only the id is known.
     Container(Text),
     /// Its shutdowns.
     Node(Text),
@@ -40,7 +44,16 @@ impl Group {
             });
         }
         match report.subject.as_ref()? {
-            Subject::Container { id, .. } => Some(Group::Container(id.clone())),
+            Subject::Container { id, pod_uid, .. } => {
+                // In a pod the spec's names, such as `app`, are those of many workloads: the image tells more.
+                let name = report
+                    .container_name()
+                    .filter(|_| pod_uid.is_none())
+                    .cloned()
+                    .map(Group::Named);
+                let image = || report.container_image().cloned().map(Group::Image);
+                Some(name.or_else(image).unwrap_or_else(|| Group::Container(id.clone())))
+            }
             Subject::Unit { name } => Some(Group::Unit(name.clone())),
             Subject::Other => None,
         }
@@ -115,7 +128,7 @@ impl Counts {
     pub fn names(&self) -> Vec<String> {
         let name = |group: &Group| match group {
             Group::Workload { workload, .. } => Some(workload.name.to_string()),
-            Group::Unit(name) | Group::Node(name) => Some(name.to_string()),
+            Group::Unit(name) | Group::Named(name) | Group::Image(name) | Group::Node(name) => Some(name.to_string()),
             Group::Container(_) => None,
         };
         self.groups.keys().filter_map(name).collect()

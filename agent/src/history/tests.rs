@@ -194,6 +194,65 @@ fn a_termination_is_found_by_any_of_its_names() {
     }
 }
 
+/// Containers outside of Kubernetes, as the files of their runtime describe them: each has another id.
+fn bare(name: Option<&str>, image: Option<&str>, n: u8) -> (Report, String) {
+    let line = serde_json::json!({
+        "type": "termination", "verdict": "crashed", "unclean": true, "severity": "critical",
+        "end": Wall(u64::from(n) * 1_000_000_000).rfc3339(), "trace_id": format!("{n:032x}"),
+        "subject": {"kind": "container", "id": format!("{n:064x}"), "runtime": "docker"},
+        "container": {"name": name, "image": image},
+    })
+    .to_string();
+    (serde_json::from_str(&line).unwrap(), line)
+}
+
+#[test]
+fn a_container_outside_of_kubernetes_has_a_name_and_an_image() {
+    let found = |what: &str| {
+        let mut search = Search::new(Wanted::new(what));
+        let mut counts = Counts::default();
+        for (name, image, n) in [
+            (Some("checkout"), Some("shop:1.4"), 1),
+            (Some("checkout"), Some("shop:1.5"), 2),
+            (None, Some("job:2"), 3),
+            (None, Some("job:2"), 4),
+            (None, None, 5),
+        ] {
+            let (report, line) = bare(name, image, n);
+            search.look(&report, &line, &counts, Report::short_name);
+            counts.add(&report);
+        }
+        let (found, others, _) = search.finish()?;
+        let report: Report = serde_json::from_str(&found.line).unwrap();
+        Some((
+            report.short_name(),
+            Group::of(&report).unwrap().name(),
+            found.same,
+            others.len(),
+        ))
+    };
+    let named = |same, others| Some(("checkout".to_owned(), "container checkout".to_owned(), same, others));
+    assert_eq!(found("checkout"), named(1, 1));
+    assert_eq!(found("check"), named(1, 1), "the beginning of the name");
+    assert_eq!(found("shop:1.5"), named(1, 0));
+    let image = ("000000000000".to_owned(), "image job:2".to_owned(), 1, 1);
+    assert_eq!(found("job:2"), Some(image));
+    assert_eq!(found(&format!("{:064x}", 5)).unwrap().1, "container 000000000000");
+    // A name is not the end of a name, and an image is not found by its beginning.
+    assert_eq!((found("out"), found("shop"), found("")), (None, None, None));
+}
+
+#[test]
+fn in_a_pod_without_the_api_the_image_tells_workloads_apart() {
+    let (mut report, _) = bare(Some("app"), Some("shop:1.4"), 1);
+    let Some(Subject::Container { pod_uid, .. }) = &mut report.subject else {
+        panic!()
+    };
+    *pod_uid = Some("0f9c2c1e".into());
+    assert_eq!(Group::of(&report), Some(Group::Image("shop:1.4".into())));
+    assert_eq!(report.short_name(), "app");
+}
+
 fn ended(verdict: &str, second: u64) -> (Report, String) {
     let line = serde_json::json!({
         "type": "termination", "verdict": verdict, "unclean": verdict != "clean",

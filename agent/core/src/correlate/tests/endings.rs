@@ -125,26 +125,38 @@ fn a_crash_below_an_init_is_a_crash() {
 fn a_code_that_no_crash_explains_is_the_programs_own() {
     let check = |rest: &str, expect| check(&format!("{INIT}{rest}"), expect);
     // A shell between.
-    check("+5 exit child SEGV\n +5.001 exit server 139\n +5.002 exit main 139", expect![[r#"
+    check(
+        "+5 exit child SEGV\n +5.001 exit server 139\n +5.002 exit main 139",
+        expect![[r#"
         crashed: Crash/Crashed/Quiet
           `child` was terminated by SIGSEGV, and PID 1 `tini` exited with code 139
           fix: look at the core dump or the last lines of the log: the fault is in the program
-    "#]]);
-    check("+5 exit child SEGV\n +7 exit main 139", expect![[r#"
+    "#]],
+    );
+    check(
+        "+5 exit child SEGV\n +7 exit main 139",
+        expect![[r#"
         nonzero-exit: Crash/NonzeroExit/Quiet
           PID 1 `tini` exited by itself with code 139
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
-    "#]]);
-    check("+5 exit server ABRT\n +5.001 exit main 139", expect![[r#"
+    "#]],
+    );
+    check(
+        "+5 exit server ABRT\n +5.001 exit main 139",
+        expect![[r#"
         nonzero-exit: Crash/NonzeroExit/Quiet
           PID 1 `tini` exited by itself with code 139
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
-    "#]]);
-    check("+5 exit child SEGV\n +5.001 exit main 1", expect![[r#"
+    "#]],
+    );
+    check(
+        "+5 exit child SEGV\n +5.001 exit main 1",
+        expect![[r#"
         nonzero-exit: Crash/NonzeroExit/Quiet
           PID 1 `tini` exited by itself with code 1
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
