@@ -288,6 +288,8 @@ fn a_full_journal_is_read_within_the_memory() {
     let with = |args: &[&str]| bounded(&[args, &source].concat());
     assert_eq!(with(&["list"]).lines().count(), count);
     assert!(with(&["list", "--summary"]).starts_with(&format!("{count} terminations, ")));
+    let object: serde_json::Value = serde_json::from_str(&with(&["list", "--summary", "--output", "json"])).unwrap();
+    assert_eq!(object["workloads"].as_array().map(Vec::len), Some(4096));
     assert!(with(&["why", "shop/cart-7d9f8b6c5-x2x4z"]).contains("more: `epitaph list`"));
 }
 

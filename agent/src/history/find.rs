@@ -202,8 +202,10 @@ impl<B> Search<B> {
             self.keep(end, brief);
             return;
         }
-        let verdicts = Group::of(report).and_then(|group| before.of(&group));
-        let same = verdicts.and_then(|verdicts| verdicts.get(&report.verdict));
+        let group = Group::of(report);
+        let verdicts = group.as_ref().map_or_else(Default::default, |group| before.of(group));
+        let same = verdicts.iter().find(|(verdict, _)| *verdict == report.verdict);
+        let same = same.map(|(_, counted)| counted);
         let new = Found {
             line: line.to_owned(),
             end,
@@ -212,7 +214,7 @@ impl<B> Search<B> {
                 Part::Container(at) => Some(at),
             },
             same: same.map_or(0, |counted| counted.count),
-            all: verdicts.map_or(0, |verdicts| verdicts.values().map(|counted| counted.count).sum()),
+            all: verdicts.iter().map(|(_, counted)| counted.count).sum(),
             last_same: same.and_then(|counted| counted.last),
             since: before.first,
         };
@@ -285,6 +287,7 @@ impl Group {
             Group::Named(name) => format!("container {name}"),
             Group::Image(image) => format!("image {image}"),
             Group::Container(id) => format!("container {}", id.get(..12).unwrap_or(id)),
+            Group::Containers => "containers without a name".to_owned(),
             Group::Node(name) => format!("node {name}"),
         }
     }

@@ -321,6 +321,76 @@ fn counts_are_bounded_and_the_worst_is_first() {
     assert!(counts.ungrouped > 5_000 && rows.len() < 5_000);
 }
 
+/// A node that has had many containers: the one that matters came last.
+#[test]
+fn many_clean_containers_do_not_hide_an_unclean_one() {
+    let clean = |n: u64, name: Option<&str>| {
+        let (mut report, _) = bare(name, None, 1);
+        report.subject = Some(Subject::Container {
+            id: format!("{n:064x}").as_str().into(),
+            runtime: Text::default(),
+            pod_uid: None,
+        });
+        (report.verdict, report.unclean, report.severity) = ("clean".into(), false, "info".into());
+        report
+    };
+    let late = |counts: &mut Counts| {
+        for n in 0..10 {
+            let (mut report, _) = bare(Some("late"), None, 2);
+            if n > 0 {
+                report.severity = "warning".into();
+                report.container.as_mut().unwrap().name = Some(format!("late-{n}").as_str().into());
+            }
+            counts.add(&report);
+        }
+    };
+    // Named ones: each is a group, and the oldest clean ones make room.
+    let mut counts = Counts::folded();
+    (0..10_000).for_each(|n| counts.add(&clean(n, Some(&format!("job-{n}")))));
+    late(&mut counts);
+    let rows = counts.worst_first();
+    assert_eq!((rows[0].0.name().as_str(), rows.len()), ("container late", 4096));
+    assert!(rows[..10].iter().all(|(.., counted)| counted.unclean) && !rows[10].2.unclean);
+    assert_eq!(
+        (counts.total, counts.ungrouped, counts.ungrouped_unclean),
+        (10_010, 10_010 - 4096, 0)
+    );
+    // A worse one makes room among unclean ones, too; what is left out is counted.
+    for n in 0..10_000 {
+        counts.add(&{
+            let mut report = clean(n, Some(&format!("crash-{n}")));
+            (report.unclean, report.severity) = (true, "warning".into());
+            report
+        });
+    }
+    let (mut worst, _) = bare(Some("worst"), None, 3);
+    worst.container.as_mut().unwrap().name = Some("worst".into());
+    counts.add(&worst);
+    let names: Vec<String> = counts.worst_first().iter().map(|(group, ..)| group.name()).collect();
+    assert_eq!(
+        (&names[..2], names.len()),
+        (&["container worst".to_owned(), "container late".to_owned()][..], 4096)
+    );
+    assert_eq!(counts.ungrouped + 4096, counts.total);
+    assert_eq!(counts.ungrouped_unclean + 4096, counts.unclean);
+    // Only an id: one row.
+    let mut counts = Counts::folded();
+    (0..10_000).for_each(|n| counts.add(&clean(n, None)));
+    counts.add(&bare(None, None, 7).0);
+    let rows: Vec<(String, u64)> = counts
+        .worst_first()
+        .iter()
+        .map(|(group, _, counted)| (group.name(), counted.count))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("container 000000000000".to_owned(), 1),
+            ("containers without a name".to_owned(), 10_000)
+        ]
+    );
+}
+
 /// As deep as the parser goes: on a stack as the main thread has it.
 #[test]
 fn nested_containers_do_not_exhaust_the_stack() {
