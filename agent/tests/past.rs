@@ -129,6 +129,27 @@ fn list_shows_a_line_each_and_counts() {
 }
 
 #[test]
+fn a_container_outside_of_kubernetes_is_found_by_its_name() {
+    let observation = sample::observation();
+    let mut described = sample::ignored();
+    described.facts.container = Some(std::sync::Arc::new(sample::described()));
+    let line = json::line(&json::termination(&described, &observation));
+    // Started again: another id.
+    let input = [line.clone(), line.replace("3f1c0d4e5a6b7c8d", "4f1c0d4e5a6b7c8d")].concat();
+    let shown = |args: &[&str]| String::from_utf8(epitaph(args, &input).stdout).unwrap();
+    let why = shown(&["why", "--from", "-", "checkout"]);
+    for part in [
+        "container checkout (4f1c0d4e5a6b)\nimage shop:1.4\n",
+        "1 of 1 earlier termination of container checkout",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert!(shown(&["list", "--from", "-"]).contains(" checkout "));
+    let summary = shown(&["list", "--from", "-", "--summary"]);
+    assert!(summary.contains("!       2  container checkout"), "{summary}");
+}
+
+#[test]
 fn a_name_that_is_not_known_is_an_error_with_the_reach() {
     let (code, error) = refused(&["why", "--from", "-", "carts"], &history());
     assert_eq!(code, 66);
@@ -267,6 +288,8 @@ fn a_full_journal_is_read_within_the_memory() {
     let with = |args: &[&str]| bounded(&[args, &source].concat());
     assert_eq!(with(&["list"]).lines().count(), count);
     assert!(with(&["list", "--summary"]).starts_with(&format!("{count} terminations, ")));
+    let object: serde_json::Value = serde_json::from_str(&with(&["list", "--summary", "--output", "json"])).unwrap();
+    assert_eq!(object["workloads"].as_array().map(Vec::len), Some(4096));
     assert!(with(&["why", "shop/cart-7d9f8b6c5-x2x4z"]).contains("more: `epitaph list`"));
 }
 

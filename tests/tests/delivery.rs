@@ -14,6 +14,7 @@ use epitaph_tests::http::{Request, request};
 type Came = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
 
 /// A collector by HTTP, which answers its nth request with such traces by the nth of `answers`, and later ones by the last.
+/// Metrics are not expected.
 fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -21,8 +22,12 @@ fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
     let kept = came.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            while let Some((is_traces, body)) = next(&mut stream) {
-                if !is_traces {
+            while let Some((head, body)) = next(&mut stream) {
+                // Without an answer the exporter of metrics complains.
+                if head.starts_with("post /v1/metrics ") {
+                    break;
+                }
+                if !is_of_terminations(&head, &body) {
                     let _ = stream.write_all(TAKEN);
                     continue;
                 }
@@ -41,11 +46,14 @@ fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
     (port, came)
 }
 
-/// Whether the next request has traces of terminations (or else metrics, or spans of epitaph itself), and its body.
-fn next(stream: &mut TcpStream) -> Option<(bool, Vec<u8>)> {
+fn next(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let Request { head, body } = request(stream)?;
-    let is_own = body.windows(OWN.len()).any(|part| part == OWN);
-    Some((head.starts_with("post /v1/traces ") && !is_own, body))
+    Some((head, body))
+}
+
+/// Or else spans of epitaph itself.
+fn is_of_terminations(head: &str, body: &[u8]) -> bool {
+    head.starts_with("post /v1/traces ") && !body.windows(OWN.len()).any(|part| part == OWN)
 }
 
 /// Service name of what epitaph reports about itself.
@@ -53,6 +61,11 @@ const OWN: &[u8] = b"epitaph-agent";
 
 const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 const BUSY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
+const UNAUTHORIZED: &[u8] = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+const BAD: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nbad";
+const PAGE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 18\r\n\r\n<html>hello</html>";
+const PAGE_AS_PROTOBUF: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 18\r\n\r\n<html>hello</html>";
 /// `ExportTraceServiceResponse { partial_success: { rejected_spans: 1 } }`.
 const ALL_BUT_ONE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\x0a\x02\x08\x01";
@@ -78,15 +91,24 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// `n` and `m` of "n of m spans sent"; the command must have failed with it.
-fn not_all_sent(output: &Output) -> (u64, u64) {
+/// `n` and `m` of "n of m spans sent"; the command must have failed with it, for that reason and with that remedy.
+fn not_all_sent(output: &Output, why: &str, remedy: &str) -> (u64, u64) {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{error}");
-    assert!(error.contains("remedy: start the collector"), "{error}");
+    // Nothing is kept, and there is no next start.
+    assert!(!error.contains("next"), "{error}");
+    for part in [format!("spans sent: {why}"), format!("remedy: {remedy}")] {
+        assert!(error.contains(&part), "{part}: {error}");
+    }
     let words: Vec<&str> = error.split_whitespace().collect();
-    let at = words.windows(2).position(|two| two == ["spans", "sent"]).expect("spans sent");
+    let at = words
+        .windows(2)
+        .position(|two| two == ["spans", "sent:"])
+        .expect("spans sent");
     (words[at - 3].parse().unwrap(), words[at - 1].parse().unwrap())
 }
+
+const START: &str = "start the collector, or correct `otlp.endpoint`";
 
 /// A guard against a hang, not a measure.
 const FOR_A_LOADED_MACHINE: Duration = Duration::from_secs(60);
@@ -101,7 +123,7 @@ fn every_span_is_sent_or_the_command_fails() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let timeout = Duration::from_secs(3);
     let (output, took) = replay(&format!("http://{closed}"), timeout);
-    let (sent, all) = not_all_sent(&output);
+    let (sent, all) = not_all_sent(&output, "", START);
     assert!(sent == 0 && all > 0, "{sent} of {all}");
     assert!(took >= timeout, "it did not wait for a collector that is late: {took:?}");
 }
@@ -123,9 +145,29 @@ fn a_busy_collector_gets_the_same_bytes_after_the_pause_that_it_asked_for() {
 fn a_partial_success_is_counted_and_not_sent_again() {
     let (port, came) = collector(&[ALL_BUT_ONE]);
     let (output, _) = replay(&format!("http://127.0.0.1:{port}"), FOR_A_LOADED_MACHINE);
-    let (sent, all) = not_all_sent(&output);
+    let (sent, all) = not_all_sent(&output, "the collector refused a part", "read the collector's log");
     assert_eq!(all - sent, 1, "{sent} of {all}");
     assert_eq!(came.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_refusal_is_named_with_its_own_remedy() {
+    let login = "correct host, port and path";
+    for (answer, why, remedy) in [
+        (UNAUTHORIZED, "HTTP 401 Unauthorized", "set the credentials"),
+        (BAD, "HTTP 400 Bad Request", "read the collector's log"),
+        (PAGE, "HTTP 200 OK, but its answer is text/html", login),
+        (
+            PAGE_AS_PROTOBUF,
+            "HTTP 200 OK, but its answer is not one of a collector",
+            login,
+        ),
+    ] {
+        let (port, came) = collector(Box::leak(Box::new([answer])));
+        let (output, _) = replay(&format!("http://127.0.0.1:{port}"), FOR_A_LOADED_MACHINE);
+        assert_eq!(not_all_sent(&output, why, remedy).0, 0);
+        assert_eq!(came.lock().unwrap().len(), 1, "{why}");
+    }
 }
 
 #[test]
@@ -134,7 +176,7 @@ fn a_collector_that_hangs_in_tls_is_given_up_in_time() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (output, took) = replay(&format!("https://127.0.0.1:{port}"), Duration::from_secs(2));
-    assert_eq!(not_all_sent(&output).0, 0);
+    assert_eq!(not_all_sent(&output, "no answer within 2s", START).0, 0);
     assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
     drop(listener);
 }
@@ -143,6 +185,6 @@ fn a_collector_that_hangs_in_tls_is_given_up_in_time() {
 fn a_name_that_does_not_resolve_is_given_up_in_time() {
     // RFC 2606: no such name is ever registered.
     let (output, took) = replay("http://collector.invalid:4318", Duration::from_secs(2));
-    assert_eq!(not_all_sent(&output).0, 0);
+    assert_eq!(not_all_sent(&output, "", START).0, 0);
     assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
 }

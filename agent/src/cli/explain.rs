@@ -195,7 +195,7 @@ fn list() -> String {
         let mark = if row.unclean { '!' } else { ' ' };
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
-    out.push_str("\n`epitaph explain` also explains what kubectl, docker and shells show:\n\n");
+    out.push_str("\n`epitaph explain` also explains what kubectl, docker, systemctl and shells show:\n\n");
     let names = || WORDS.iter().flat_map(|word| word.names).copied();
     let is_code = |name: &&str| name.bytes().all(|byte| byte.is_ascii_digit());
     let mut codes: Vec<&str> = names().filter(is_code).collect();
@@ -274,8 +274,8 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## What other tools show\n\n\
-         Exit codes, signals and reasons, as `kubectl`, `docker` and shells show them, and the verdicts that fit. `epitaph why POD` shows\n\
-         which of them it was.\n\n\
+         Exit codes, signals and reasons, as `kubectl`, `docker`, `systemctl` and shells show them, and the verdicts that fit.\n\
+         `epitaph why POD` shows which of them it was.\n\n\
          | shown | meaning | verdicts |\n|---|---|---|\n",
     );
     for Word {
@@ -400,15 +400,19 @@ mod tests {
                   graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
                   unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent ended before the pods.
 
-                `epitaph explain` also explains what kubectl, docker and shells show:
+                `epitaph explain` also explains what kubectl, docker, systemctl and shells show:
 
-                exit codes  0, 1, 2, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 139, 141, 143, 255
+                exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 139, 141,
+                            143, 165, 200, 203, 217, 226, 255
                 signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
-                            SIGPIPE
-                reasons     OOMKilled, OOM, Error, CrashLoopBackOff, BackOff, Completed, Terminating,
-                            ContainerStatusUnknown, StartError, RunContainerError, ContainerCannotRun,
-                            CreateContainerError, Unknown, Evicted, NodeShutdown, Terminated, DeadlineExceeded,
-                            ImagePullBackOff, ErrImagePull
+                            SIGPIPE, SIGRTMIN+3
+                reasons     Killed, OOMKilled, OOM, oom-kill, Error, CrashLoopBackOff, BackOff, Completed,
+                            Terminating, ContainerStatusUnknown, StartError, RunContainerError,
+                            ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, 200/CHDIR,
+                            203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeShutdown,
+                            Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook, DeadlineExceeded,
+                            ImagePullBackOff, ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit,
+                            exit-code
             "#]],
         );
     }
@@ -480,21 +484,22 @@ mod tests {
         check(
             Some("137"),
             expect![[r#"
-                137, SIGKILL, signal 9
+                137, SIGKILL, signal 9, Killed, signal: killed
                   Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows
                   neither the sender nor the reason: the OOM killer, the container runtime
-                  after the grace period, or another process. In a pod's status the code can
-                  also be made up by the kubelet.
+                  after the grace period, systemd at a shutdown of the node, or another
+                  process. In a pod's status the code can also be made up by the kubelet.
 
                 Verdicts that fit
-                  oom-killed           The OOM killer killed the main process because memory ra…
-                  ignored-stop-signal  The kernel discarded the stop signal, so the process kep…
-                  killed-after-grace   The process was shutting down but had not finished when …
-                  blocked-stop-signal  The stop signal was never read: the process was frozen o…
-                  prestop-overran      The preStop hook used up the grace period: the hook was …
-                  sidecar-starved      A sidecar was killed because the main containers had use…
-                  force-killed         The main process was killed without a stop signal first,…
-                  killed-by-other      The main process was killed by a sender that is neither …
+                  oom-killed             The OOM killer killed the main process because memory …
+                  ignored-stop-signal    The kernel discarded the stop signal, so the process k…
+                  killed-after-grace     The process was shutting down but had not finished whe…
+                  blocked-stop-signal    The stop signal was never read: the process was frozen…
+                  prestop-overran        The preStop hook used up the grace period: the hook wa…
+                  sidecar-starved        A sidecar was killed because the main containers had u…
+                  force-killed           The main process was killed without a stop signal firs…
+                  truncated-by-shutdown  The shutdown of the node ended the process before the …
+                  killed-by-other        The main process was killed by a sender that is neithe…
 
                 Next
                   epitaph why POD    # which of them it was, with timeline and remedy
@@ -505,7 +510,7 @@ mod tests {
         check(
             Some("oomkilled"),
             expect![[r#"
-                OOMKilled, OOM
+                OOMKilled, OOM, oom-kill
                   The OOM killer killed a process of the container: not necessarily the main
                   process, and not necessarily at its end, because the reason stays in the
                   status once any process was killed. A kill of the main process can also be

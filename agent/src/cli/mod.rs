@@ -302,7 +302,7 @@ pub struct KubernetesArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
-    /// Send traces to this collector, such as http://localhost:4317
+    /// Send traces and metrics to this collector, such as http://localhost:4317; of a recording, traces only
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]

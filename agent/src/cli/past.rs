@@ -51,8 +51,8 @@ pub struct ExportArgs {
 
 #[derive(Debug, Args)]
 pub struct WhyArgs {
-    /// Name of a pod ([NAMESPACE/]POD[/CONTAINER]), workload ([NAMESPACE/][KIND/]NAME), unit or node, or beginning of the id of
-    /// a container, pod or trace (4 digits or more)
+    /// Name of a pod ([NAMESPACE/]POD[/CONTAINER]), workload ([NAMESPACE/][KIND/]NAME), unit or node; name or image of a container
+    /// outside of Kubernetes; or beginning of the id of a container, pod or trace (4 digits or more)
     #[arg(value_name = "POD|CONTAINER|UNIT|NODE|TRACE_ID")]
     pub what: String,
     #[command(flatten)]

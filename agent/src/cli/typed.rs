@@ -1,240 +1,26 @@
-//! What people type after a look at `kubectl`, `docker` or a shell: exit codes, signals, reasons. The table behind `epitaph explain 137`
-//! and the last section of docs/verdicts.md.
+//! What people type after a look at `kubectl`, `docker`, `systemctl` or a shell: exit codes, signals, reasons. The table behind
+//! `epitaph explain 137` and the last section of docs/verdicts.md.
 
-/// Something that another tool shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
-    /// The first one is the title.
-    pub names: &'static [&'static str],
-    pub meaning: &'static str,
-    /// Verdicts of terminations for which the word is shown; the likelier ones first.
-    pub verdicts: &'static [&'static str],
-}
+mod words;
 
-/// Signals that a process causes itself.
-const FAULT: &[&str] = &["crashed", "killed-by-other", "nonzero-exit"];
+pub use words::{WORDS, Word};
 
-/// Ways to a SIGKILL.
-const KILLED: &[&str] = &[
-    "oom-killed",
-    "ignored-stop-signal",
-    "killed-after-grace",
-    "blocked-stop-signal",
-    "prestop-overran",
-    "sidecar-starved",
-    "force-killed",
-    "killed-by-other",
-];
-
-/// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 27] = [
-    Word {
-        names: &["137", "SIGKILL", "signal 9"],
-        meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
-                  killer, the container runtime after the grace period, or another process. In a pod's status the code can also be made up by the kubelet.",
-        verdicts: KILLED,
-    },
-    Word {
-        names: &["143", "SIGTERM", "signal 15"],
-        meaning: "Exit code 143 is 128 + 15: SIGTERM. Either the process has no handler and SIGTERM ended it at once, or its handler ran and \
-                  the program (Java, many others) then exited with this code, which is clean.",
-        verdicts: &[
-            "default-action",
-            "clean",
-            "clean-exit",
-            "refused-connections",
-            "cut-connections",
-            "nonzero-exit",
-        ],
-    },
-    Word {
-        names: &["OOMKilled", "OOM"],
-        meaning: "The OOM killer killed a process of the container: not necessarily the main process, and not necessarily at its end, because \
-                  the reason stays in the status once any process was killed. A kill of the main process can also be missing there.",
-        verdicts: &["oom-killed", "oom-child"],
-    },
-    Word {
-        names: &["Error"],
-        meaning: "The reason in a pod's status for every exit code other than 0, where no other reason is known. Look at the exit code, which \
-                  `epitaph explain` knows too.",
-        verdicts: &[
-            "nonzero-exit",
-            "ignored-stop-signal",
-            "killed-after-grace",
-            "default-action",
-            "crashed",
-            "oom-child",
-            "killed-by-other",
-        ],
-    },
-    Word {
-        names: &["CrashLoopBackOff", "BackOff"],
-        meaning: "Not a termination: the container terminated again and again, also with exit code 0, and the kubelet waits before the next \
-                  start. Ask for the terminations before it.",
-        verdicts: &[
-            "nonzero-exit",
-            "crashed",
-            "oom-killed",
-            "oom-child",
-            "runtime-failed",
-            "clean",
-        ],
-    },
-    Word {
-        names: &["Completed", "0"],
-        meaning: "The main process exited with code 0, by itself or after a stop signal. Connections of clients may still have been \
-                  refused, reset or cut.",
-        verdicts: &[
-            "clean",
-            "clean-exit",
-            "refused-connections",
-            "reset-connections",
-            "cut-connections",
-            "proxy-rejected",
-            "prestop-failed",
-        ],
-    },
-    Word {
-        names: &["Terminating"],
-        meaning: "Deletion was requested, and the pod still exists: a preStop hook or the shutdown takes its time, the stop signal was ignored \
-                  and the grace period runs, a process cannot be killed, or a finalizer keeps the object after all processes have exited.",
-        verdicts: &[
-            "ignored-stop-signal",
-            "killed-after-grace",
-            "prestop-overran",
-            "blocked-stop-signal",
-            "stuck",
-        ],
-    },
-    Word {
-        names: &["ContainerStatusUnknown"],
-        meaning: "The kubelet did not find the container any more and made up exit code 137: no SIGKILL is implied. Often the node was \
-                  restarted, or the container runtime lost its state.",
-        verdicts: &["unknown", "runtime-failed"],
-    },
-    Word {
-        names: &["1"],
-        meaning: "The program reported an error of its own: read its log. After a stop signal it often means that the shutdown failed.",
-        verdicts: &["nonzero-exit", "oom-child"],
-    },
-    Word {
-        names: &["2"],
-        meaning: "The program reported an error of its own. A Go program as PID 1 that has no handler for SIGTERM exits with 2, and a shell \
-                  for wrong usage.",
-        verdicts: &["nonzero-exit", "oom-child"],
-    },
-    Word {
-        names: &["126"],
-        meaning: "By a shell's convention: the command was found and could not be executed (not executable, wrong architecture).",
-        verdicts: &["nonzero-exit", "runtime-failed", "prestop-failed"],
-    },
-    Word {
-        names: &["127"],
-        meaning: "By a shell's convention: the command was not found in the image.",
-        verdicts: &["nonzero-exit", "runtime-failed", "prestop-failed"],
-    },
-    Word {
-        names: &[
-            "128",
-            "StartError",
-            "RunContainerError",
-            "ContainerCannotRun",
-            "CreateContainerError",
-        ],
-        meaning: "The container runtime did not start the program: the command, a mount or the image is wrong. No process ran.",
-        verdicts: &["runtime-failed"],
-    },
-    Word {
-        names: &["130", "SIGINT", "signal 2"],
-        meaning: "Exit code 130 is 128 + 2: SIGINT, as by Ctrl-C or `STOPSIGNAL SIGINT`. Either no handler ran, or the handler exited with \
-                  this code.",
-        verdicts: &["default-action", "clean", "nonzero-exit", "killed-by-other"],
-    },
-    Word {
-        names: &["131", "SIGQUIT", "signal 3"],
-        meaning: "Exit code 131 is 128 + 3: SIGQUIT, the stop signal of nginx, php-fpm and others. Either no handler ran, or the handler exited \
-                  with this code.",
-        verdicts: &["default-action", "clean", "nonzero-exit", "killed-by-other"],
-    },
-    Word {
-        names: &["129", "SIGHUP", "signal 1"],
-        meaning: "Exit code 129 is 128 + 1: SIGHUP. Many programs read their configuration anew at SIGHUP; without a handler it ends them.",
-        verdicts: &["killed-by-other", "default-action", "nonzero-exit"],
-    },
-    Word {
-        names: &["139", "SIGSEGV", "signal 11"],
-        meaning: "Exit code 139 is 128 + 11: a segmentation fault, an invalid access to memory in the program or one of its libraries.",
-        verdicts: FAULT,
-    },
-    Word {
-        names: &["134", "SIGABRT", "signal 6"],
-        meaning: "Exit code 134 is 128 + 6: the program aborted itself: a failed assertion, a panic, an uncaught exception.",
-        verdicts: FAULT,
-    },
-    Word {
-        names: &["132", "SIGILL", "signal 4"],
-        meaning: "Exit code 132 is 128 + 4: an instruction that this CPU does not have, or a trap of the compiler.",
-        verdicts: FAULT,
-    },
-    Word {
-        names: &["135", "SIGBUS", "signal 7"],
-        meaning: "Exit code 135 is 128 + 7: a bus error, often a file mapped into memory that was truncated, or a full disk below it.",
-        verdicts: FAULT,
-    },
-    Word {
-        names: &["136", "SIGFPE", "signal 8"],
-        meaning: "Exit code 136 is 128 + 8: an arithmetic fault, such as a division by zero.",
-        verdicts: FAULT,
-    },
-    Word {
-        names: &["141", "SIGPIPE", "signal 13"],
-        meaning: "Exit code 141 is 128 + 13: the program wrote to a pipe or connection that its reader had closed.",
-        verdicts: FAULT,
-    },
-    Word {
-        names: &["255", "Unknown"],
-        meaning: "Exit code 255 with the reason Unknown: the container runtime lost the container, for example when the node was restarted. \
-                  Without that reason: the program's own code (-1).",
-        verdicts: &["unknown", "nonzero-exit", "runtime-failed"],
-    },
-    Word {
-        names: &["Evicted"],
-        meaning: "The kubelet evicted the pod because the node ran out of memory, disk or process ids; the causes evicted-node-pressure, \
-                  evicted-api, evicted-taint and evicted-preempted are the other evictions.",
-        verdicts: &["killed-after-grace", "ignored-stop-signal", "force-killed", "clean"],
-    },
-    Word {
-        names: &["NodeShutdown", "Terminated"],
-        meaning: "The kubelet stopped the pod because the node was shutting down: the cause node-shutdown.",
-        verdicts: &["killed-after-grace", "ignored-stop-signal", "clean"],
-    },
-    Word {
-        names: &["DeadlineExceeded"],
-        meaning: "The pod exceeded `activeDeadlineSeconds`: the cause deadline.",
-        verdicts: &["killed-after-grace", "ignored-stop-signal", "default-action", "clean"],
-    },
-    Word {
-        names: &["ImagePullBackOff", "ErrImagePull"],
-        meaning: "Not a termination: the image cannot be pulled, and no process has run. `kubectl describe pod` shows the error.",
-        verdicts: &["runtime-failed"],
-    },
-];
-
-/// The entry of a word, in any case: `oomkilled`, `sigterm`, `exit code 137`.
+/// The entry of a word, as people copy it: `oomkilled`, `TERM`, `Exit Code: 137`, `status=9/KILL`, `code=exited, status=203/EXEC`.
 pub fn word(text: &str) -> Option<&'static Word> {
-    let normal = text.trim().to_ascii_lowercase().replace(['_', '-'], " ");
-    let normal = ["exit code ", "exitcode ", "exit ", "code "]
-        .iter()
-        .find_map(|before| normal.strip_prefix(before))
-        .unwrap_or(&normal);
-    WORDS
-        .iter()
-        .find(|word| word.names.iter().any(|name| name.eq_ignore_ascii_case(normal)))
+    let normal = normal(text);
+    if let Some((_, status)) = normal.rsplit_once("status=") {
+        return of_status(status);
+    }
+    by_name(code(&normal)).or_else(|| by_name(&format!("sig{normal}")))
 }
 
 /// What is known of an exit code without an entry; None for text that is not an exit code.
 pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
-    let code: u8 = text.trim().parse().ok()?;
+    let normal = normal(text);
+    let status = normal
+        .rsplit_once("status=")
+        .map(|(_, status)| status.split('/').next().unwrap_or_default());
+    let code: u8 = status.unwrap_or_else(|| code(&normal)).trim().parse().ok()?;
     Some(match code {
         129..=192 => (
             format!(
@@ -244,13 +30,57 @@ pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
             ),
             &["crashed", "killed-by-other", "default-action", "nonzero-exit"],
         ),
+        200..=245 => (
+            format!(
+                "Exit code {code}: of a systemd unit, systemd itself may have failed to start the program; `systemctl status` shows \
+                 the step (such as {code}/NAME), and systemd.exec(5) explains it. Otherwise the program reported an error of its own."
+            ),
+            &["nonzero-exit", "oom-child"],
+        ),
         _ => (
             format!(
-                "Exit code {code}: the program reported an error of its own. Read its log, and its documentation of the code."
+                "Exit code {code}: the program reported an error of its own. Read its log, and its documentation of the code.{}",
+                as_signal(code)
             ),
             &["nonzero-exit", "oom-child"],
         ),
     })
+}
+
+/// `9` is an exit code, but people also mean `kill -9`.
+fn as_signal(number: u8) -> String {
+    let name = by_name(&format!("signal {number}")).and_then(|word| word.names.iter().find(|name| name.starts_with("SIG")));
+    name.map_or_else(String::new, |name| {
+        format!(" As the number of a signal, {number} is {name}: `epitaph explain {name}`.")
+    })
+}
+
+/// `9/kill` is a signal, `203/exec` and `1/failure` are exit codes.
+fn of_status(status: &str) -> Option<&'static Word> {
+    let (number, name) = status.split_once('/').unwrap_or((status, ""));
+    let name = name.trim_end_matches(')');
+    by_name(&format!("sig{name}")).or_else(|| by_name(number.trim_end_matches(')')))
+}
+
+/// Without the words before an exit code.
+fn code(normal: &str) -> &str {
+    let before = ["exit code ", "exitcode ", "exit status ", "exit ", "code "];
+    before.iter().find_map(|before| normal.strip_prefix(before)).unwrap_or(normal)
+}
+
+/// `name`: [`normal`].
+fn by_name(name: &str) -> Option<&'static Word> {
+    WORDS.iter().find(|word| word.names.iter().any(|known| normal(known) == name))
+}
+
+/// In lower case, each run of separators as a space.
+fn normal(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let words: Vec<&str> = lower
+        .split(|c: char| c.is_whitespace() || matches!(c, '_' | '-' | ':' | '\'' | '`'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.join(" ")
 }
 
 #[cfg(test)]
@@ -278,11 +108,50 @@ mod tests {
 
     #[test]
     fn words_in_any_form() {
-        for text in ["137", "sigkill", "SIGKILL", "exit code 137", "exit-code-137", " signal 9"] {
+        for text in [
+            "137",
+            "sigkill",
+            "SIGKILL",
+            "exit code 137",
+            "exit-code-137",
+            "Exit Code:    137",
+            "exit status 137",
+            " signal 9",
+            "KILL",
+            "kill",
+            "Killed",
+            "signal: killed",
+            "status=9/KILL",
+            "code=killed, status=9/KILL",
+            "(code=killed, status=9/KILL)",
+        ] {
             assert_eq!(word(text).unwrap().names[0], "137", "{text}");
         }
         assert_eq!(word("oomkilled").unwrap().names[0], "OOMKilled");
-        assert_eq!((word("9"), word("SIG"), word("")), (None, None, None));
+        for (text, name) in [
+            ("TERM", "143"),
+            ("signal: terminated", "143"),
+            ("SEGV", "139"),
+            ("segmentation fault", "139"),
+            ("code=dumped, status=11/SEGV", "139"),
+            ("status=1/HUP", "129"),
+            ("status=1/FAILURE", "1"),
+            ("status=143/n/a", "143"),
+            ("status=203/EXEC", "203"),
+            ("203/exec", "203"),
+            ("core-dump", "core-dump"),
+            ("core dump", "core-dump"),
+            ("oom-kill", "OOMKilled"),
+            ("sigrtmin+3", "SIGRTMIN+3"),
+            ("RTMIN+3", "SIGRTMIN+3"),
+        ] {
+            assert_eq!(word(text).map(|word| word.names[0]), Some(name), "{text}");
+        }
+        for nothing in ["9", "SIG", "", "-", "status=", "status=/", "status=9/NONE", "x/KILL"] {
+            assert_eq!(word(nothing), None, "{nothing}");
+        }
+        assert!(other_code("status=42/n/a").unwrap().0.starts_with("Exit code 42: "));
+        assert!(other_code("Exit Code: 42").unwrap().0.starts_with("Exit code 42: "));
     }
 
     #[test]
@@ -293,5 +162,29 @@ mod tests {
         }
         assert_eq!((other_code("256"), other_code("x")), (None, None));
         assert!(other_code("150").unwrap().0.contains("128 + 22"));
+        assert!(other_code("9").unwrap().0.contains("9 is SIGKILL"));
+        assert!(other_code("218").unwrap().0.contains("systemd"));
+    }
+
+    /// A shutdown of the node kills with SIGKILL, and `Error` is the reason of every code but 0.
+    #[test]
+    fn the_lists_of_the_commonest_words_are_whole() {
+        let killed = word("137").unwrap().verdicts;
+        let error = word("Error").unwrap().verdicts;
+        for text in ["137", "Error", "NodeShutdown", "Terminated"] {
+            assert!(word(text).unwrap().verdicts.contains(&"truncated-by-shutdown"), "{text}");
+        }
+        for verdict in killed
+            .iter()
+            .chain(&["clean", "clean-exit", "default-action", "nonzero-exit"])
+        {
+            assert!(error.contains(verdict), "Error: {verdict}");
+        }
+        assert!(
+            word("Terminated")
+                .unwrap()
+                .meaning
+                .contains("every container that has exited")
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! How often what happened, by workload and verdict.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use epitaph_core::time::Wall;
 
@@ -21,8 +21,14 @@ pub enum Group {
         workload: Workload,
     },
     Unit(Text),
-    /// By its id.
+    /// A container with a name that people gave it; a new container of the same name is the same group.
+    Named(Text),
+    /// Containers without a name of their own.
+    Image(Text),
+    /// A container of which only the id is known.
     Container(Text),
+    /// Such containers that are not unclean, in [`Counts::folded`].
+    Containers,
     /// Its shutdowns.
     Node(Text),
 }
@@ -40,7 +46,16 @@ impl Group {
             });
         }
         match report.subject.as_ref()? {
-            Subject::Container { id, .. } => Some(Group::Container(id.clone())),
+            Subject::Container { id, pod_uid, .. } => {
+                // In a pod the spec's names, such as `app`, are those of many workloads: the image tells more.
+                let name = report
+                    .container_name()
+                    .filter(|_| pod_uid.is_none())
+                    .cloned()
+                    .map(Group::Named);
+                let image = || report.container_image().cloned().map(Group::Image);
+                Some(name.or_else(image).unwrap_or_else(|| Group::Container(id.clone())))
+            }
             Subject::Unit { name } => Some(Group::Unit(name.clone())),
             Subject::Other => None,
         }
@@ -58,20 +73,61 @@ pub struct Counted {
     pub last: Option<Wall>,
 }
 
+impl Counted {
+    /// How bad: unclean, and the severity.
+    fn rank(&self) -> Rank {
+        rank(self.unclean, &self.severity)
+    }
+}
+
+type Rank = (bool, u8);
+
+fn rank(unclean: bool, severity: &str) -> Rank {
+    let severity = match severity {
+        "critical" => 2,
+        "warning" => 1,
+        _ => 0,
+    };
+    (unclean, severity)
+}
+
+/// What is known of a group.
+#[derive(Debug, Default)]
+struct Verdicts {
+    /// Most groups have one: no map, whose smallest node has room for eleven.
+    counted: Vec<(Text, Counted)>,
+    worst: Rank,
+    last: Option<Wall>,
+    /// In the order in which the groups came.
+    number: u64,
+}
+
 /// Bounded: what belongs to no group is counted in [`Counts::ungrouped`].
 #[derive(Debug, Default)]
 pub struct Counts {
-    groups: HashMap<Group, BTreeMap<Text, Counted>>,
+    groups: HashMap<Group, Verdicts>,
+    folded: bool,
+    /// Once there are too many groups: none of them is less bad, so that most newcomers need no search.
+    least: Rank,
     pub total: u64,
     pub unclean: u64,
-    /// Terminations of workloads beyond the first [`GROUPS`], or of none.
+    /// Terminations beyond [`GROUPS`] workloads, none of them worse than those of the groups; or of no workload.
     pub ungrouped: u64,
+    pub ungrouped_unclean: u64,
     /// The earliest and the latest end.
     pub first: Option<Wall>,
     pub last: Option<Wall>,
 }
 
 impl Counts {
+    /// For people: containers of which only the id is known are one group, unless they are unclean.
+    pub fn folded() -> Counts {
+        Counts {
+            folded: true,
+            ..Counts::default()
+        }
+    }
+
     /// Counts the report without its workload.
     pub fn saw(&mut self, report: &Report) {
         self.total += 1;
@@ -86,56 +142,98 @@ impl Counts {
         if report.is_down() {
             return;
         }
-        let group = Group::of(report).filter(|group| self.groups.contains_key(group) || self.groups.len() < GROUPS);
-        let Some(verdicts) = group.map(|group| self.groups.entry(group).or_default()) else {
-            self.ungrouped += 1;
+        let rank = rank(report.unclean, &report.severity);
+        let group = Group::of(report).map(|group| match group {
+            Group::Container(_) if self.folded && !report.unclean => Group::Containers,
+            group => group,
+        });
+        let Some(verdicts) = group.and_then(|group| self.room(group, rank)) else {
+            self.leave_out(1, report.unclean.into());
             return;
         };
-        if !verdicts.contains_key(&report.verdict) && verdicts.len() >= VERDICTS {
-            self.ungrouped += 1;
-            return;
-        }
-        let counted = verdicts.entry(report.verdict.clone()).or_insert_with(|| Counted {
-            count: 0,
-            unclean: report.unclean,
-            severity: report.severity.clone(),
-            first: None,
-            last: None,
-        });
+        let counted = &mut verdicts.counted;
+        let at = match counted.iter().position(|(verdict, _)| *verdict == report.verdict) {
+            Some(at) => at,
+            None if counted.len() >= VERDICTS => {
+                self.leave_out(1, report.unclean.into());
+                return;
+            }
+            None => {
+                counted.reserve_exact(1);
+                counted.push((
+                    report.verdict.clone(),
+                    Counted {
+                        count: 0,
+                        unclean: report.unclean,
+                        severity: report.severity.clone(),
+                        first: None,
+                        last: None,
+                    },
+                ));
+                counted.len() - 1
+            }
+        };
+        let counted = &mut counted[at].1;
         counted.count += 1;
         widen(&mut counted.first, &mut counted.last, end);
+        verdicts.worst = verdicts.worst.max(rank);
+        verdicts.last = verdicts.last.max(end);
     }
 
-    /// The verdicts of one group.
-    pub fn of(&self, group: &Group) -> Option<&BTreeMap<Text, Counted>> {
-        self.groups.get(group)
+    /// The group's verdicts. If there are too many groups, the oldest of those that are less bad than this one makes room.
+    fn room(&mut self, group: Group, rank: Rank) -> Option<&mut Verdicts> {
+        if self.groups.len() >= GROUPS && !self.groups.contains_key(&group) {
+            if rank <= self.least {
+                return None;
+            }
+            let least = self.groups.iter().min_by_key(|(_, of)| (of.worst, of.last, of.number));
+            let (least, rank_of_least) = least.map(|(group, of)| (group.clone(), of.worst))?;
+            self.least = rank_of_least;
+            if rank <= rank_of_least {
+                return None;
+            }
+            if let Some(of) = self.groups.remove(&least) {
+                let of = || of.counted.iter().map(|(_, counted)| counted);
+                let unclean = of().filter(|counted| counted.unclean).map(|counted| counted.count).sum();
+                self.leave_out(of().map(|counted| counted.count).sum(), unclean);
+            }
+        }
+        let number = self.total;
+        Some(self.groups.entry(group).or_insert_with(|| Verdicts {
+            number,
+            ..Verdicts::default()
+        }))
+    }
+
+    fn leave_out(&mut self, count: u64, unclean: u64) {
+        self.ungrouped += count;
+        self.ungrouped_unclean += unclean;
+    }
+
+    /// The verdicts of one group; none if the group is not known.
+    pub fn of(&self, group: &Group) -> &[(Text, Counted)] {
+        self.groups.get(group).map_or(&[], |of| &of.counted)
     }
 
     /// What [`super::Wanted`] finds groups by.
     pub fn names(&self) -> Vec<String> {
         let name = |group: &Group| match group {
             Group::Workload { workload, .. } => Some(workload.name.to_string()),
-            Group::Unit(name) | Group::Node(name) => Some(name.to_string()),
-            Group::Container(_) => None,
+            Group::Unit(name) | Group::Named(name) | Group::Image(name) | Group::Node(name) => Some(name.to_string()),
+            Group::Container(_) | Group::Containers => None,
         };
         self.groups.keys().filter_map(name).collect()
     }
 
     /// Worst first: unclean, by severity, by number, then by the last one.
     pub fn worst_first(&self) -> Vec<(&Group, &Text, &Counted)> {
-        let mut rows: Vec<_> = self
-            .groups
-            .iter()
-            .flat_map(|(group, verdicts)| verdicts.iter().map(move |(verdict, counted)| (group, verdict, counted)))
+        let rows = self.groups.iter();
+        let mut rows: Vec<_> = rows
+            .flat_map(|(group, of)| of.counted.iter().map(move |(verdict, counted)| (group, verdict, counted)))
             .collect();
-        let severity = |counted: &Counted| match &*counted.severity {
-            "critical" => 2,
-            "warning" => 1,
-            _ => 0,
-        };
         rows.sort_by(|(a_group, a_verdict, a), (b_group, b_verdict, b)| {
-            let a_worst = (a.unclean, severity(a), a.count, a.last);
-            let b_worst = (b.unclean, severity(b), b.count, b.last);
+            let a_worst = (a.rank(), a.count, a.last);
+            let b_worst = (b.rank(), b.count, b.last);
             b_worst.cmp(&a_worst).then((a_group, a_verdict).cmp(&(b_group, b_verdict)))
         });
         rows

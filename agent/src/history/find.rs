@@ -26,7 +26,7 @@ enum Match {
     Name,
     Workload,
     Id,
-    /// The beginning of a pod's name.
+    /// The beginning of the name of a pod, or of a container outside of Kubernetes.
     Prefix,
     /// The time after the shutdown that has the same names.
     Down,
@@ -107,13 +107,16 @@ impl Wanted {
             .min()
     }
 
-    /// By the id of a container, or by its name behind that of the pod.
+    /// By the id of a container, by its name and image outside of Kubernetes, or by its name behind that of the pod.
     fn matches_container(&self, report: &Report) -> Option<(Match, Part)> {
         if let Some(Subject::Container { id, .. }) = &report.subject
             && is_id(&self.text)
             && id.starts_with(&self.text.to_ascii_lowercase())
         {
             return Some((Match::Id, Part::Whole));
+        }
+        if let Some(found) = self.matches_bare(report) {
+            return Some((found, Part::Whole));
         }
         let context = report.kubernetes.as_ref()?;
         let name = context.container.as_deref()?;
@@ -123,6 +126,18 @@ impl Wanted {
                 .split_once('/')
                 .is_some_and(|(namespace, pod)| *namespace == *context.pod.namespace && *pod == *context.pod.name);
         is_pod.then_some((Match::Name, Part::Whole))
+    }
+
+    fn matches_bare(&self, report: &Report) -> Option<Match> {
+        let name = report.container_name();
+        if name.is_some_and(|name| **name == *self.text) {
+            return Some(Match::Name);
+        }
+        if report.container_image().is_some_and(|image| **image == *self.text) {
+            return Some(Match::Workload);
+        }
+        let is_prefix = !self.text.is_empty() && name?.starts_with(&self.text);
+        is_prefix.then_some(Match::Prefix)
     }
 }
 
@@ -187,8 +202,10 @@ impl<B> Search<B> {
             self.keep(end, brief);
             return;
         }
-        let verdicts = Group::of(report).and_then(|group| before.of(&group));
-        let same = verdicts.and_then(|verdicts| verdicts.get(&report.verdict));
+        let group = Group::of(report);
+        let verdicts = group.as_ref().map_or_else(Default::default, |group| before.of(group));
+        let same = verdicts.iter().find(|(verdict, _)| *verdict == report.verdict);
+        let same = same.map(|(_, counted)| counted);
         let new = Found {
             line: line.to_owned(),
             end,
@@ -197,7 +214,7 @@ impl<B> Search<B> {
                 Part::Container(at) => Some(at),
             },
             same: same.map_or(0, |counted| counted.count),
-            all: verdicts.map_or(0, |verdicts| verdicts.values().map(|counted| counted.count).sum()),
+            all: verdicts.iter().map(|(_, counted)| counted.count).sum(),
             last_same: same.and_then(|counted| counted.last),
             since: before.first,
         };
@@ -224,7 +241,8 @@ impl<B> Search<B> {
 
 /// Names, for a line of a list.
 impl Report {
-    /// Namespace and workload of a pod, also with the container where the pod continued; a unit; the beginning of a container's id.
+    /// Namespace and workload of a pod, also with the container where the pod continued; a unit; the name of a container, or the
+    /// beginning of its id.
     pub fn short_name(&self) -> String {
         if self.is_of_node() {
             return format!("node {}", self.node);
@@ -240,6 +258,9 @@ impl Report {
                 Some(container) => format!("{name}/{container}"),
                 None => name,
             };
+        }
+        if let Some(name) = self.container_name() {
+            return name.to_string();
         }
         match &self.subject {
             Some(Subject::Container { id, .. }) => {
@@ -263,7 +284,10 @@ impl Group {
         match self {
             Group::Workload { namespace, workload } => format!("{} {namespace}/{}", workload.kind, workload.name),
             Group::Unit(name) => format!("unit {name}"),
+            Group::Named(name) => format!("container {name}"),
+            Group::Image(image) => format!("image {image}"),
             Group::Container(id) => format!("container {}", id.get(..12).unwrap_or(id)),
+            Group::Containers => "containers without a name".to_owned(),
             Group::Node(name) => format!("node {name}"),
         }
     }

@@ -14,6 +14,7 @@ pub struct Report {
     pub begin: Option<At>,
     pub end: Option<At>,
     pub subject: Option<Subject>,
+    pub container: Option<Container>,
     pub cgroup: Option<Text>,
     pub trace_id: Text,
     pub kubernetes: Option<Kubernetes>,
@@ -93,6 +94,29 @@ impl Report {
             .as_ref()
             .or_else(|| self.kubernetes.as_ref().and_then(|context| context.request.as_ref()))
     }
+
+    /// The name that people gave a container outside of Kubernetes. None for a container of a known pod: there the pod's spec names it.
+    pub fn container_name(&self) -> Option<&Text> {
+        self.bare_container()?.name.as_ref().filter(|name| !name.is_empty())
+    }
+
+    /// The image of a container outside of Kubernetes.
+    pub fn container_image(&self) -> Option<&Text> {
+        self.bare_container()?.image.as_ref().filter(|image| !image.is_empty())
+    }
+
+    fn bare_container(&self) -> Option<&Container> {
+        let is_bare = matches!(self.subject, Some(Subject::Container { .. })) && self.pod().is_none();
+        self.container.as_ref().filter(|_| is_bare)
+    }
+}
+
+/// A container as the files of its runtime describe it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Container {
+    pub name: Option<Text>,
+    pub image: Option<Text>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -194,6 +194,65 @@ fn a_termination_is_found_by_any_of_its_names() {
     }
 }
 
+/// Containers outside of Kubernetes, as the files of their runtime describe them: each has another id.
+fn bare(name: Option<&str>, image: Option<&str>, n: u8) -> (Report, String) {
+    let line = serde_json::json!({
+        "type": "termination", "verdict": "crashed", "unclean": true, "severity": "critical",
+        "end": Wall(u64::from(n) * 1_000_000_000).rfc3339(), "trace_id": format!("{n:032x}"),
+        "subject": {"kind": "container", "id": format!("{n:064x}"), "runtime": "docker"},
+        "container": {"name": name, "image": image},
+    })
+    .to_string();
+    (serde_json::from_str(&line).unwrap(), line)
+}
+
+#[test]
+fn a_container_outside_of_kubernetes_has_a_name_and_an_image() {
+    let found = |what: &str| {
+        let mut search = Search::new(Wanted::new(what));
+        let mut counts = Counts::default();
+        for (name, image, n) in [
+            (Some("checkout"), Some("shop:1.4"), 1),
+            (Some("checkout"), Some("shop:1.5"), 2),
+            (None, Some("job:2"), 3),
+            (None, Some("job:2"), 4),
+            (None, None, 5),
+        ] {
+            let (report, line) = bare(name, image, n);
+            search.look(&report, &line, &counts, Report::short_name);
+            counts.add(&report);
+        }
+        let (found, others, _) = search.finish()?;
+        let report: Report = serde_json::from_str(&found.line).unwrap();
+        Some((
+            report.short_name(),
+            Group::of(&report).unwrap().name(),
+            found.same,
+            others.len(),
+        ))
+    };
+    let named = |same, others| Some(("checkout".to_owned(), "container checkout".to_owned(), same, others));
+    assert_eq!(found("checkout"), named(1, 1));
+    assert_eq!(found("check"), named(1, 1), "the beginning of the name");
+    assert_eq!(found("shop:1.5"), named(1, 0));
+    let image = ("000000000000".to_owned(), "image job:2".to_owned(), 1, 1);
+    assert_eq!(found("job:2"), Some(image));
+    assert_eq!(found(&format!("{:064x}", 5)).unwrap().1, "container 000000000000");
+    // A name is not the end of a name, and an image is not found by its beginning.
+    assert_eq!((found("out"), found("shop"), found("")), (None, None, None));
+}
+
+#[test]
+fn in_a_pod_without_the_api_the_image_tells_workloads_apart() {
+    let (mut report, _) = bare(Some("app"), Some("shop:1.4"), 1);
+    let Some(Subject::Container { pod_uid, .. }) = &mut report.subject else {
+        panic!()
+    };
+    *pod_uid = Some("0f9c2c1e".into());
+    assert_eq!(Group::of(&report), Some(Group::Image("shop:1.4".into())));
+    assert_eq!(report.short_name(), "app");
+}
+
 fn ended(verdict: &str, second: u64) -> (Report, String) {
     let line = serde_json::json!({
         "type": "termination", "verdict": verdict, "unclean": verdict != "clean",
@@ -260,6 +319,76 @@ fn counts_are_bounded_and_the_worst_is_first() {
     let rest: u64 = rows.iter().map(|(.., counted)| counted.count).sum();
     assert_eq!(rest + counts.ungrouped, counts.total);
     assert!(counts.ungrouped > 5_000 && rows.len() < 5_000);
+}
+
+/// A node that has had many containers: the one that matters came last.
+#[test]
+fn many_clean_containers_do_not_hide_an_unclean_one() {
+    let clean = |n: u64, name: Option<&str>| {
+        let (mut report, _) = bare(name, None, 1);
+        report.subject = Some(Subject::Container {
+            id: format!("{n:064x}").as_str().into(),
+            runtime: Text::default(),
+            pod_uid: None,
+        });
+        (report.verdict, report.unclean, report.severity) = ("clean".into(), false, "info".into());
+        report
+    };
+    let late = |counts: &mut Counts| {
+        for n in 0..10 {
+            let (mut report, _) = bare(Some("late"), None, 2);
+            if n > 0 {
+                report.severity = "warning".into();
+                report.container.as_mut().unwrap().name = Some(format!("late-{n}").as_str().into());
+            }
+            counts.add(&report);
+        }
+    };
+    // Named ones: each is a group, and the oldest clean ones make room.
+    let mut counts = Counts::folded();
+    (0..10_000).for_each(|n| counts.add(&clean(n, Some(&format!("job-{n}")))));
+    late(&mut counts);
+    let rows = counts.worst_first();
+    assert_eq!((rows[0].0.name().as_str(), rows.len()), ("container late", 4096));
+    assert!(rows[..10].iter().all(|(.., counted)| counted.unclean) && !rows[10].2.unclean);
+    assert_eq!(
+        (counts.total, counts.ungrouped, counts.ungrouped_unclean),
+        (10_010, 10_010 - 4096, 0)
+    );
+    // A worse one makes room among unclean ones, too; what is left out is counted.
+    for n in 0..10_000 {
+        counts.add(&{
+            let mut report = clean(n, Some(&format!("crash-{n}")));
+            (report.unclean, report.severity) = (true, "warning".into());
+            report
+        });
+    }
+    let (mut worst, _) = bare(Some("worst"), None, 3);
+    worst.container.as_mut().unwrap().name = Some("worst".into());
+    counts.add(&worst);
+    let names: Vec<String> = counts.worst_first().iter().map(|(group, ..)| group.name()).collect();
+    assert_eq!(
+        (&names[..2], names.len()),
+        (&["container worst".to_owned(), "container late".to_owned()][..], 4096)
+    );
+    assert_eq!(counts.ungrouped + 4096, counts.total);
+    assert_eq!(counts.ungrouped_unclean + 4096, counts.unclean);
+    // Only an id: one row.
+    let mut counts = Counts::folded();
+    (0..10_000).for_each(|n| counts.add(&clean(n, None)));
+    counts.add(&bare(None, None, 7).0);
+    let rows: Vec<(String, u64)> = counts
+        .worst_first()
+        .iter()
+        .map(|(group, _, counted)| (group.name(), counted.count))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("container 000000000000".to_owned(), 1),
+            ("containers without a name".to_owned(), 10_000)
+        ]
+    );
 }
 
 /// As deep as the parser goes: on a stack as the main thread has it.

@@ -29,6 +29,13 @@ impl Export {
         Export::with(config, Metrics::new)
     }
 
+    /// As [`Export::start`], without the export of metrics.
+    pub fn of_recording(config: &Config) -> Result<Export, RuntimeError> {
+        let mut config = config.clone();
+        config.otlp.metrics = false;
+        Export::start(&config)
+    }
+
     /// As [`Export::start`], with an observer's metrics.
     pub fn of_observer(config: &Config) -> Result<Export, RuntimeError> {
         Export::with(config, Metrics::empty)

@@ -40,7 +40,7 @@ use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{Config, Env, Listen};
 use crate::sink::http::{Health, Server};
-use crate::sink::otlp::{self, SpanDropReason};
+use crate::sink::otlp::{self, Reason, SpanDropReason};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
@@ -91,7 +91,8 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     let show = Show::new(&args.show, env);
     block_on(async {
         let logging = logging::start(&config, logging::Terminations::Messages)?;
-        let export = Export::start(&config)?;
+        // The counts of a recording are not those of this machine, whose agent has the same name at the collector.
+        let export = Export::of_recording(&config)?;
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());
         // Reading a file blocks; the exporter's tasks continue meanwhile.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
@@ -111,9 +112,13 @@ fn all_sent(traces: &otlp::Sink) -> Result<(), RuntimeError> {
     if lost == 0 {
         return Ok(());
     }
-    let problem = format!("{sent} of {} spans sent", sent + lost);
-    Err(RuntimeError::new(SysExit::Unavailable, problem)
-        .with_remedy("start the collector, or correct --otlp, and replay again: spans that are sent twice are identical"))
+    let (why, remedy) = match stats.last_failure() {
+        Some(Reason { why, remedy }) => (why, remedy),
+        None => ("the queue was full".to_owned(), "raise `limits.export_queue`"),
+    };
+    let problem = format!("{sent} of {} spans sent: {why}", sent + lost);
+    let remedy = format!("{remedy}; then replay again: spans that are sent twice are identical");
+    Err(RuntimeError::new(SysExit::Unavailable, problem).with_remedy(remedy))
 }
 
 /// `epitaph ready [HOST:PORT...]`.

@@ -73,7 +73,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let (width, style) = (terminal(), style(args.color, env));
     let mut out = BufWriter::new(io::stdout().lock());
     let mut list = List::new(width, style);
-    let mut shown = Counts::default();
+    let mut shown = Counts::folded();
     let mut all = Counts::default();
     source.each(|report, line| {
         all.saw(report);
@@ -90,7 +90,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     })?;
     let written = match (args.summary, args.output) {
         (true, ListFormat::Text) => out.write_all(story::summary(&shown, width, style).as_bytes()),
-        (true, ListFormat::Json) => out.write_all(story::summary_object(&shown).as_bytes()),
+        (true, ListFormat::Json) => story::summary_object(&shown, &mut out),
         (false, _) => Ok(()),
     };
     flow(written.and_then(|()| out.flush()))?;

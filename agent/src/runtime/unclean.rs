@@ -54,10 +54,16 @@ impl UncleanLog {
         let (verdict, named) = match report {
             Report::Terminated(t) => {
                 let context: Option<&PodContext> = t.kubernetes.as_deref();
+                // What the spec of the pod does not name, the files of the runtime may.
+                let described = t.container.as_deref();
                 let named = Named {
                     pod: context.map(|context| &*context.pod),
-                    container: context.and_then(|context| context.container.as_deref()),
-                    image: context.and_then(|context| context.image.as_deref()),
+                    container: context
+                        .and_then(|context| context.container.as_deref())
+                        .or_else(|| described?.name.as_deref()),
+                    image: context
+                        .and_then(|context| context.image.as_deref())
+                        .or_else(|| described?.image.as_deref()),
                     subject: Some(&t.subject),
                     begin: t.begin,
                     end: t.end,
@@ -185,6 +191,17 @@ mod tests {
             {"level":"WARN","message":"`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later","verdict":"ignored-stop-signal","severity":"warning","cause":"stopped","exit":"ignored-stop-signal","traffic":"refused","container_id":"3f1c0d4e5a6b7c8d9e0f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f","begin":"2026-01-02T03:05:05.000Z","end":"2026-01-02T03:05:15.003Z","trace_id":"07f649481c0ee186cbdc87c2d986434c","remedy":"handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini","target":"epitaph::termination"}
             {"level":"WARN","message":"container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later","verdict":"ignored-stop-signal","severity":"critical","cause":"deleted","exit":"ignored-stop-signal","traffic":"cut","namespace":"shop","pod":"cart-7d9f8b6c5-x2x4z","workload":"Deployment/cart","begin":"2023-11-14T23:36:37.900Z","end":"2023-11-14T23:37:10.260Z","trace_id":"f413a7a4e46d1258ed4927cd46f8b039","remedy":"use `exec` in the shell that starts the server, so that the server is PID 1","target":"epitaph::termination"}
         "#]].assert_eq(&text);
+    }
+
+    #[test]
+    fn a_container_outside_of_kubernetes_is_named_by_the_files_of_its_runtime() {
+        let text = lines(|log| {
+            let mut t = sample::ignored();
+            t.facts.container = Some(Arc::new(sample::described()));
+            log.report(Boot(0), &Report::Terminated(Box::new(t)), &sample::observation());
+        });
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["container"], &line["image"]), (&"checkout".into(), &"shop:1.4".into()));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! *Architecture invariant*: nothing here can block the agent, and no span is lost without a count in [`SpanStats`].
 
+mod answer;
 mod destination;
 mod parcel;
 mod queue;
@@ -24,6 +25,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+pub(in crate::sink) use answer::Failure;
+pub use answer::Reason;
 pub use destination::{Backoff, Compression, Delivery, Destination, Identity, Protocol};
 pub use parcel::{Kept, Parcel, encode};
 pub use queue::Offer;
@@ -133,11 +136,15 @@ impl ExportWorker {
         let (removed, lost): (Vec<Parcel>, Vec<Parcel>) = lost.into_iter().partition(|parcel| parcel.kept.is_some());
         self.stats.give_up(SpanDropReason::JournalFull, &removed);
         self.stats.give_up(SpanDropReason::Shutdown, &lost);
-        tracing::warn!(
-            spans,
-            kept,
-            "shut down before the collector accepted all spans; those that are kept are sent after the next start"
-        );
+        if kept > 0 {
+            tracing::warn!(
+                spans,
+                kept,
+                "shut down before the collector accepted all spans; those that are kept are sent after the next start"
+            );
+        } else {
+            tracing::warn!(spans, "shut down before the collector accepted all spans");
+        }
     }
 }
 
@@ -181,6 +188,7 @@ pub struct SpanStats {
     dropped: [AtomicU64; SpanDropReason::ALL.len()],
     /// Whole traces, by reason and verdict.
     given_up: Mutex<BTreeMap<(&'static str, Arc<str>), u64>>,
+    last_failure: Mutex<Option<Reason>>,
 }
 
 impl SpanStats {
@@ -194,6 +202,15 @@ impl SpanStats {
     }
     pub fn dropped(&self, reason: SpanDropReason) -> u64 {
         self.dropped[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Why the collector did not take a request, or a part of one, when that happened last.
+    pub fn last_failure(&self) -> Option<Reason> {
+        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn failed(&self, reason: Reason) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
     /// Traces that the collector never gets, by reason and the verdict's headline.

@@ -1,7 +1,9 @@
 //! The objects `why` and `summary` of docs/json.md.
 
+use std::io::{self, Write};
+
 use epitaph_core::time::Wall;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::Story;
@@ -54,22 +56,41 @@ struct BeforeObject {
 }
 
 #[derive(Serialize)]
-struct SummaryObject {
+struct SummaryObject<'a> {
     r#type: &'static str,
     terminations: u64,
     unclean: u64,
     first: Option<String>,
     last: Option<String>,
-    workloads: Vec<SummaryRow>,
+    workloads: Workloads<'a>,
     ungrouped: u64,
+    ungrouped_unclean: u64,
+}
+
+/// Written one by one: the rows of a full journal are megabytes.
+struct Workloads<'a>(&'a Counts);
+
+impl Serialize for Workloads<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let rows = self.0.worst_first().into_iter();
+        to.collect_seq(rows.map(|(group, verdict, counted)| SummaryRow {
+            workload: Group::name(group),
+            verdict,
+            unclean: counted.unclean,
+            severity: &counted.severity,
+            count: counted.count,
+            first: time(counted.first),
+            last: time(counted.last),
+        }))
+    }
 }
 
 #[derive(Serialize)]
-struct SummaryRow {
+struct SummaryRow<'a> {
     workload: String,
-    verdict: String,
+    verdict: &'a str,
     unclean: bool,
-    severity: String,
+    severity: &'a str,
     count: u64,
     first: Option<String>,
     last: Option<String>,
@@ -99,25 +120,22 @@ pub fn why_object(story: &Story) -> String {
 }
 
 /// One line.
-pub fn summary_object(counts: &Counts) -> String {
-    let rows = counts.worst_first().into_iter().map(|(group, verdict, counted)| SummaryRow {
-        workload: Group::name(group),
-        verdict: verdict.to_string(),
-        unclean: counted.unclean,
-        severity: counted.severity.to_string(),
-        count: counted.count,
-        first: time(counted.first),
-        last: time(counted.last),
-    });
-    line(&SummaryObject {
+///
+/// # Errors
+/// Of `out`.
+pub fn summary_object(counts: &Counts, mut out: impl Write) -> io::Result<()> {
+    let object = SummaryObject {
         r#type: "summary",
         terminations: counts.total,
         unclean: counts.unclean,
         first: time(counts.first),
         last: time(counts.last),
-        workloads: rows.collect(),
+        workloads: Workloads(counts),
         ungrouped: counts.ungrouped,
-    })
+        ungrouped_unclean: counts.ungrouped_unclean,
+    };
+    serde_json::to_writer(&mut out, &object)?;
+    out.write_all(b"\n")
 }
 
 fn line(object: &impl Serialize) -> String {

@@ -121,8 +121,9 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
             paint.severity(
                 Severity::Warning,
                 &format!(
-                    "{} of too many different workloads are not in the rows",
-                    many(counts.ungrouped, "termination")
+                    "{} ({} unclean) of too many different workloads are not in the rows, which are the worst",
+                    many(counts.ungrouped, "termination"),
+                    counts.ungrouped_unclean
                 )
             )
         );

@@ -99,7 +99,13 @@ pub(super) fn title(shown: &Report) -> String {
     }
     let container = shown.kubernetes.as_ref().and_then(|context| context.container.as_deref());
     let of_subject = || match &shown.subject {
-        Some(Subject::Container { id, .. }) => format!("container {}", id.get(..12).unwrap_or(id)),
+        Some(Subject::Container { id, .. }) => {
+            let id = id.get(..12).unwrap_or(id);
+            match shown.container_name() {
+                Some(name) => format!("container {name} ({id})"),
+                None => format!("container {id}"),
+            }
+        }
         Some(Subject::Unit { name }) => format!("unit {name}"),
         Some(Subject::Other) | None => "something without a name".to_owned(),
     };
@@ -113,7 +119,8 @@ pub(super) fn title(shown: &Report) -> String {
 
 /// Of the container whose verdict is shown.
 pub(super) fn image(shown: &Report) -> Option<&str> {
-    context(shown)?.image.as_deref()
+    let spec = context(shown).and_then(|context| context.image.as_deref());
+    spec.or_else(|| shown.container_image().map(|image| &**image))
 }
 
 /// The context of the container, or of that container of a pod which gave the verdict.
@@ -281,7 +288,7 @@ pub(super) fn before(story: &Story) -> String {
     let name = group.name();
     let what = match group {
         Group::Node(_) => "shutdown",
-        Group::Workload { .. } | Group::Unit(_) | Group::Container(_) => "termination",
+        _ => "termination",
     };
     match (found.same, found.all) {
         (_, 0) => format!("no earlier {what} of {name} is known{since}"),

@@ -14,8 +14,8 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::sink::otlp::transport::{Failure, METRICS, Transport, UNREACHABLE};
-use crate::sink::otlp::{BuildError, Destination};
+use crate::sink::otlp::transport::{METRICS, Transport};
+use crate::sink::otlp::{BuildError, Destination, Failure};
 
 type Export = (Bytes, oneshot::Sender<OTelSdkResult>);
 
@@ -47,17 +47,17 @@ pub fn push(to: Destination) -> Result<Push, BuildError> {
                     failing = false;
                     Ok(())
                 }
-                Err(Failure::Later { why, .. } | Failure::Never { why, .. }) => {
+                Err(Failure::Later { reason, .. } | Failure::Never { reason, .. }) => {
                     if !failing {
                         tracing::warn!(
                             collector = %transport.url(),
-                            reason = %why,
-                            remedy = UNREACHABLE,
-                            "metrics did not reach the collector; the next export includes them"
+                            reason = reason.why,
+                            remedy = reason.remedy,
+                            "metrics did not reach the collector; each export has the totals, so that a later one includes them"
                         );
                     }
                     failing = true;
-                    Err(OTelSdkError::InternalFailure(why))
+                    Err(OTelSdkError::InternalFailure(reason.why))
                 }
             };
             let _ = done.send(result);

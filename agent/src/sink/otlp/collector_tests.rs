@@ -32,6 +32,8 @@ pub(crate) enum Reply {
     /// Asks for a retry; by HTTP with `Retry-After: 0`.
     Busy,
     Silence,
+    /// A page with the status 200, by HTTP: a login, a user interface.
+    Page,
 }
 
 /// A received request.
@@ -224,13 +226,16 @@ fn http_answer(reply: Reply) -> Answer {
         Reply::Refuse(_) | Reply::Busy => 503,
         _ => 200,
     };
-    let mut response = Response::builder()
-        .status(status)
-        .header("content-type", "application/x-protobuf");
+    let is_page = matches!(reply, Reply::Page);
+    let kind = if is_page { "text/html" } else { "application/x-protobuf" };
+    let mut response = Response::builder().status(status).header("content-type", kind);
     if matches!(reply, Reply::Busy) {
         response = response.header("retry-after", "0");
     }
-    response
-        .body(UnsyncBoxBody::new(Full::new(message(reply))))
-        .expect("a response")
+    let body = if is_page {
+        Bytes::from_static(b"<html>Please log in</html>")
+    } else {
+        message(reply)
+    };
+    response.body(UnsyncBoxBody::new(Full::new(body))).expect("a response")
 }

@@ -217,6 +217,18 @@ async fn an_invalid_request_is_counted_and_not_retried() {
     }
 }
 
+#[tokio::test]
+async fn a_page_with_the_status_200_is_not_a_delivery() {
+    let collector = Collector::start(|_, _| Reply::Page).await;
+    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    sink.offer(&ignored_stop(1), "ignored-stop-signal");
+    worker.shutdown(Duration::from_secs(60)).await;
+    let stats = sink.stats();
+    assert_eq!((stats.exported(), stats.dropped(SpanDropReason::Rejected)), (0, SPANS));
+    let reason = stats.last_failure().expect("a reason");
+    assert_eq!(reason.why, "HTTP 200 OK, but its answer is text/html");
+}
+
 /// The collector refuses any request with the spans of one certain trace.
 #[tokio::test]
 async fn one_refused_trace_does_not_affect_the_others() {

@@ -1,17 +1,15 @@
-//! One request to a collector and the meaning of its answer: gRPC and http/protobuf over one HTTP client and one TLS stack.
+//! One request to a collector: gRPC and http/protobuf over one HTTP client and one TLS stack.
 //!
 //! Not `opentelemetry-otlp`'s exporters: they return no partial success, no status code and no retry delay, read the
 //! environment implicitly, and retry by themselves.
 
-use std::error::Error as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
@@ -21,21 +19,18 @@ use prost::Message as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
 
+use super::answer::{Failure, Taken, later, no_collector, of_http, of_status, of_success, taken};
 use super::destination::{Compression, Destination, Identity, Protocol};
 use crate::error::{HasRemedy, Remedy, chain};
 
 pub(in crate::sink) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// The metrics' answer has the fields of the traces' answer, under the same numbers.
 pub(in crate::sink) const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
-/// Remedy while requests fail.
-pub(in crate::sink) const UNREACHABLE: &str = "start the collector, or correct `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT); in a \
-                                               cluster, check the name, the port and the network policies";
 /// An answer is a few bytes, or a proxy's error page.
 const ANSWER_LIMIT: usize = 256 * 1024;
 
@@ -62,21 +57,6 @@ impl HasRemedy for BuildError {
             BuildError::Tls(_) => None,
         }
     }
-}
-
-/// The collector accepted the request, but refused so many of its spans for good.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::sink) struct Taken {
-    pub refused_spans: u64,
-    pub message: String,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::sink) enum Failure {
-    /// A later attempt may work; not before `after` if the collector asks for a delay.
-    Later { why: String, after: Option<Duration> },
-    /// No later attempt will work. `data`: because of the content, rather than the sender or the destination.
-    Never { why: String, data: bool },
 }
 
 pub(in crate::sink) struct Transport {
@@ -155,9 +135,11 @@ impl Transport {
         if !head.status.is_success() {
             return Err(of_http(head.status, &head.headers));
         }
-        // The collector has accepted the request: a broken answer is not a reason to send it again.
-        let answer = body.map(|b| b.to_bytes()).unwrap_or_default();
-        Ok(ExportTraceServiceResponse::decode(answer).map(taken).unwrap_or_default())
+        // A collector's answer is shorter than the limit.
+        let body = body
+            .map(|body| body.to_bytes())
+            .map_err(|_| no_collector("its answer is too long, or broke off"))?;
+        of_success(&head.headers, body)
     }
 
     fn headers(&self) -> HeaderMap {
@@ -240,56 +222,6 @@ fn gzip(data: &[u8]) -> Bytes {
     // Writing to a Vec does not fail.
     let _ = encoder.write_all(data);
     encoder.finish().unwrap_or_default().into()
-}
-
-fn taken(response: ExportTraceServiceResponse) -> Taken {
-    response.partial_success.map_or_else(Taken::default, |partial| Taken {
-        refused_spans: u64::try_from(partial.rejected_spans).unwrap_or(0),
-        message: partial.error_message,
-    })
-}
-
-fn later(why: String) -> Failure {
-    Failure::Later { why, after: None }
-}
-
-/// <https://opentelemetry.io/docs/specs/otlp/#failures>
-fn of_status(status: &Status) -> Failure {
-    // A local error: no connection, a reset, a failed handshake.
-    if let Some(source) = status.source() {
-        return later(chain(source));
-    }
-    let why = format!("{:?}: {}", status.code(), status.message().escape_debug());
-    let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
-    match status.code() {
-        Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::OutOfRange | Code::Unavailable | Code::DataLoss => {
-            Failure::Later { why, after }
-        }
-        Code::ResourceExhausted if after.is_some() => Failure::Later { why, after },
-        code => Failure::Never {
-            why,
-            data: matches!(code, Code::InvalidArgument | Code::ResourceExhausted | Code::Internal),
-        },
-    }
-}
-
-fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
-    let why = format!("HTTP {status}");
-    match status.as_u16() {
-        429 | 502 | 503 | 504 => {
-            let after = headers
-                .get(header::RETRY_AFTER)
-                .and_then(|v| v.to_str().ok()?.trim().parse().ok());
-            Failure::Later {
-                why,
-                after: after.map(Duration::from_secs),
-            }
-        }
-        code => Failure::Never {
-            why,
-            data: matches!(code, 400 | 413 | 422 | 500),
-        },
-    }
 }
 
 /// A request that is already encoded: a retry sends the same bytes.

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::answer::{CONTENT, Failure, Reason, Taken};
 use super::destination::{Backoff, Delivery, Destination};
 use super::parcel::Parcel;
 use super::queue::Queue;
-use super::transport::{BuildError, Failure, TRACES, Taken, Transport, UNREACHABLE};
+use super::transport::{BuildError, TRACES, Transport};
 use super::{SpanDropReason, SpanStats};
 
 pub(super) struct Sender {
@@ -63,7 +64,14 @@ impl Sender {
             match self.until_answered(&request(&group)).await {
                 Ok(Taken { refused_spans, message }) => {
                     let refused = refused_spans.min(spans);
-                    self.report_refusal(refused, &message);
+                    let reason = Reason {
+                        why: match message.as_str() {
+                            "" => "the collector refused a part of the spans, without a reason".to_owned(),
+                            message => format!("the collector refused a part of the spans: {}", message.escape_debug()),
+                        },
+                        remedy: CONTENT,
+                    };
+                    self.report_refusal(refused, &reason);
                     self.stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
                     self.stats.count_dropped(SpanDropReason::Rejected, refused);
                     answered(&group);
@@ -73,8 +81,8 @@ impl Sender {
                     groups.extend(group.into_iter().map(|parcel| vec![parcel]));
                     continue;
                 }
-                Err((why, data)) => {
-                    self.report_refusal(spans, &why);
+                Err((reason, data)) => {
+                    self.report_refusal(spans, &reason);
                     self.stats.give_up(SpanDropReason::Rejected, &group);
                     // Refused for its sender or its destination, a later process may have another answer.
                     if data {
@@ -109,23 +117,23 @@ impl Sender {
     }
 
     /// Repeats the same bytes until the collector accepts or refuses them.
-    async fn until_answered(&mut self, request: &Bytes) -> Result<Taken, (String, bool)> {
+    async fn until_answered(&mut self, request: &Bytes) -> Result<Taken, (Reason, bool)> {
         let mut closing = self.queue.closing();
         let mut wait = self.backoff.first;
         loop {
-            let (why, after) = match self.transport.send(request).await {
+            let (reason, after) = match self.transport.send(request).await {
                 Ok(taken) => {
                     self.report_recovery();
                     return Ok(taken);
                 }
-                Err(Failure::Never { why, data }) => {
+                Err(Failure::Never { reason, data }) => {
                     self.report_recovery();
-                    return Err((why, data));
+                    return Err((reason, data));
                 }
-                Err(Failure::Later { why, after }) => (why, after),
+                Err(Failure::Later { reason, after }) => (reason, after),
             };
             self.stats.retries.fetch_add(1, Ordering::Relaxed);
-            self.report_trouble(&why);
+            self.report_trouble(reason);
             let pause = pause(after, jittered(wait), self.backoff.most);
             wait = (wait * 2).min(self.backoff.most);
             if after.is_some_and(|after| !after.is_zero()) {
@@ -143,16 +151,17 @@ impl Sender {
         }
     }
 
-    fn report_trouble(&mut self, why: &str) {
+    fn report_trouble(&mut self, reason: Reason) {
         if !self.failing {
             tracing::warn!(
                 collector = %self.transport.url(),
-                reason = why,
-                remedy = UNREACHABLE,
+                reason = reason.why,
+                remedy = reason.remedy,
                 "the collector does not accept traces; retrying, a full queue drops the oldest"
             );
         }
         self.failing = true;
+        self.stats.failed(reason);
     }
 
     fn report_recovery(&mut self) {
@@ -162,9 +171,18 @@ impl Sender {
         self.failing = false;
     }
 
-    fn report_refusal(&mut self, spans: u64, why: &str) {
+    fn report_refusal(&mut self, spans: u64, reason: &Reason) {
         if spans > 0 && !self.refused {
-            tracing::warn!(spans, reason = why, "the collector refused spans for good");
+            tracing::warn!(
+                collector = %self.transport.url(),
+                spans,
+                reason = reason.why,
+                remedy = reason.remedy,
+                "the collector refused spans for good"
+            );
+        }
+        if spans > 0 {
+            self.stats.failed(reason.clone());
         }
         self.refused = spans > 0;
     }

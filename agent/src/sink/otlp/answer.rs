@@ -1,0 +1,278 @@
+//! The meaning of a collector's answer: taken, refused, or no answer of a collector; with the remedy.
+//!
+//! <https://opentelemetry.io/docs/specs/otlp/#failures>
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use prost::Message as _;
+use serde::Deserialize;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::error::chain;
+
+/// The collector accepted the request, but refused so many of its spans for good.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::sink) struct Taken {
+    pub refused_spans: u64,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::sink) enum Failure {
+    /// A later attempt may work; not before `after` if the collector asks for a delay.
+    Later { reason: Reason, after: Option<Duration> },
+    /// No later attempt will work. `data`: because of the content, rather than the sender or the destination.
+    Never { reason: Reason, data: bool },
+}
+
+/// Why the collector did not take a request, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    pub why: String,
+    pub remedy: &'static str,
+}
+
+/// No answer at all.
+const UNREACHABLE: &str = "start the collector, or correct `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT); in a cluster, check the name, \
+                           the port and the network policies";
+const BUSY: &str = "wait, or give the collector more resources or a longer queue; behind a proxy, start the collector";
+const CREDENTIALS: &str = "set the credentials that the collector asks for: `otlp.headers` (OTEL_EXPORTER_OTLP_HEADERS), or \
+                           `otlp.client_certificate` and `otlp.client_key`";
+const OTHER_SERVER: &str = "correct host, port and path of `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT), or `otlp.protocol`: another server, such \
+                            as a proxy, a login page or a user interface, answers there";
+/// The collector has it, and does not want it.
+pub(super) const CONTENT: &str =
+    "read the collector's log: it does not accept the content, because of a limit, a processor or its storage";
+
+/// A collector by HTTP that took the request. A login page with the status 200 did not.
+pub(super) fn of_success(headers: &HeaderMap, body: Bytes) -> Result<Taken, Failure> {
+    // Nothing was refused.
+    if body.is_empty() {
+        return Ok(Taken::default());
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+    match kind.as_deref() {
+        None | Some("application/x-protobuf" | "application/protobuf" | "application/octet-stream") => {
+            let answer = ExportTraceServiceResponse::decode(body);
+            answer
+                .map(taken)
+                .map_err(|_| no_collector("its answer is not one of a collector"))
+        }
+        // Against the specification, but known of some.
+        Some("application/json") => serde_json::from_slice::<JsonAnswer>(&body)
+            .map(JsonAnswer::taken)
+            .map_err(|_| no_collector("its answer is not one of a collector")),
+        Some(kind) => Err(no_collector(&format!("its answer is {}", kind.escape_debug()))),
+    }
+}
+
+/// As JSON has a 64-bit number: as text or as a number.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct JsonAnswer {
+    partial_success: Option<JsonPartial>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct JsonPartial {
+    rejected_spans: serde_json::Value,
+    error_message: String,
+}
+
+impl JsonAnswer {
+    fn taken(self) -> Taken {
+        self.partial_success.map_or_else(Taken::default, |partial| Taken {
+            refused_spans: match &partial.rejected_spans {
+                serde_json::Value::String(text) => text.parse().unwrap_or(0),
+                number => number.as_u64().unwrap_or(0),
+            },
+            message: partial.error_message,
+        })
+    }
+}
+
+pub(super) fn taken(response: ExportTraceServiceResponse) -> Taken {
+    response.partial_success.map_or_else(Taken::default, |partial| Taken {
+        refused_spans: u64::try_from(partial.rejected_spans).unwrap_or(0),
+        message: partial.error_message,
+    })
+}
+
+/// The answer of something else: as for HTTP 404, another destination may take the same request.
+pub(super) fn no_collector(how: &str) -> Failure {
+    Failure::Never {
+        reason: Reason {
+            why: format!("HTTP 200 OK, but {how}"),
+            remedy: OTHER_SERVER,
+        },
+        data: false,
+    }
+}
+
+pub(super) fn later(why: String) -> Failure {
+    Failure::Later {
+        reason: Reason {
+            why,
+            remedy: UNREACHABLE,
+        },
+        after: None,
+    }
+}
+
+pub(super) fn of_status(status: &Status) -> Failure {
+    // A local error: no connection, a reset, a failed handshake.
+    if let Some(source) = status.source() {
+        return later(chain(source));
+    }
+    let why = format!("{:?}: {}", status.code(), status.message().escape_debug());
+    let reason = |remedy| Reason { why, remedy };
+    let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    match status.code() {
+        Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::OutOfRange | Code::Unavailable | Code::DataLoss => {
+            Failure::Later {
+                reason: reason(BUSY),
+                after,
+            }
+        }
+        Code::ResourceExhausted if after.is_some() => Failure::Later {
+            reason: reason(BUSY),
+            after,
+        },
+        code => {
+            let data = matches!(code, Code::InvalidArgument | Code::ResourceExhausted | Code::Internal);
+            let remedy = match code {
+                Code::Unauthenticated | Code::PermissionDenied => CREDENTIALS,
+                _ if data => CONTENT,
+                _ => OTHER_SERVER,
+            };
+            Failure::Never {
+                reason: reason(remedy),
+                data,
+            }
+        }
+    }
+}
+
+pub(super) fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
+    let reason = |remedy| Reason {
+        why: format!("HTTP {status}"),
+        remedy,
+    };
+    match status.as_u16() {
+        429 | 502 | 503 | 504 => {
+            let after = headers
+                .get(header::RETRY_AFTER)
+                .and_then(|v| v.to_str().ok()?.trim().parse().ok());
+            Failure::Later {
+                reason: reason(BUSY),
+                after: after.map(Duration::from_secs),
+            }
+        }
+        401 | 403 | 407 => Failure::Never {
+            reason: reason(CREDENTIALS),
+            data: false,
+        },
+        400 | 413 | 422 | 500 => Failure::Never {
+            reason: reason(CONTENT),
+            data: true,
+        },
+        _ => Failure::Never {
+            reason: reason(OTHER_SERVER),
+            data: false,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(kind: Option<&str>, body: &'static [u8]) -> Result<Taken, Failure> {
+        let kind = kind.map(|kind| (header::CONTENT_TYPE, kind.parse().expect("a value")));
+        of_success(&kind.into_iter().collect(), Bytes::from_static(body))
+    }
+
+    const PROTOBUF: Option<&str> = Some("application/x-protobuf");
+
+    #[test]
+    fn only_the_answer_of_a_collector_is_a_delivery() {
+        let refused = |refused_spans, message: &str| {
+            Ok(Taken {
+                refused_spans,
+                message: message.to_owned(),
+            })
+        };
+        for (kind, body, expected) in [
+            (None, b"".as_slice(), refused(0, "")),
+            (PROTOBUF, b"", refused(0, "")),
+            (Some("text/html"), b"", refused(0, "")),
+            (None, b"\x0a\x06\x08\x02\x12\x02no", refused(2, "no")),
+            (PROTOBUF, b"\x0a\x06\x08\x02\x12\x02no", refused(2, "no")),
+            // An unknown field: a newer collector.
+            (PROTOBUF, b"\x10\x01", refused(0, "")),
+            (Some("application/json; charset=utf-8"), b"{}", refused(0, "")),
+            (
+                Some("application/json"),
+                br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}"#,
+                refused(3, "no"),
+            ),
+            (
+                Some("application/json"),
+                br#"{"partialSuccess":{"rejectedSpans":3}}"#,
+                refused(3, ""),
+            ),
+        ] {
+            assert_eq!(answered(kind, body), expected, "{kind:?} {body:?}");
+        }
+        for (kind, body) in [
+            (PROTOBUF, b"<html>hello</html>".as_slice()),
+            (None, b"<html>hello</html>"),
+            (Some("text/html; charset=utf-8"), b"<html>hello</html>"),
+            (Some("text/plain"), b"ok"),
+            (Some("application/json"), b"<html>"),
+            (Some("application/json"), b"[]1"),
+        ] {
+            let Err(Failure::Never { reason, data: false }) = answered(kind, body) else {
+                panic!("{kind:?} {body:?}")
+            };
+            assert!(reason.why.starts_with("HTTP 200 OK, but "), "{reason:?}");
+            assert_eq!(reason.remedy, OTHER_SERVER);
+        }
+    }
+
+    #[test]
+    fn the_remedy_fits_the_answer() {
+        let remedy = |failure| match failure {
+            Failure::Later { reason, .. } | Failure::Never { reason, .. } => reason.remedy,
+        };
+        for (code, expected) in [
+            (400, CONTENT),
+            (401, CREDENTIALS),
+            (403, CREDENTIALS),
+            (404, OTHER_SERVER),
+            (302, OTHER_SERVER),
+            (429, BUSY),
+            (500, CONTENT),
+            (503, BUSY),
+        ] {
+            let status = StatusCode::from_u16(code).expect("a status");
+            assert_eq!(remedy(of_http(status, &HeaderMap::new())), expected, "{code}");
+        }
+        for (code, expected) in [
+            (Code::Unauthenticated, CREDENTIALS),
+            (Code::InvalidArgument, CONTENT),
+            (Code::Unimplemented, OTHER_SERVER),
+            (Code::Unavailable, BUSY),
+        ] {
+            assert_eq!(remedy(of_status(&Status::new(code, "x"))), expected, "{code:?}");
+        }
+        assert_eq!(remedy(later("connection refused".to_owned())), UNREACHABLE);
+    }
+}
