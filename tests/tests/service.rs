@@ -97,6 +97,16 @@ fn the_endpoints_report_probes_and_terminations() -> anyhow::Result<()> {
         assert!(named(probe), "no {probe} in {body}");
         agent.metric("epitaph_probe_state", &[&format!("probe=\"{probe}\"")])?;
     }
+    // No directory is given.
+    assert_eq!(ready["journal"]["reason"], "not_configured", "{body}");
+    assert_eq!(agent.metric("epitaph_journal_state", &["state=\"not_configured\""])?, 1.0);
+    assert!(
+        agent
+            .log()
+            .contains("the journal is in memory only: `journal.directory` is not set"),
+        "{}",
+        agent.log()
+    );
 
     let labels = [r#"verdict="crashed""#, r#"runtime="containerd""#, r#"unclean="true""#];
     let before = agent.count("epitaph_terminations_total", &labels)?;

@@ -12,7 +12,7 @@ use super::{Color, Filter};
 /// Where finished terminations are read, and of which time.
 #[derive(Debug, Default, Args)]
 pub struct PastArgs {
-    /// Directory of the agent's journal [default: journal.directory of the agent's configuration, otherwise /var/lib/epitaph]
+    /// Directory of the agent's journal [default: journal.directory of the agent's configuration, otherwise /var/lib/epitaph/journal]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
     pub journal: Option<PathBuf>,
     /// Configuration of the agent, which names the journal [default: the installed one]
@@ -35,7 +35,7 @@ pub struct ExportArgs {
     /// File to write, which must not exist yet; or - for standard output
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Directory of the agent's journal [default: journal.directory of the agent's configuration, otherwise /var/lib/epitaph]
+    /// Directory of the agent's journal [default: journal.directory of the agent's configuration, otherwise /var/lib/epitaph/journal]
     #[arg(long, value_name = "DIRECTORY")]
     pub journal: Option<PathBuf>,
     /// Configuration of the agent, which names the journal [default: the installed one]

@@ -191,7 +191,7 @@ pub const ALL: &[Setting] = &[
         about: "largest size of the journal, bytes; the oldest part goes first",
         set: |c, v| put_number(&mut c.journal.max_bytes, v) },
     Setting { key: "journal.group", env: &["EPITAPH_JOURNAL_GROUP"], flag: None,
-        about: "id of a group that may read the journal, besides the agent's own user",
+        about: "id of a group that may read the journal, besides the agent's own user; the agent must be a member, or the directory prepared with `install -d -g GROUP -m 2750`",
         set: |c, v| { let mut group = 0; put_number(&mut group, v)?; c.journal.group = Some(group); Ok(()) } },
     Setting { key: "shutdown.grace", env: &["EPITAPH_SHUTDOWN_GRACE"], flag: None,
         about: "the agent's own grace period (terminationGracePeriodSeconds of its pod): at a shutdown of the node the agent observes on after its SIGTERM until no pod terminates any more, or until 2 s before this, or before the end of the kubelet's last phase",

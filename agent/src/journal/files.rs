@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate, openat, renameat};
+use nix::libc::{EACCES, ELOOP, ENOTDIR};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, UnlinkatFlags, fchown, geteuid, mkdir, unlinkat};
 
@@ -36,8 +38,8 @@ pub enum RefusedError {
     Held { path: PathBuf, pid: String },
     #[error("the journal {} is a link or not a directory", path.display())]
     NotADirectory { path: PathBuf },
-    #[error("the journal {} belongs to user {owner}", path.display())]
-    Foreign { path: PathBuf, owner: u32 },
+    #[error("the journal {} belongs to user {owner}, and the agent is user {agent}", path.display())]
+    Foreign { path: PathBuf, owner: u32, agent: u32 },
     #[error("cannot give the journal {} to group {group}: {error}", path.display())]
     Group { path: PathBuf, group: u32, error: io::Error },
     #[error("cannot open the journal {}: {error}", path.display())]
@@ -50,7 +52,13 @@ impl HasRemedy for RefusedError {
             RefusedError::Held { .. } => "stop that agent, or give this one another `journal.directory`".into(),
             RefusedError::NotADirectory { .. } => "give a directory as `journal.directory`, not a link to one".into(),
             RefusedError::Foreign { .. } => "give a directory of the agent's own user as `journal.directory`".into(),
-            RefusedError::Group { .. } => "`chgrp` the directory and set mode 2750".into(),
+            RefusedError::Group { path, group, .. } => format!(
+                "let the agent run in group {group} (systemd: `SupplementaryGroups={group}`, Kubernetes: `supplementalGroups: [{group}]`), \
+                 or `install -d -o {} -g {group} -m 2750 {}`",
+                geteuid(),
+                path.display()
+            )
+            .into(),
             RefusedError::Disk { .. } => "create the parent directory, and mount it writable".into(),
         })
     }
@@ -65,8 +73,13 @@ const LOCK: &str = "lock";
 pub(crate) struct Disk {
     pub directory: Arc<Directory>,
     mode: Mode,
-    _lock: Flock<File>,
+    /// Of new files.
+    group: Option<Gid>,
+    lock: Flock<File>,
 }
+
+/// With a group. New files get the directory's group (set-group-ID).
+const SHARED: Mode = Mode::from_bits_truncate(0o2750);
 
 impl Disk {
     /// Creates the directory if needed, and locks it. Waits up to 30 s for an agent that has it.
@@ -83,43 +96,78 @@ impl Disk {
     ) -> Result<Disk, RefusedError> {
         let at = || path.to_owned();
         let disk = |error| RefusedError::Disk { path: at(), error };
-        let (of_directory, of_file) = match group {
-            None => (Mode::S_IRWXU, Mode::S_IRUSR | Mode::S_IWUSR),
-            // New files get the directory's group (set-group-ID): later the agent has no right to give them away.
-            Some(_) => (
-                Mode::S_IRWXU | Mode::S_IRGRP | Mode::S_IXGRP | Mode::S_ISGID,
-                Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP,
-            ),
-        };
         match mkdir(path, Mode::S_IRWXU) {
-            Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
-            Err(error) => return Err(disk(error.into())),
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(disk(not_created(path, errno))),
         }
+        let agent = geteuid().as_raw();
+        let foreign = |owner| RefusedError::Foreign {
+            path: at(),
+            owner,
+            agent,
+        };
         let directory = Directory::open(path).map_err(|error| match error.raw_os_error() {
-            Some(nix::libc::ELOOP | nix::libc::ENOTDIR) => RefusedError::NotADirectory { path: at() },
+            Some(ELOOP | ENOTDIR) => RefusedError::NotADirectory { path: at() },
+            // Another user's, who lets nobody in: without capabilities the agent cannot open it, to see whose it is.
+            Some(EACCES) => match path.symlink_metadata().map(|metadata| metadata.uid()) {
+                Ok(owner) if owner != agent => foreign(owner),
+                _ => disk(error),
+            },
             _ => disk(error),
         })?;
         let file = File::from(directory.fd.try_clone().map_err(disk)?);
         let owner = file.metadata().map_err(disk)?.uid();
-        if owner != geteuid().as_raw() {
-            return Err(RefusedError::Foreign { path: at(), owner });
+        if owner != agent {
+            return Err(foreign(owner));
         }
-        if let Some(group) = group
-            && file.metadata().map_err(disk)?.gid() != group
-        {
-            fchown(&directory.fd, None, Some(Gid::from_raw(group))).map_err(|error| RefusedError::Group {
+        let mode = match group {
+            None => {
+                fchmod(&directory.fd, Mode::S_IRWXU).map_err(|errno| disk(errno.into()))?;
+                Mode::S_IRUSR | Mode::S_IWUSR
+            }
+            Some(_) => Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP,
+        };
+        let shared = group.map(|group| share(&file, group));
+        let lock = lock(&directory, patience, stops)?;
+        let group = group.map(Gid::from_raw);
+        let disk = Disk {
+            directory: Arc::new(directory),
+            mode,
+            group,
+            lock,
+        };
+        if let Some((group, inherits)) = group.zip(shared) {
+            let shared = inherits.and_then(|inherits| disk.share_files(group, inherits));
+            shared.map_err(|error| RefusedError::Group {
                 path: at(),
-                group,
-                error: error.into(),
+                group: group.as_raw(),
+                error,
             })?;
         }
-        fchmod(&directory.fd, of_directory).map_err(|error| disk(error.into()))?;
-        let lock = lock(&directory, patience, stops)?;
-        Ok(Disk {
-            directory: Arc::new(directory),
-            mode: of_file,
-            _lock: lock,
-        })
+        Ok(disk)
+    }
+
+    /// Files of earlier runs, as far as the agent may: they can be of the time before the group was configured. `inherits`: new files
+    /// get the group from the directory; else the agent must be able to give them to the group.
+    fn share_files(&self, group: Gid, inherits: bool) -> io::Result<()> {
+        if !inherits {
+            fchown(&*self.lock, None, Some(group))?;
+        }
+        for file in self.directory.files()? {
+            let name = file.name();
+            let _ = self.directory.read(&name).and_then(|file| self.share_file(&file));
+        }
+        Ok(())
+    }
+
+    fn share_file(&self, file: &File) -> io::Result<()> {
+        if let Some(group) = self.group
+            && file.metadata()?.gid() != group.as_raw()
+        {
+            fchown(file, None, Some(group))?;
+        }
+        // The process's umask must not decide who reads.
+        Ok(fchmod(file, self.mode)?)
     }
 
     /// Gives a file another name.
@@ -133,6 +181,47 @@ impl Disk {
         let file: File = openat(self.directory.fd.as_fd(), segment_name(number).as_str(), flags, Mode::empty())?.into();
         file.set_len(length)
     }
+}
+
+/// Lets the group read the directory; returns whether new files get its group.
+///
+/// The kernel takes the set-group-ID bit away, without an error, when a mode is set by a process that is not in the group; and a filter
+/// (systemd's `RestrictSUIDSGID=`) refuses to set it. So a mode that fits is left alone, and the result is read back.
+fn share(directory: &File, group: u32) -> io::Result<bool> {
+    if directory.metadata()?.gid() != group {
+        fchown(directory, None, Some(Gid::from_raw(group)))?;
+    }
+    let mode = || io::Result::Ok(Mode::from_bits_truncate(directory.metadata()?.mode()));
+    if mode()? != SHARED {
+        match fchmod(directory, SHARED) {
+            Err(Errno::EPERM) => fchmod(directory, SHARED - Mode::S_ISGID)?,
+            set => set?,
+        }
+    }
+    Ok(mode()?.contains(Mode::S_ISGID))
+}
+
+/// With what the parent says of the error.
+fn not_created(path: &Path, errno: Errno) -> io::Error {
+    let error = io::Error::from(errno);
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let why = match (error.kind(), parent.metadata()) {
+        (io::ErrorKind::NotFound, Err(missing)) if missing.kind() == io::ErrorKind::NotFound => {
+            format!("{} does not exist", parent.display())
+        }
+        (io::ErrorKind::PermissionDenied, Ok(metadata)) => format!(
+            "{} belongs to user {}, mode {:o}, and the agent is user {} without capabilities",
+            parent.display(),
+            metadata.uid(),
+            metadata.mode() & 0o7777,
+            geteuid()
+        ),
+        _ => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("cannot create {}: {why}", path.display()))
 }
 
 /// One agent per directory: the kernel gives the lock back when the process ends, however it ends.
@@ -160,7 +249,7 @@ fn lock(directory: &Directory, patience: Duration, stops: &dyn Fn() -> bool) -> 
             Err(refused) => refused,
         };
         file = back;
-        if errno != nix::errno::Errno::EWOULDBLOCK {
+        if errno != Errno::EWOULDBLOCK {
             return Err(disk(errno.into()));
         }
         let pid = holder(&mut file);
@@ -188,16 +277,17 @@ impl Files for Disk {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let name = segment_name(number);
         let file: File = openat(self.directory.fd.as_fd(), name.as_str(), flags, self.mode)?.into();
-        // The process's umask must not decide who reads.
-        fchmod(&file, self.mode)?;
+        let shared = self.share_file(&file);
         let length = i64::try_from(reserve).unwrap_or(i64::MAX);
         let reserved = match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
             // A file system that cannot reserve.
-            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         };
         // The name is on the disk before anything relies on the segment.
-        let named = reserved.and_then(|()| File::from(self.directory.fd.try_clone()?).sync_all());
+        let named = shared
+            .and(reserved)
+            .and_then(|()| File::from(self.directory.fd.try_clone()?).sync_all());
         if let Err(error) = named {
             let _ = self.remove(number);
             return Err(error);

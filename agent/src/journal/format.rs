@@ -138,6 +138,13 @@ impl FileKind {
             FileKind::Segment(number) | FileKind::Newer(number) => number,
         }
     }
+
+    pub fn name(self) -> String {
+        match self {
+            FileKind::Segment(number) => segment_name(number),
+            FileKind::Newer(number) => newer_name(number),
+        }
+    }
 }
 
 /// None: not a file of the journal.

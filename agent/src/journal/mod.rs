@@ -51,7 +51,7 @@ pub use files::RefusedError;
 pub use format::{Finished, ReportId};
 pub use past::{Past, Pending};
 pub use store::Bounds;
-pub use worker::{Journal, JournalDropReason, JournalStats, JournalThread, Trouble};
+pub use worker::{Journal, JournalDropReason, JournalStats, JournalThread, Trouble, Troubled};
 
 /// Where the journal is, and how large it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bo
         let past = Past::read(&disk).map_err(disk_error)?;
         Ok((disk, past))
     });
-    let (files, past, directory, trouble): (Box<dyn Files>, _, _, _) = match opened {
+    let (files, past, directory, error): (Box<dyn Files>, _, _, _) = match opened {
         Ok((disk, past)) => {
             let directory = disk.directory.clone();
             (Box::new(disk), past, Some(directory), None)
@@ -114,12 +114,12 @@ pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bo
                 disk: None,
                 numbers: 0,
             };
-            (Box::new(later), Past::default(), None, Some(Trouble::of(&error)))
+            (Box::new(later), Past::default(), None, Some(error))
         }
         Err(refused) => return Err(refused),
     };
     let store = Store::new(files, bounds, header, past.segments.clone(), past.next);
-    let (journal, thread) = Journal::start(store, trouble).map_err(disk_error)?;
+    let (journal, thread) = Journal::start(store, error.as_ref()).map_err(disk_error)?;
     Ok(Opened {
         journal,
         thread,

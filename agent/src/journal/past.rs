@@ -96,10 +96,7 @@ impl Past {
     fn tidy(&mut self, disk: &Disk) -> io::Result<Vec<u64>> {
         let mut segments = Vec::new();
         for file in disk.directory.files()? {
-            let (number, name) = match file {
-                FileKind::Segment(number) => (number, segment_name(number)),
-                FileKind::Newer(number) => (number, newer_name(number)),
-            };
+            let (number, name) = (file.number(), file.name());
             self.next = self.next.max(number + 1);
             let is_newer = disk.directory.read(&name).is_ok_and(|file| {
                 let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(file));

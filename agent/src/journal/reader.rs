@@ -13,6 +13,9 @@ use crate::error::{HasRemedy, Remedy};
 use crate::recording::frames::{Frames, Next, stamped};
 use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL, read_header};
 
+/// Who may read a journal.
+pub const READERS: &str = "run as root, or as a member of the group that `journal.group` names";
+
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("cannot open the journal {}: {error}", path.display())]
@@ -24,7 +27,7 @@ impl HasRemedy for OpenError {
         let OpenError::Open { error, .. } = self;
         Some(match error.kind() {
             io::ErrorKind::NotFound => "start the agent with `journal.directory`, or give the directory that it has".into(),
-            io::ErrorKind::PermissionDenied => "run as root, or as a member of the group that `journal.group` names".into(),
+            io::ErrorKind::PermissionDenied => READERS.into(),
             _ => "give the directory itself, not a file or a link".into(),
         })
     }
@@ -42,8 +45,11 @@ pub struct Skipped {
     pub damaged_bytes: u64,
     /// Names of segments that a newer epitaph wrote.
     pub newer: Vec<String>,
-    /// Segments with a damaged header, or that cannot be read.
+    /// Segments that cannot be read, and the first one's error.
     pub unreadable: u64,
+    pub error: Option<String>,
+    /// Segments that this user may not read.
+    pub denied: u64,
     /// Segments that the agent removed while the journal was read.
     pub removed: u64,
     /// Reports that this version does not understand.
@@ -53,6 +59,11 @@ pub struct Skipped {
 impl Skipped {
     pub fn is_nothing(&self) -> bool {
         *self == Skipped::default()
+    }
+
+    pub(super) fn unreadable(&mut self, error: &dyn std::fmt::Display) {
+        self.unreadable += 1;
+        self.error.get_or_insert_with(|| error.to_string());
     }
 }
 
@@ -211,7 +222,9 @@ impl Reader {
             }
             Next::End { tail, error } => {
                 self.open = None;
-                self.skipped.unreadable += u64::from(error.is_some());
+                if let Some(error) = &error {
+                    self.skipped.unreadable(error);
+                }
                 if tail > 0 && !self.segments.is_empty() {
                     self.skipped.torn += 1;
                     self.skipped.torn_bytes += tail;
@@ -232,8 +245,12 @@ impl Reader {
                 self.skipped.removed += 1;
                 return None;
             }
-            Err(_) => {
-                self.skipped.unreadable += 1;
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.skipped.denied += 1;
+                return None;
+            }
+            Err(error) => {
+                self.skipped.unreadable(&error);
                 return None;
             }
         };
@@ -246,8 +263,8 @@ impl Reader {
             }
             // The newest one may have been begun just now.
             Err(_) if self.segments.is_empty() && frames.offset() == 0 && frames.is_empty() => None,
-            Err(_) => {
-                self.skipped.unreadable += 1;
+            Err(error) => {
+                self.skipped.unreadable(&error);
                 None
             }
         }

@@ -4,7 +4,7 @@
 //! only: reports are delivered at once, evidence is dropped and counted, and a new segment is tried regularly.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -13,12 +13,13 @@ use std::time::Duration;
 use epitaph_core::event::Kind;
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::time::Boot;
-use nix::libc::{EDQUOT, ENOSPC, EROFS};
 
+use super::files::RefusedError;
 use super::format::{Finished, ReportId, append_answered};
 use super::reader::Place;
 use super::store::{Part, Store};
 use crate::clock;
+use crate::error::{HasRemedy, Remedy};
 use crate::recording::frames::{PREFIX, append, stamp};
 use crate::recording::{TAG_INPUT, TAG_KERNEL, WriteError, input_json};
 
@@ -38,11 +39,22 @@ pub enum Trouble {
     Slow,
     Full,
     ReadOnly,
+    /// Nothing is there to create the directory in, or the directory was removed.
+    Missing,
+    /// The agent may not use the directory.
+    Refused,
     Failing,
 }
 
 impl Trouble {
-    pub const ALL: [Trouble; 4] = [Trouble::Slow, Trouble::Full, Trouble::ReadOnly, Trouble::Failing];
+    pub const ALL: [Trouble; 6] = [
+        Trouble::Slow,
+        Trouble::Full,
+        Trouble::ReadOnly,
+        Trouble::Missing,
+        Trouble::Refused,
+        Trouble::Failing,
+    ];
 
     /// On `/readyz`, on metrics and in the log.
     pub const fn name(self) -> &'static str {
@@ -50,6 +62,8 @@ impl Trouble {
             Trouble::Slow => "slow",
             Trouble::Full => "full",
             Trouble::ReadOnly => "read_only",
+            Trouble::Missing => "missing",
+            Trouble::Refused => "refused",
             Trouble::Failing => "failing",
         }
     }
@@ -59,15 +73,57 @@ impl Trouble {
             Trouble::Slow => "put `journal.directory` on a faster disk",
             Trouble::Full => "free space on the disk of `journal.directory`, or lower `journal.max_bytes`",
             Trouble::ReadOnly => "mount the file system of `journal.directory` writable",
+            Trouble::Missing => {
+                "create the parent of `journal.directory`, on a disk; if the directory was removed while the agent ran, restart the agent"
+            }
+            Trouble::Refused => "let the agent's user create files in `journal.directory`, or give a directory of that user",
             Trouble::Failing => "check the disk of `journal.directory` (`dmesg`)",
         }
     }
 
     pub(super) fn of(error: &io::Error) -> Trouble {
-        match error.raw_os_error() {
-            Some(ENOSPC | EDQUOT) => Trouble::Full,
-            Some(EROFS) => Trouble::ReadOnly,
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Trouble::Full,
+            ErrorKind::ReadOnlyFilesystem => Trouble::ReadOnly,
+            ErrorKind::NotFound => Trouble::Missing,
+            ErrorKind::PermissionDenied => Trouble::Refused,
+            _ if refusal(error).is_some() => Trouble::Refused,
             _ => Trouble::Failing,
+        }
+    }
+}
+
+/// The directory was not taken, on a later attempt.
+fn refusal(error: &io::Error) -> Option<&RefusedError> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// The journal is in memory only, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Troubled {
+    pub kind: Trouble,
+    /// What failed.
+    pub error: String,
+    pub remedy: Remedy,
+}
+
+impl Troubled {
+    fn slow(error: String) -> Troubled {
+        Troubled {
+            kind: Trouble::Slow,
+            error,
+            remedy: Trouble::Slow.remedy().into(),
+        }
+    }
+
+    fn of(error: &io::Error) -> Troubled {
+        let kind = Trouble::of(error);
+        Troubled {
+            kind,
+            error: error.to_string(),
+            remedy: refusal(error)
+                .and_then(HasRemedy::remedy)
+                .unwrap_or_else(|| kind.remedy().into()),
         }
     }
 }
@@ -108,8 +164,8 @@ pub struct JournalStats {
     dropped: [AtomicU64; JournalDropReason::ALL.len()],
     removed_segments: AtomicU64,
     size: AtomicU64,
-    /// 0: none, else the place in [`Trouble::ALL`] and 1.
-    trouble: AtomicU64,
+    /// Never held during a call of the disk.
+    trouble: Mutex<Option<Troubled>>,
     /// Segments before this one are removed.
     oldest: AtomicU64,
 }
@@ -137,12 +193,19 @@ impl JournalStats {
     }
     /// None: what is written is held.
     pub fn trouble(&self) -> Option<Trouble> {
-        let at = self.trouble.load(Ordering::Relaxed).checked_sub(1)?;
-        Trouble::ALL.get(usize::try_from(at).ok()?).copied()
+        self.trouble_lock().as_ref().map(|trouble| trouble.kind)
+    }
+    /// The same, with its cause and what to do.
+    pub fn troubled(&self) -> Option<Troubled> {
+        self.trouble_lock().clone()
     }
     /// Whether a frame's segment is still there.
     pub(super) fn has(&self, segment: u64) -> bool {
         segment >= self.oldest.load(Ordering::Relaxed)
+    }
+
+    fn trouble_lock(&self) -> MutexGuard<'_, Option<Troubled>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count_dropped(&self, reason: JournalDropReason, count: u64) {
@@ -275,7 +338,7 @@ impl JournalThread {
 }
 
 impl Journal {
-    pub(super) fn start(store: Store, trouble: Option<Trouble>) -> io::Result<(Journal, JournalThread)> {
+    pub(super) fn start(store: Store, error: Option<&io::Error>) -> io::Result<(Journal, JournalThread)> {
         let shared = Arc::<Shared>::default();
         shared.stats.oldest.store(store.oldest(), Ordering::Relaxed);
         let mut worker = Worker {
@@ -287,8 +350,8 @@ impl Journal {
             written: 0,
             parts: VecDeque::new(),
         };
-        if let Some(trouble) = trouble {
-            worker.enter(trouble, &"at the start");
+        if let Some(error) = error {
+            worker.enter(Troubled::of(error));
         }
         let thread = std::thread::Builder::new().name("journal".to_owned());
         let thread = thread.spawn(move || worker.run())?;
@@ -378,7 +441,7 @@ impl Journal {
         let late = self.shared.deliver(|first| now.since(first.since) > SLOW, |_| None);
         if late > 0 {
             // The thread is within a call of the disk: it reports the recovery when it is back.
-            self.shared.stats.trouble.store(Trouble::Slow as u64 + 1, Ordering::Relaxed);
+            *self.shared.stats.trouble_lock() = Some(Troubled::slow(format!("the disk did not answer for {SLOW:?}")));
         }
     }
 
@@ -425,7 +488,7 @@ struct Taken {
 struct Worker {
     shared: Arc<Shared>,
     store: Store,
-    trouble: Option<Trouble>,
+    trouble: Option<Troubled>,
     /// When the frames that are written must be synced.
     sync_by: Option<Boot>,
     retry_at: Boot,
@@ -538,8 +601,8 @@ impl Worker {
         }
         self.shared.stats.syncs.fetch_add(1, Ordering::Relaxed);
         let took = clock::now().since(now);
-        match (took > SLOW, self.trouble) {
-            (true, None) => self.enter(Trouble::Slow, &format_args!("a sync took {took:?}")),
+        match (took > SLOW, self.trouble_kind()) {
+            (true, None) => self.enter(Troubled::slow(format!("a sync took {took:?}"))),
             (false, Some(Trouble::Slow)) => self.leave(),
             // Also where the loop has noted that the disk does not answer.
             (false, None) => self.publish_trouble(),
@@ -578,7 +641,11 @@ impl Worker {
     }
 
     fn is_down(&self) -> bool {
-        self.trouble.is_some_and(|trouble| trouble != Trouble::Slow)
+        self.trouble_kind().is_some_and(|trouble| trouble != Trouble::Slow)
+    }
+
+    fn trouble_kind(&self) -> Option<Trouble> {
+        self.trouble.as_ref().map(|trouble| trouble.kind)
     }
 
     /// Tries a new segment; true if the journal works again.
@@ -604,21 +671,23 @@ impl Worker {
         self.sync_by = None;
         self.parts.clear();
         self.retry_at = clock::now().plus(RETRY);
-        self.enter(Trouble::of(error), error);
+        self.enter(Troubled::of(error));
         let now = clock::now();
         self.shared.buffer().hole.get_or_insert(now);
         self.refuse(0);
         self.publish();
     }
 
-    fn enter(&mut self, trouble: Trouble, why: &dyn std::fmt::Display) {
-        if self.trouble.replace(trouble) != Some(trouble) {
+    fn enter(&mut self, trouble: Troubled) {
+        if self.trouble_kind() != Some(trouble.kind) {
             tracing::warn!(
-                reason = trouble.name(),
-                remedy = trouble.remedy(),
-                "the journal is in memory only: {why}; a crash now loses what is not delivered"
+                reason = trouble.kind.name(),
+                remedy = &*trouble.remedy,
+                "the journal is in memory only: {}; a crash now loses what is not delivered",
+                trouble.error
             );
         }
+        self.trouble = Some(trouble);
         self.publish_trouble();
     }
 
@@ -630,8 +699,7 @@ impl Worker {
     }
 
     fn publish_trouble(&self) {
-        let number = self.trouble.map_or(0, |trouble| trouble as u64 + 1);
-        self.shared.stats.trouble.store(number, Ordering::Relaxed);
+        self.shared.stats.trouble_lock().clone_from(&self.trouble);
     }
 
     fn publish(&self) {

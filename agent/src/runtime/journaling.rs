@@ -11,10 +11,10 @@ use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, Wall};
 
 use crate::config::Config;
-use crate::journal::{self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Trouble};
+use crate::journal::{self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Troubled};
 use crate::render::span::Trace;
 use crate::sink::http::{Health, JournalState};
-use crate::sink::metrics::Metrics;
+use crate::sink::metrics::{Metrics, NOT_CONFIGURED};
 use crate::sink::otlp::{self, Kept, Parcel};
 
 use super::RuntimeError;
@@ -51,6 +51,43 @@ pub fn open(
     metrics.follow_journal(&opened.journal.stats());
     log(&opened.past);
     Ok(Some(opened))
+}
+
+/// An agent without a directory for its journal: said once, shown always.
+pub fn not_configured(metrics: &Metrics, health: &Health) {
+    const REMEDY: &str = "set `journal.directory`, for example to /var/lib/epitaph/journal";
+    tracing::info!(
+        remedy = REMEDY,
+        "the journal is in memory only: `journal.directory` is not set; a restart loses what is not delivered, and `epitaph why` and \
+         `list` find nothing"
+    );
+    metrics.no_journal();
+    health.journal(JournalState {
+        state: MEMORY_ONLY,
+        reason: Some(NOT_CONFIGURED),
+        error: None,
+        remedy: Some(REMEDY.into()),
+    });
+}
+
+const MEMORY_ONLY: &str = "memory_only";
+
+/// For `/readyz`.
+fn state(trouble: Option<Troubled>) -> JournalState {
+    match trouble {
+        None => JournalState {
+            state: "written",
+            reason: None,
+            error: None,
+            remedy: None,
+        },
+        Some(Troubled { kind, error, remedy }) => JournalState {
+            state: MEMORY_ONLY,
+            reason: Some(kind.name()),
+            error: Some(error),
+            remedy: Some(remedy),
+        },
+    }
 }
 
 fn log(past: &Past) {
@@ -156,11 +193,7 @@ impl Journaling {
     pub fn tick(&mut self, now: Boot, health: &Health, traces: Option<&otlp::Sink>) {
         self.journal.tick(now);
         let stats = self.journal.stats();
-        let trouble = stats.trouble();
-        health.journal(JournalState {
-            state: if trouble.is_none() { "written" } else { "memory_only" },
-            reason: trouble.map(Trouble::name),
-        });
+        health.journal(state(stats.troubled()));
         let removed = stats.removed_segments();
         if removed > std::mem::replace(&mut self.removed, removed)
             && let Some(traces) = traces

@@ -9,6 +9,8 @@ mod evidence;
 mod export;
 mod holding;
 #[cfg(test)]
+mod journal_directory_tests;
+#[cfg(test)]
 mod journal_tests;
 mod journaling;
 mod live;

@@ -78,8 +78,11 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     }
     // Opened last: an earlier error is shown on the unchanged terminal.
     let View { screen, acts, sink } = Show::open(show)?;
+    if is_agent && opened.is_none() {
+        journaling::not_configured(&export.metrics, &health);
+    }
     let mut sinks = Sinks::new(&config, &export, sink, health);
-    sinks.unclean = is_agent.then(UncleanLog::new);
+    sinks.unclean = is_agent.then(|| UncleanLog::new(opened.is_some()));
     // `epitaph watch` must not write to the cluster.
     let posting = match &pods {
         Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),

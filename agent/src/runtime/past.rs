@@ -133,6 +133,9 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
     };
     source::warn_of(&name, &source::not_read(reader.skipped(), 0));
     let Some((first, last)) = exported.between else {
+        if reader.skipped().denied > 0 {
+            return Err(source::not_allowed(&name));
+        }
         return Err(
             RuntimeError::new(SysExit::NoInput, format!("no evidence of that time in {name}"))
                 .with_remedy("give an earlier --since; the journal keeps the evidence of terminations only"),

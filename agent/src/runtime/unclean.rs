@@ -29,6 +29,8 @@ pub const DROPPED: &str = "log_rate";
 
 pub struct UncleanLog {
     throttle: Throttle,
+    /// `epitaph list` shows what is not logged.
+    has_journal: bool,
 }
 
 /// What the line is about.
@@ -43,9 +45,10 @@ struct Named<'a> {
 }
 
 impl UncleanLog {
-    pub fn new() -> UncleanLog {
+    pub fn new(has_journal: bool) -> UncleanLog {
         UncleanLog {
             throttle: Throttle::burst(MOST, INTERVAL),
+            has_journal,
         }
     }
 
@@ -98,11 +101,11 @@ impl UncleanLog {
     /// Logs the number of suppressed lines once the interval is over, where no other line does.
     pub fn overdue(&self, now: Boot) {
         if let Some(suppressed) = self.throttle.overdue(now) {
-            tracing::warn!(
-                target: TARGET,
-                suppressed,
-                "{suppressed} more unclean terminations, `epitaph list --unclean` shows them"
-            );
+            let shown = match self.has_journal {
+                true => "`epitaph list --unclean` shows them",
+                false => "not kept: `journal.directory` is not set",
+            };
+            tracing::warn!(target: TARGET, suppressed, "{suppressed} more unclean terminations, {shown}");
         }
     }
 }
@@ -170,11 +173,15 @@ mod tests {
 
     /// The JSON lines, without the time.
     fn lines(log: impl FnOnce(&UncleanLog)) -> String {
+        lines_with(true, log)
+    }
+
+    fn lines_with(has_journal: bool, log: impl FnOnce(&UncleanLog)) -> String {
         let paper = Paper::default();
         let writer = paper.clone();
         let layer = super::super::logging::json_lines(move || writer.clone()).without_time();
         let subscriber = tracing_subscriber::registry().with(layer);
-        tracing::subscriber::with_default(subscriber, || log(&UncleanLog::new()));
+        tracing::subscriber::with_default(subscriber, || log(&UncleanLog::new(has_journal)));
         let bytes = paper.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -227,6 +234,26 @@ mod tests {
         });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len() as u64, MOST + 1, "{text}");
-        assert!(lines[MOST as usize].contains("5 more unclean terminations"), "{text}");
+        assert!(
+            lines[MOST as usize].contains("5 more unclean terminations, `epitaph list"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_a_journal_no_command_shows_the_rest() {
+        let text = lines_with(false, |log| {
+            let report = Report::Terminated(Box::new(sample::ignored()));
+            for _ in 0..=MOST {
+                log.report(Boot(0), &report, &sample::observation());
+            }
+            log.overdue(Boot(INTERVAL.as_nanos() as u64));
+        });
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.contains("1 more unclean terminations, not kept: `journal.directory` is not set"),
+            "{last}"
+        );
+        assert!(!text.contains("epitaph list"), "{text}");
     }
 }

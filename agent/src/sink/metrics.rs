@@ -35,6 +35,7 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::sink::{kubernetes_events, otlp};
 
+pub use journal::NOT_CONFIGURED;
 use table::*;
 pub use table::{Row, Shape, TABLE, markdown};
 use workloads::{Ended, What, Workloads};

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use epitaph_core::render::text::escape;
 use epitaph_core::time::Wall;
 
 use crate::cli::{PastArgs, SysExit};
 use crate::config::{Config, Env, Overrides};
 use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
-use crate::journal::reader::{OpenError, Reader, Skipped};
+use crate::journal::reader::{OpenError, READERS, Reader, Skipped};
 
 use super::super::{RuntimeError, core, privileges};
 use super::Flow;
@@ -18,8 +19,8 @@ use super::judged::Judged;
 /// Configurations of the agent as it is installed: by the chart, by the Debian package. They name the journal.
 const INSTALLED: [&str; 2] = ["/etc/epitaph/config/epitaph.toml", "/etc/epitaph/epitaph.toml"];
 
-/// The state directory of the service.
-const DEFAULT: &str = "/var/lib/epitaph";
+/// Where the installed configurations have the journal, for those who may not read the configuration.
+const DEFAULT: &str = "/var/lib/epitaph/journal";
 
 pub struct Source {
     name: String,
@@ -167,6 +168,7 @@ impl Source {
                 error.with_remedy("give what `epitaph watch --output json` or `epitaph list --output json` prints")
             }
             Input::Recording(_) => error.with_remedy("replay it with the epitaph that recorded it, or a newer one"),
+            Input::Journal(ref reader) if reader.skipped().denied > 0 => not_allowed(&self.name),
             Input::Journal(_) => error.with_remedy("use the epitaph that wrote the journal, or a newer one"),
         }
     }
@@ -184,6 +186,11 @@ impl Source {
             None => format!(" in {}, which has none", self.name),
         }
     }
+}
+
+/// Segments are there, of which this user may read none.
+pub fn not_allowed(journal: &str) -> RuntimeError {
+    RuntimeError::new(SysExit::NoPerm, format!("this user may not read {journal}")).with_remedy(READERS)
 }
 
 /// The journal, and its name for people.
@@ -204,13 +211,20 @@ pub fn open_journal(directory: &Path) -> Result<(Reader, String), RuntimeError> 
 
 /// What was not read of a journal, each kind with its number. `damaged`: reports that are no objects of docs/json.md.
 pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
+    let why = skipped
+        .error
+        .as_deref()
+        .map(|error| format!(" ({})", escape(error)))
+        .unwrap_or_default();
+    let unreadable = ["segment", "segments"].map(|what| format!("{what} that cannot be read{why}"));
     counts([
         (skipped.damaged, "damaged place", "damaged places"),
         (skipped.torn, "segment with a torn end", "segments with a torn end"),
+        (skipped.unreadable, &unreadable[0], &unreadable[1]),
         (
-            skipped.unreadable,
-            "segment that cannot be read",
-            "segments that cannot be read",
+            skipped.denied,
+            "segment that this user may not read",
+            "segments that this user may not read",
         ),
         (
             skipped.removed,
@@ -271,4 +285,75 @@ fn open(path: &Path) -> Result<File, RuntimeError> {
 
 fn unreadable(name: &str, error: &io::Error) -> RuntimeError {
     RuntimeError::new(SysExit::NoInput, format!("cannot read {name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Vars(Option<&'static str>);
+
+    impl Env for Vars {
+        fn get(&self, name: &str) -> Option<String> {
+            self.0.filter(|_| name == "EPITAPH_JOURNAL_DIRECTORY").map(str::to_owned)
+        }
+        fn names(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// Without capabilities, root reads nobody else's files.
+    #[test]
+    fn what_this_user_may_not_read_is_named_with_the_remedy() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("not root: skipped");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let segment = directory.path().join("0000000000000001.journal");
+        std::fs::write(&segment, "x").unwrap();
+        std::os::unix::fs::chown(&segment, Some(65_534), None).unwrap();
+        std::fs::set_permissions(&segment, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        privileges::without(|| {
+            let mut source = Source::journal(directory.path()).unwrap();
+            source.each(|_, _| panic!("read")).unwrap();
+            assert_eq!(source.not_read(), ["1 segment that this user may not read"]);
+            assert!(source.parsed_nothing());
+            let error = source.nothing_readable();
+            assert_eq!(error.code, SysExit::NoPerm);
+            let text = crate::error::lines(&error);
+            assert!(
+                text.contains("may not read the journal") && text.contains("a member of the group"),
+                "{text}"
+            );
+        });
+        // A damaged one is another matter.
+        let mut source = Source::journal(directory.path()).unwrap();
+        source.each(|_, _| panic!("read")).unwrap();
+        let not_read = source.not_read().concat();
+        assert!(not_read.starts_with("1 segment that cannot be read ("), "{not_read}");
+    }
+
+    /// What is installed names one directory, in the way that a command by hand finds, too: a variable of the service's unit is the
+    /// service's alone, one of a container's also `kubectl exec`'s.
+    #[test]
+    fn the_commands_read_where_the_installed_agent_writes() {
+        let deploy = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy"));
+        let text = |name: &str| std::fs::read_to_string(deploy.join(name)).unwrap();
+
+        let package = directory(None, Some(&deploy.join("epitaph.toml")), &Vars(None)).unwrap();
+        assert_eq!(package, Path::new(DEFAULT));
+        let unit = text("epitaph.service");
+        assert!(!unit.contains("Environment"), "{unit}");
+        assert!(unit.contains("\nStateDirectory=epitaph\n"), "{unit}");
+
+        for manifest in ["kubernetes/agent.yaml", "helm/epitaph/templates/agent/_container.tpl"] {
+            let manifest = text(manifest);
+            let (_, value) = manifest.split_once("{name: EPITAPH_JOURNAL_DIRECTORY, value: ").unwrap();
+            let (value, _) = value.split_once('}').unwrap();
+            let container = Vars(Some(DEFAULT).filter(|_| value == DEFAULT));
+            assert_eq!(directory(None, None, &container).unwrap(), Path::new(value));
+            assert!(manifest.contains("{name: journal, mountPath: /var/lib/epitaph}"));
+        }
+    }
 }

@@ -9,6 +9,8 @@ use epitaph_core::pod::PodsState;
 use epitaph_core::time::Boot;
 use serde::Serialize;
 
+use crate::error::Remedy;
+
 /// The loop ticks several times a second: a loop without a tick for so long is stuck, and a restart is the remedy.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
@@ -22,7 +24,7 @@ pub struct Health {
     probes: Mutex<Vec<(String, ProbeState)>>,
     /// None without Kubernetes.
     pods: Mutex<Option<PodsState>>,
-    /// None without a journal.
+    /// None until the agent knows, and for `epitaph watch` and an observer, which have none.
     journal: Mutex<Option<JournalState>>,
     /// Set by an observer, which has no probes.
     observer: Mutex<Option<ObserverState>>,
@@ -33,9 +35,14 @@ pub struct Health {
 pub struct JournalState {
     /// `written`, or `memory_only`.
     pub state: &'static str,
-    /// Of `memory_only`: `slow`, `full`, `read_only`, `failing`.
+    /// Of `memory_only`: `slow`, `full`, `read_only`, `missing`, `refused`, `failing`, `not_configured`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
+    /// What failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
 }
 
 /// State of an observer, for `/readyz`.
@@ -84,7 +91,7 @@ impl Health {
         *self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
     }
 
-    pub(super) fn journal_state(&self) -> Option<JournalState> {
+    pub(crate) fn journal_state(&self) -> Option<JournalState> {
         self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 

@@ -11,20 +11,13 @@ use crate::journal::{JournalDropReason, JournalStats, Trouble};
 /// Name of the state without trouble.
 const WRITTEN: &str = "written";
 
+/// Name of the state without a directory, also on `/readyz`.
+pub const NOT_CONFIGURED: &str = "not_configured";
+
 impl Metrics {
     pub fn follow_journal(&self, stats: &Arc<JournalStats>) {
         let state = stats.clone();
-        self.meter
-            .u64_observable_gauge(JOURNAL_STATE.name)
-            .with_unit(JOURNAL_STATE.unit)
-            .with_description(JOURNAL_STATE.about)
-            .with_callback(move |observer| {
-                let now = state.trouble().map_or(WRITTEN, Trouble::name);
-                for name in [WRITTEN].into_iter().chain(Trouble::ALL.map(Trouble::name)) {
-                    observer.observe(u64::from(name == now), &[KeyValue::new("state", name)]);
-                }
-            })
-            .build();
+        self.journal_state(move || state.trouble().map_or(WRITTEN, Trouble::name));
         let size = stats.clone();
         self.meter
             .u64_observable_gauge(JOURNAL_BYTES.name)
@@ -43,6 +36,26 @@ impl Metrics {
             .with_callback(move |observer| {
                 for reason in JournalDropReason::ALL {
                     observer.observe(dropped.dropped(reason), &[KeyValue::new("reason", reason.name())]);
+                }
+            })
+            .build();
+    }
+
+    /// An agent without a directory for its journal.
+    pub fn no_journal(&self) {
+        self.journal_state(|| NOT_CONFIGURED);
+    }
+
+    fn journal_state(&self, state: impl Fn() -> &'static str + Send + Sync + 'static) {
+        self.meter
+            .u64_observable_gauge(JOURNAL_STATE.name)
+            .with_unit(JOURNAL_STATE.unit)
+            .with_description(JOURNAL_STATE.about)
+            .with_callback(move |observer| {
+                let now = state();
+                let all = [WRITTEN, NOT_CONFIGURED].into_iter().chain(Trouble::ALL.map(Trouble::name));
+                for name in all {
+                    observer.observe(u64::from(name == now), &[KeyValue::new("state", name)]);
                 }
             })
             .build();

@@ -181,8 +181,11 @@ pub const JOURNAL_STATE: Row = Row {
     name: "epitaph.journal.state",
     shape: Shape::Gauge,
     unit: "",
-    labels: &[("state", "written, slow, full, read_only, failing")],
-    about: "1 for the state of the journal, 0 for the other states; all but written: in memory only, a crash loses what is not delivered. Absent without a journal",
+    labels: &[(
+        "state",
+        "written, slow, full, read_only, missing, refused, failing, not_configured",
+    )],
+    about: "1 for the state of the journal, 0 for the other states; all but written: in memory only, a crash loses what is not delivered. not_configured: `journal.directory` is not set",
 };
 pub const JOURNAL_BYTES: Row = Row {
     name: "epitaph.journal.size",
