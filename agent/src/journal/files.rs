@@ -15,7 +15,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, UnlinkatFlags, fchown, geteuid, mkdir, unlinkat};
 
 use super::directory::Directory;
-use super::format::segment_name;
+use super::format::{newer_name, segment_name};
 use crate::error::{HasRemedy, Remedy};
 
 /// The files of the journal.
@@ -296,8 +296,12 @@ impl Files for Disk {
     }
 
     fn remove(&mut self, number: u64) -> io::Result<()> {
-        let name = segment_name(number);
-        Ok(unlinkat(&self.directory.fd, name.as_str(), UnlinkatFlags::NoRemoveDir)?)
+        let unlink = |name: &str| unlinkat(&self.directory.fd, name, UnlinkatFlags::NoRemoveDir);
+        match unlink(&segment_name(number)) {
+            // One that is kept aside.
+            Err(Errno::ENOENT) => Ok(unlink(&newer_name(number))?),
+            unlinked => Ok(unlinked?),
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use crate::recording::frames::{append, stamp};
 
 pub(crate) const TAG_REPORT: u8 = 2;
 pub(crate) const TAG_ANSWERED: u8 = 3;
+/// The header once more. Older readers do not know the tag, and leave the frame out.
+pub(crate) const TAG_HEADER: u8 = 4;
 
 /// Wall time, trace, root span, number of spans, length of the JSON.
 const FIXED: usize = 8 + ID + 4 + 4;
@@ -17,6 +19,9 @@ const ID: usize = 16 + 8;
 /// First frame of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentHeader {
+    /// Of the format. The same stands before the header, where no checksum protects it.
+    #[serde(default = "first_version")]
+    pub version: u32,
     /// Version of the epitaph that wrote it.
     pub epitaph: String,
     /// Of the agent's run: its boot id and `since` identify the run.
@@ -24,6 +29,11 @@ pub struct SegmentHeader {
     /// The first segment of the run: no evidence of the run was in an earlier one.
     #[serde(default)]
     pub first: bool,
+}
+
+/// Of segments whose header does not say.
+pub(super) const fn first_version() -> u32 {
+    1
 }
 
 impl SegmentHeader {

@@ -7,13 +7,18 @@
 //! finished report = now, u64 | 2, u8 | wall time of the end, ns, u64 | trace id, 16 bytes | root span id, 8 bytes | spans, u32
 //!                   | length of the JSON, u32 | JSON object of docs/json.md | encoded OTLP request, the rest; empty: nothing to send
 //! answered        = now, u64 | 3, u8 | (trace id, 16 bytes | root span id, 8 bytes)*: the collector accepted or refused these
+//! header again    = now, u64 | 4, u8 | JSON of the header: the first frame after it
 //! ```
+//!
+//! A damaged header costs nothing but itself: its copy has the same, and reports need neither. What a segment's first bytes say of the
+//! format's version is believed only if the header, which has a checksum, says the same (`version`; not there: 1).
 //!
 //! Segments are only appended to. The agent begins a new one at every start, and removes the oldest when the directory is full. An
 //! older reader counts the frames that it does not know. A segment of a newer format is kept aside, under another name.
 //!
 //! *Architecture invariant*: nothing here runs on the event loop but the copy of a frame into a bounded buffer.
 
+mod beginning;
 mod directory;
 pub mod export;
 mod files;
@@ -41,6 +46,7 @@ use bytes::Bytes;
 use epitaph_core::input::Observation;
 
 use crate::clock;
+use crate::recording::VERSION;
 use directory::Directory;
 use files::{Disk, Files, SegmentFile};
 use format::SegmentHeader;
@@ -90,6 +96,7 @@ impl Opened {
 /// Another agent has the directory; it is a link, or another user's.
 pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bool) -> Result<Opened, RefusedError> {
     let header = SegmentHeader {
+        version: VERSION,
         epitaph: env!("CARGO_PKG_VERSION").to_owned(),
         observation: observation.clone(),
         first: true,

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 
@@ -12,15 +12,14 @@ use epitaph_core::input::{Input, Observation};
 use epitaph_core::time::Boot;
 use serde::Deserialize;
 
+use super::beginning::read_beginning;
 use super::directory::Directory;
 use super::files::Disk;
-use super::format::{
-    FileKind, Finished, ReportId, SegmentHeader, TAG_ANSWERED, TAG_REPORT, newer_name, read_answered, segment_name,
-};
+use super::format::{FileKind, Finished, ReportId, TAG_ANSWERED, TAG_REPORT, newer_name, read_answered, segment_name};
 use super::reader::{Place, Skipped};
 use super::store::on_disk;
 use crate::recording::frames::{Frames, Next, PREFIX, stamped};
-use crate::recording::{ReadError, Reader, read_header};
+use crate::recording::{Header, ReadError, Reader};
 
 /// Place, body and kind of a frame → the reports that it finishes.
 type Take<'a> = dyn FnMut(Place, &[u8], u8) -> Option<Vec<ReportId>> + 'a;
@@ -80,6 +79,7 @@ impl Past {
                 }
             })?;
         }
+        past.segments.sort_unstable();
         for (id, spans, place) in pending.into_iter().flatten() {
             let verdict = read_report(&disk.directory, place, |report| verdict(report.json));
             past.pending.push(Pending {
@@ -98,9 +98,10 @@ impl Past {
         for file in disk.directory.files()? {
             let (number, name) = (file.number(), file.name());
             self.next = self.next.max(number + 1);
+            let mut length = 0;
             let is_newer = disk.directory.read(&name).is_ok_and(|file| {
-                let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(file));
-                matches!(header, Err(ReadError::Newer { .. }))
+                length = file.metadata().map_or(0, |metadata| metadata.len());
+                matches!(read_beginning(&mut Frames::new(file)), Err(ReadError::Newer { .. }))
             });
             match (file, is_newer) {
                 (FileKind::Segment(_), true) => disk.rename(&name, &newer_name(number))?,
@@ -110,6 +111,8 @@ impl Past {
             }
             if is_newer {
                 self.skipped.newer.push(newer_name(number));
+                // Within the journal's bound like any other.
+                self.segments.push((number, length));
             } else {
                 segments.push(number);
             }
@@ -128,16 +131,21 @@ impl Past {
             let _ = disk.cut(number, length);
         }
         let mut frames = Frames::new(file);
-        if read_header::<_, SegmentHeader>(&mut frames).is_err() {
-            self.skipped.unreadable += 1;
-            self.segments.push((number, length));
-            return Ok(());
-        }
+        let beginning = match read_beginning(&mut frames) {
+            Ok(beginning) => beginning,
+            Err(error) => {
+                self.skipped.unreadable(&error);
+                self.segments.push((number, length));
+                return Ok(());
+            }
+        };
+        self.skipped.damaged(beginning.damaged);
+        let mut is_segment = beginning.header.is_some();
         loop {
             match frames.next() {
                 Next::Frame { skipped, at, length } => {
-                    self.skipped.damaged += u64::from(skipped > 0);
-                    self.skipped.damaged_bytes += skipped;
+                    self.skipped.damaged(skipped);
+                    is_segment = true;
                     let place = Place {
                         segment: number,
                         offset: frames.offset() - (PREFIX + length) as u64,
@@ -151,8 +159,13 @@ impl Past {
                         }
                     }
                 }
-                Next::End { error: Some(_), .. } => {
-                    self.skipped.unreadable += 1;
+                Next::End { error: Some(error), .. } => {
+                    self.skipped.unreadable(&error);
+                    break;
+                }
+                // Nothing of it is the journal's: left as it is.
+                Next::End { .. } if !is_segment => {
+                    self.skipped.unreadable(&ReadError::NotARecording);
                     break;
                 }
                 Next::End { tail, error: None } => {
@@ -184,15 +197,17 @@ impl Past {
             let Ok(file) = directory.read(&segment_name(*number)) else {
                 continue;
             };
-            let header: Result<SegmentHeader, _> = read_header(&mut Frames::new(&file));
-            let Ok(header) = header else { continue };
-            let Ok(mut reader) = directory
-                .read(&segment_name(*number))
-                .map_err(ReadError::Read)
-                .and_then(|file| Reader::new(BufReader::new(file), decode))
-            else {
+            let mut frames = Frames::new(file);
+            let beginning = read_beginning(&mut frames).ok();
+            let Some(header) = beginning.and_then(|beginning| beginning.header) else {
+                if run.is_some() {
+                    // Its evidence may be of the same run, after what is known.
+                    lose(last, last, &mut take)?;
+                }
                 continue;
             };
+            let (epitaph, observation) = (header.epitaph.clone(), header.observation.clone());
+            let mut reader = Reader::after(frames, Header { epitaph, observation }, decode);
             let mut is_whole = expected == Some(*number);
             if !run.as_ref().is_some_and(|run| header.is_of(run)) {
                 let observation = header.observation;

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use epitaph_core::time::Boot;
 
+use super::beginning::{Beginning, read_beginning};
 use super::directory::Directory;
 use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, newer_name, segment_name};
 use crate::error::{HasRemedy, Remedy};
 use crate::recording::frames::{Frames, Next, stamped};
-use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL, read_header};
+use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL};
 
 /// Who may read a journal.
 pub const READERS: &str = "run as root, or as a member of the group that `journal.group` names";
@@ -61,6 +62,12 @@ impl Skipped {
         *self == Skipped::default()
     }
 
+    /// A place with so many damaged bytes, if there are any.
+    pub(super) fn damaged(&mut self, bytes: u64) {
+        self.damaged += u64::from(bytes > 0);
+        self.damaged_bytes += bytes;
+    }
+
     pub(super) fn unreadable(&mut self, error: &dyn std::fmt::Display) {
         self.unreadable += 1;
         self.error.get_or_insert_with(|| error.to_string());
@@ -89,8 +96,11 @@ pub struct Reader {
 #[derive(Debug)]
 struct Segment {
     number: u64,
-    header: SegmentHeader,
+    /// None: damaged. Reports need none.
+    header: Option<SegmentHeader>,
     frames: Frames<File>,
+    /// Something of it was read.
+    is_segment: bool,
 }
 
 /// What comes next in a journal.
@@ -176,11 +186,17 @@ impl Reader {
             match self.step()? {
                 Step::Began => {
                     let Segment { number, header, .. } = self.open.as_ref()?;
-                    return Some(Evidence::Began { number: *number, header });
+                    let (number, header) = (*number, header.as_ref());
+                    return Some(header.map_or(Evidence::Missing, |header| Evidence::Began { number, header }));
                 }
                 Step::Missing => return Some(Evidence::Missing),
                 Step::Frame { damaged, at, length } => {
-                    let (_, tag, _) = stamped(self.open.as_ref()?.frames.payload(at, length));
+                    let segment = self.open.as_ref()?;
+                    if segment.header.is_none() {
+                        // Of which run, is not known.
+                        continue;
+                    }
+                    let (_, tag, _) = stamped(segment.frames.payload(at, length));
                     match (matches!(tag, TAG_KERNEL | TAG_INPUT), damaged) {
                         (true, _) => {}
                         (false, true) => return Some(Evidence::Missing),
@@ -212,8 +228,8 @@ impl Reader {
         };
         match segment.frames.next() {
             Next::Frame { skipped, at, length } => {
-                self.skipped.damaged += u64::from(skipped > 0);
-                self.skipped.damaged_bytes += skipped;
+                self.skipped.damaged(skipped);
+                segment.is_segment = true;
                 Some(Step::Frame {
                     damaged: skipped > 0,
                     at,
@@ -221,11 +237,14 @@ impl Reader {
                 })
             }
             Next::End { tail, error } => {
+                let is_segment = segment.is_segment;
                 self.open = None;
-                if let Some(error) = &error {
-                    self.skipped.unreadable(error);
+                match &error {
+                    Some(error) => self.skipped.unreadable(error),
+                    None if !is_segment => self.skipped.unreadable(&ReadError::NotARecording),
+                    None => {}
                 }
-                if tail > 0 && !self.segments.is_empty() {
+                if tail > 0 && is_segment && !self.segments.is_empty() {
                     self.skipped.torn += 1;
                     self.skipped.torn_bytes += tail;
                 }
@@ -255,8 +274,16 @@ impl Reader {
             }
         };
         let mut frames = Frames::new(file);
-        match read_header::<_, SegmentHeader>(&mut frames) {
-            Ok(header) => Some(Segment { number, header, frames }),
+        match read_beginning(&mut frames) {
+            Ok(Beginning { header, damaged }) => {
+                self.skipped.damaged(damaged);
+                Some(Segment {
+                    number,
+                    is_segment: header.is_some(),
+                    header,
+                    frames,
+                })
+            }
             Err(ReadError::Newer { .. }) => {
                 self.skipped.newer.push(name);
                 None

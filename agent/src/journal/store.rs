@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 
+use super::beginning::append_beginning;
 use super::files::{Files, SegmentFile};
 use super::format::SegmentHeader;
-use crate::recording::frames::{PREFIX, append_header};
+use crate::recording::frames::PREFIX;
 
 /// Bounds of a journal, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +165,7 @@ impl Store {
         let mut file = self.files.create(number, self.bounds.segment)?;
         self.next += 1;
         let mut begin = Vec::new();
-        append_header(&mut begin, &self.header).map_err(io::Error::other)?;
+        append_beginning(&mut begin, &self.header).map_err(io::Error::other)?;
         self.header.first = false;
         let length = begin.len() as u64;
         let written = file.append(&begin);

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::observation;
+use epitaph_core::input::Input;
 use epitaph_core::time::{Boot, Wall};
 
 use super::reader::Reader;
 use super::*;
 use crate::error::lines;
-use crate::recording::frames::PREFIX;
+use crate::recording::frames::{BEGINNING, Frames, PREFIX, append_header};
 
 /// A directory that is the journal's, below a temporary one.
 fn place() -> (tempfile::TempDir, PathBuf) {
@@ -244,8 +245,10 @@ fn one_segment(path: &Path, count: u64) -> (PathBuf, Vec<usize>) {
     let segment = segments(path).pop().unwrap();
     let bytes = fs::read(&segment).unwrap();
     let length = |at: usize| PREFIX + u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-    let mut at = 12;
+    let mut at = BEGINNING;
     let mut frames = Vec::new();
+    // The header and its copy.
+    at += length(at);
     at += length(at);
     while at < bytes.len() {
         frames.push(at);
@@ -301,10 +304,11 @@ fn a_flipped_bit_skips_one_frame_and_is_counted() {
 #[test]
 fn a_newer_segment_is_kept_aside_and_comes_back() {
     let (_directory, path) = place();
-    let (segment, _) = one_segment(&path, 3);
-    let mut bytes = fs::read(&segment).unwrap();
-    bytes[8] = 99;
-    fs::write(&segment, &bytes).unwrap();
+    let (segment, frames) = one_segment(&path, 3);
+    let bytes = fs::read(&segment).unwrap();
+    let mut newer = of_version(&bytes, 99);
+    newer.extend_from_slice(&bytes[frames[0]..]);
+    fs::write(&segment, &newer).unwrap();
     let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
     assert_eq!(read(&path).1.newer, std::slice::from_ref(&name));
     let opened = open(&options(&path), &observation(), &|| false).unwrap();
@@ -315,10 +319,151 @@ fn a_newer_segment_is_kept_aside_and_comes_back() {
     let (found, skipped) = read(&path);
     assert_eq!((found, skipped.newer), (vec![7], vec![aside.clone()]));
     // An epitaph that reads the version finds it again.
-    bytes[8] = 1;
     fs::write(path.join(&aside), &bytes).unwrap();
     close(open(&options(&path), &observation(), &|| false).unwrap().thread);
     assert_eq!(read(&path), (vec![0, 1, 2, 7], reader::Skipped::default()));
+}
+
+/// The beginning of a segment of that version.
+fn of_version(segment: &[u8], version: u32) -> Vec<u8> {
+    let mut header = beginning::read_beginning(&mut Frames::new(segment)).unwrap().header.unwrap();
+    header.version = version;
+    let mut out = Vec::new();
+    beginning::append_beginning(&mut out, &header).unwrap();
+    out[8..BEGINNING].copy_from_slice(&version.to_le_bytes());
+    out
+}
+
+/// The journal of one run with evidence and five reports: its segment, and where the first piece of evidence begins.
+fn with_evidence(path: &Path) -> (PathBuf, usize) {
+    let opened = open(&options(path), &observation(), &|| false).unwrap();
+    for n in 0..5 {
+        opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
+        write(&opened.journal, n, Box::new(|_| {}));
+    }
+    close(opened.thread);
+    let segment = segments(path).pop().unwrap();
+    let bytes = fs::read(&segment).unwrap();
+    let length = |at: usize| PREFIX + u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let copy = BEGINNING + length(BEGINNING);
+    (segment, copy + length(copy))
+}
+
+/// What the next agent gets: the finished reports, the evidence, and what is skipped.
+fn recovered(path: &Path) -> (Vec<u8>, Vec<(Boot, Input)>, reader::Skipped) {
+    let past = Past::read(&Disk::open(path, None, &|| false).unwrap()).unwrap();
+    let mut evidence = Vec::new();
+    let fed: Result<(), ()> = past.replay(|now, input| {
+        evidence.push((now, input));
+        Ok(())
+    });
+    fed.unwrap();
+    let mut finished: Vec<u8> = past.finished.iter().map(|id| id.trace[0]).collect();
+    finished.sort_unstable();
+    (finished, evidence, past.skipped)
+}
+
+#[test]
+fn a_flipped_bit_in_the_header_costs_nothing() {
+    let (_directory, path) = place();
+    let (segment, first) = with_evidence(&path);
+    let bytes = fs::read(&segment).unwrap();
+    let (finished, evidence, _) = recovered(&path);
+    assert_eq!((finished.len(), evidence.len()), (5, 6), "{evidence:?}");
+    for at in 0..first {
+        for bit in [0, 2, 7] {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            fs::write(&segment, &flipped).unwrap();
+            let (found, read) = read(&path);
+            assert_eq!(found, [0, 1, 2, 3, 4], "bit {bit} of byte {at}");
+            let (again, same, skipped) = recovered(&path);
+            assert_eq!((&again, &same), (&finished, &evidence), "bit {bit} of byte {at}");
+            for skipped in [read, skipped] {
+                let only_damaged = reader::Skipped {
+                    damaged: 1,
+                    damaged_bytes: skipped.damaged_bytes,
+                    ..reader::Skipped::default()
+                };
+                assert_eq!(skipped, only_damaged, "bit {bit} of byte {at}");
+            }
+            assert_eq!(segments(&path), std::slice::from_ref(&segment));
+        }
+    }
+}
+
+/// Before, a segment's header had no copy and did not say its version.
+#[test]
+fn a_segment_of_the_first_builds_is_read_also_without_its_header() {
+    let (_directory, path) = place();
+    let (segment, first) = with_evidence(&path);
+    let frames = fs::read(&segment).unwrap()[first..].to_vec();
+    let expected = recovered(&path);
+    let header = serde_json::json!({ "epitaph": "0.1.0", "observation": observation(), "first": true });
+    let mut bytes = Vec::new();
+    append_header(&mut bytes, &header).unwrap();
+    let first = bytes.len();
+    bytes.extend_from_slice(&frames);
+    fs::write(&segment, &bytes).unwrap();
+    assert_eq!(recovered(&path), expected);
+    // A later run, to which the lost evidence does not belong.
+    for at in 0..first {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 4;
+        fs::write(&segment, &flipped).unwrap();
+        let (found, skipped) = read(&path);
+        assert_eq!((found, skipped.damaged), (vec![0, 1, 2, 3, 4], 1), "byte {at}");
+        let (finished, evidence, skipped) = recovered(&path);
+        assert_eq!((finished, skipped.damaged), (expected.0.clone(), 1), "byte {at}");
+        // The header itself is whole behind magic and version; else the run is not known, and nothing of it is assumed.
+        let known = if at < BEGINNING { expected.1.clone() } else { Vec::new() };
+        assert_eq!(evidence, known, "byte {at}");
+    }
+}
+
+/// A whole segment of the run is missing in between, or at the end: what was going on is in doubt.
+#[test]
+fn evidence_without_a_header_is_stated_as_lost() {
+    let (_directory, path) = place();
+    let (segment, first) = with_evidence(&path);
+    let frames = fs::read(&segment).unwrap()[first..].to_vec();
+    let second = segment.with_file_name("0000000000000001.journal");
+    fs::write(&second, [&b"EPITAPH\n\x01\0\0\0 damaged "[..], &frames].concat()).unwrap();
+    let (_, evidence, skipped) = recovered(&path);
+    let lost = evidence
+        .iter()
+        .filter(|(_, input)| matches!(input, Input::Lost { .. }))
+        .count();
+    assert_eq!(
+        (lost, evidence.len() - lost),
+        (Input::all_lost_by_machine(Boot(0)).into_iter().count(), 6)
+    );
+    assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
+}
+
+#[test]
+fn what_is_kept_aside_counts_and_goes_with_the_oldest() {
+    let (_directory, path) = place();
+    let (segment, first) = with_evidence(&path);
+    let bytes = fs::read(&segment).unwrap();
+    let mut newer = of_version(&bytes, 2);
+    newer.extend_from_slice(&bytes[first..]);
+    newer.resize(30 << 10, 0);
+    fs::remove_file(&segment).unwrap();
+    let aside = |n: u64| path.join(format!("{n:016}.journal.newer"));
+    (1..=3).for_each(|n| fs::write(aside(n), &newer).unwrap());
+    let small = Options {
+        max_bytes: 64 << 10,
+        ..options(&path)
+    };
+    let opened = open(&small, &observation(), &|| false).unwrap();
+    assert!(written(&opened.journal, 1));
+    assert_eq!(opened.past.skipped.newer.len(), 3);
+    let stats = opened.journal.stats();
+    assert!(stats.size() <= 64 << 10, "{} bytes", stats.size());
+    assert_eq!([1, 2, 3].map(|n| aside(n).exists()), [false, false, true]);
+    assert_eq!(stats.removed_segments(), 2);
+    close(opened.thread);
 }
 
 #[test]

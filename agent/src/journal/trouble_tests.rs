@@ -87,6 +87,7 @@ impl SegmentFile for FaultyFile {
 
 fn on(disk: &Faulty) -> (Journal, JournalThread) {
     let header = SegmentHeader {
+        version: VERSION,
         epitaph: "0".to_owned(),
         observation: observation(),
         first: true,

@@ -9,6 +9,12 @@ use super::{MAX_PAYLOAD, ReadError, VERSION, WriteError};
 /// Begin of every file of frames.
 pub(super) const MAGIC: [u8; 8] = *b"EPITAPH\n";
 
+/// Magic and version: where the header's frame begins.
+pub(crate) const BEGINNING: usize = MAGIC.len() + 4;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+
 /// Length and checksum.
 pub(crate) const PREFIX: usize = 8;
 
@@ -71,21 +77,16 @@ fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
 
 /// Reads the beginning of a file.
 pub(crate) fn read_header<R: Read, H: serde::de::DeserializeOwned>(frames: &mut Frames<R>) -> Result<H, ReadError> {
-    let whole = frames.fill(MAGIC.len() + 4);
-    if let Some(error) = frames.error.take() {
-        return Err(ReadError::Read(error));
-    }
-    if !whole || frames.ahead()[..MAGIC.len()] != MAGIC {
+    let Some((true, version)) = frames.beginning().map_err(ReadError::Read)? else {
         return Err(ReadError::NotARecording);
-    }
-    let version = frames.number(MAGIC.len());
+    };
     if version > VERSION {
         return Err(ReadError::Newer { found: version });
     }
     if version == 0 {
         return Err(ReadError::DamagedHeader);
     }
-    frames.at += MAGIC.len() + 4;
+    frames.at += BEGINNING;
     let length = frames.whole().ok_or(ReadError::DamagedHeader)?;
     let json = &frames.ahead()[PREFIX..PREFIX + length];
     let header = serde_json::from_slice(json).map_err(|_| ReadError::DamagedHeader)?;
@@ -164,6 +165,38 @@ impl<R: Read> Frames<R> {
         }
     }
 
+    /// Magic and version, as they stand at the beginning; nothing is used up. None: the file is shorter.
+    pub(crate) fn beginning(&mut self) -> std::io::Result<Option<(bool, u32)>> {
+        let whole = self.fill(BEGINNING);
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        Ok(whole.then(|| (self.ahead()[..MAGIC.len()] == MAGIC, self.number(MAGIC.len()))))
+    }
+
+    /// The payload of a complete frame that begins so many bytes ahead; nothing is used up. At the beginning of a file only.
+    pub(crate) fn peek(&mut self, ahead: usize) -> Option<&[u8]> {
+        debug_assert!(self.at == 0 && self.before == 0 && ahead <= CHUNK);
+        if !self.fill(ahead) || self.searched > MAX_SEARCHED {
+            return None;
+        }
+        self.at = ahead;
+        let length = self.whole();
+        self.at = 0;
+        let payload = ahead + PREFIX;
+        Some(&self.buffer[payload..payload + length?])
+    }
+
+    /// Whether the file ends so many bytes ahead.
+    pub(crate) fn ends(&mut self, ahead: usize) -> bool {
+        self.fill(ahead) && !self.fill(ahead + 1)
+    }
+
+    /// Uses up what [`Frames::peek`] has seen.
+    pub(crate) fn skip(&mut self, count: usize) {
+        self.at += count;
+    }
+
     /// Nothing of the file was read, and there is nothing more.
     pub(crate) fn is_empty(&self) -> bool {
         self.before == 0 && self.buffer.is_empty() && self.ended
@@ -216,7 +249,6 @@ impl<R: Read> Frames<R> {
 
     /// True if `count` bytes are available.
     fn fill(&mut self, count: usize) -> bool {
-        const CHUNK: usize = 64 * 1024;
         while self.buffer.len() - self.at < count && !self.ended {
             if self.at > CHUNK {
                 self.buffer.drain(..self.at);

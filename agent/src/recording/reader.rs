@@ -57,15 +57,20 @@ where
     pub fn new(file: R, decode: D) -> Result<Reader<R, D>, ReadError> {
         let mut frames = Frames::new(file);
         let header: Header = read_header(&mut frames)?;
+        Ok(Reader::after(frames, header, decode))
+    }
+
+    /// `frames`: after the header.
+    pub(crate) fn after(frames: Frames<R>, header: Header, decode: D) -> Reader<R, D> {
         let last = header.observation.since;
-        Ok(Reader {
+        Reader {
             frames,
             decode,
             header,
             ready: VecDeque::new(),
             last,
             report: Report::default(),
-        })
+        }
     }
 
     /// Takes the next complete frame, and the damage before it. False at the end.

@@ -12,7 +12,8 @@ use crate::journal::Journal;
 /// While a termination is in progress, the journal shows at least so often that the agent still ran: what is later is a gap.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// Otherwise this often, if the node's shutdowns are observed: an unannounced one has no other last evidence.
+/// Otherwise this often: how long nothing was observed after a kill, and when a node went down that nothing announced, is known no
+/// better.
 const IDLE_HEARTBEAT: Duration = Duration::from_secs(30);
 
 pub struct Evidence {
@@ -100,12 +101,61 @@ impl Evidence {
         self.journal.in_progress(is_in_progress);
         let every = match is_in_progress {
             true => HEARTBEAT,
-            false if core.observes_node() => IDLE_HEARTBEAT,
-            false => return,
+            false => IDLE_HEARTBEAT,
         };
         if now.since(self.last) >= every {
-            self.last = now;
-            self.journal.input(now, &Input::Tick);
+            self.beat(now);
         }
+    }
+
+    /// Nothing is observed from here on.
+    pub fn end(&mut self, now: Boot) {
+        self.beat(now);
+    }
+
+    fn beat(&mut self, now: Boot) {
+        self.last = now;
+        self.journal.input(now, &Input::Tick);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitaph_core::correlate::Limits;
+    use epitaph_core::fixtures::terminations::observation;
+
+    use super::*;
+    use crate::journal;
+
+    /// Without logind, too: the next agent states the gap since the last frame.
+    #[test]
+    fn an_idle_agent_shows_that_it_runs_and_when_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = journal::Options {
+            directory: directory.path().join("journal"),
+            group: None,
+            max_bytes: 64 << 20,
+        };
+        let opened = journal::open(&options, &observation(), &|| false).unwrap();
+        let mut evidence = Evidence::new(opened.journal.clone());
+        let core = Correlator::new(Limits::default());
+        assert!(!core.observes_node() && !evidence.keeper.is_in_progress(&core));
+        let at = |seconds: u64| Boot(observation().since.0 + seconds * 1_000_000_000);
+        for seconds in 40..=100 {
+            evidence.tick(&core, at(seconds));
+        }
+        evidence.end(at(107));
+        opened.thread.close(Duration::from_secs(30));
+        let next = journal::open(&options, &observation(), &|| false).unwrap();
+        let mut seen = Vec::new();
+        let fed: Result<(), ()> = next.past.replay(|now, input| {
+            if matches!(input, Input::Tick) {
+                seen.push(now);
+            }
+            Ok(())
+        });
+        fed.unwrap();
+        assert_eq!(seen, [40, 70, 100, 107].map(at));
+        next.thread.close(Duration::from_secs(30));
     }
 }

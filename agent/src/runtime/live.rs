@@ -215,7 +215,9 @@ impl Live {
         self.tick()?;
         self.agent_ends()?;
         // The successor goes on with what is in the journal.
-        if !self.pipeline.sinks().is_kept() {
+        if self.pipeline.sinks().is_kept() {
+            self.pipeline.hand_over(clock::now());
+        } else {
             self.pipeline.feed(clock::now(), Input::End)?;
         }
         self.pipeline.flush()?;

@@ -117,6 +117,13 @@ impl Pipeline {
         Ok(commands)
     }
 
+    /// The agent ends, and a successor takes over: the gap begins here.
+    pub fn hand_over(&mut self, now: Boot) {
+        if let Some(evidence) = &mut self.evidence {
+            evidence.end(now);
+        }
+    }
+
     /// Takes an input that is recorded already.
     pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         Ok(self.take(now, input)?.1)
@@ -157,9 +164,12 @@ impl Pipeline {
         if let Some(last) = last {
             self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
             if self.observation.boot_id == current.boot_id {
-                // No longer than this: an agent without a termination in progress writes nothing.
-                let gap = current.since.since(last);
-                tracing::info!(?gap, "observing again: what began and ended in the gap is not reported");
+                // No longer than this: an agent that was killed had written its last frame some time before.
+                let gap_at_most = current.since.since(last);
+                tracing::info!(
+                    ?gap_at_most,
+                    "observing again: what began and ended in the gap is not reported"
+                );
             }
         }
         self.is_past = false;
