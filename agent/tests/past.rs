@@ -85,6 +85,15 @@ fn why_shows_the_newest_termination_of_a_name() {
         (&object["type"], &object["report"]["type"]),
         (&"why".into(), &"pod-termination".into())
     );
+    // A beginning may be one of several names.
+    let beginning = shown(&["why", "--from", "-", "cart-7d9f"]);
+    for part in [
+        "\nthe newest of 2 whose names begin so\n",
+        "\nEarlier, whose names begin so (",
+    ] {
+        assert!(beginning.contains(part), "{part}: {beginning}");
+    }
+    assert_eq!(object["matched"], "workload");
     // A filter decides which one is the newest.
     let container = shown(&[
         "why",
@@ -106,6 +115,8 @@ fn why_shows_the_newest_termination_of_a_name() {
 fn list_shows_a_line_each_and_counts() {
     let text = shown(&["list", "--from", "-"]);
     assert_eq!(text.lines().count(), 4, "{text}");
+    let of_the_day = ["list", "--from", "-", "--since", "2026-01-02", "--until", "2026-01-03"];
+    assert_eq!(shown(&of_the_day).lines().count(), 2);
     let unclean = shown(&["list", "--from", "-", "--unclean", "--namespace", "shop"]);
     assert_eq!(unclean.lines().count(), 2, "{unclean}");
     assert_eq!(
@@ -164,6 +175,9 @@ fn a_name_that_is_not_known_is_an_error_with_the_reach() {
         code == 66 && error.contains("which has none") && !error.contains('\u{1b}'),
         "{error}"
     );
+    // Shorter than the beginning of an id may be.
+    let (code, error) = refused(&["why", "--from", "-", "3f1"], &history());
+    assert!(code == 66 && error.contains("needs 4 digits or more"), "{error}");
     // An empty list is not an error.
     let output = epitaph(&["list", "--from", "-", "--since", "1h"], &history());
     let error = String::from_utf8(output.stderr).unwrap();
@@ -189,6 +203,8 @@ fn what_cannot_be_read_is_refused_with_a_remedy() {
     }
     for args in [
         ["list", "--since", "60"].as_slice(),
+        &["list", "--since", "1h", "--until", "2h"],
+        &["why", "x", "--since", "2026-01-02", "--until", "2026-01-01"],
         &["why"],
         &["list", "--verdict", "quiet"],
         &["why", "x", "--output", "xml"],
@@ -459,6 +475,19 @@ fn a_journal_that_is_not_there_has_a_remedy() {
     // An empty one knows nothing.
     let (code, error) = refused(&["why", "x", "--journal", directory.path().to_str().unwrap()], "");
     assert!(code == 66 && error.contains("which has none"), "{code} {error}");
+    // Some other directory is not one.
+    std::fs::create_dir(directory.path().join("journal")).unwrap();
+    std::fs::write(directory.path().join("notes.txt"), "x").unwrap();
+    let path = directory.path().to_str().unwrap();
+    let out = directory.path().join("out.epitaph");
+    for args in [
+        ["list", "--journal", path].as_slice(),
+        &["export", "--journal", path, out.to_str().unwrap()],
+    ] {
+        let (code, error) = refused(args, "");
+        assert!(code == 66 && error.contains("is not a journal"), "{code} {error}");
+        assert!(error.contains(&format!("remedy: give {path}/journal")), "{error}");
+    }
     // The configuration of the agent names the journal.
     let config = directory.path().join("epitaph.toml");
     std::fs::write(&config, format!("[journal]\ndirectory = {missing:?}\n")).unwrap();

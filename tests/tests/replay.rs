@@ -61,6 +61,21 @@ fn a_truncated_recording_is_replayed_with_a_warning() {
     assert!(stderr.contains("is not whole") && stderr.contains("tail_bytes="), "{stderr}");
 }
 
+/// As of `epitaph export`, or of a recorder that was killed: nothing is damaged.
+#[test]
+fn a_recording_without_an_end_is_not_damaged() {
+    let observation = Observation {
+        cgroups: CgroupMode::V2,
+        ..observation()
+    };
+    let mut writer = Writer::new(Vec::new(), &observation).unwrap();
+    for input in [Input::Start(observation), Input::Tick] {
+        writer.input(Boot(2_000_000_000), &input).unwrap();
+    }
+    let stderr = replayed(&writer.into_inner());
+    assert!(stderr.contains("has no end") && !stderr.contains("WARN"), "{stderr}");
+}
+
 /// As the probes write a process's exit, on the first CPU of a machine whose tasks are distinguished by hierarchy 4.
 fn exit(version: u16) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<epitaph_ebpf::ProcessExit>()];

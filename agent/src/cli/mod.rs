@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use exit::SysExit;
 pub use filter::Filter;
-pub use past::{ExportArgs, ListArgs, ListFormat, PastArgs, WhyArgs, WhyFormat};
+pub use past::{ExportArgs, ListArgs, ListFormat, PastArgs, When, WhyArgs, WhyFormat};
 
 use crate::config::{Override, Overrides};
 

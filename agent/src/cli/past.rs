@@ -22,7 +22,8 @@ pub struct PastArgs {
     /// judged again, or JSON lines as `epitaph watch --output json` prints them
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Terminations since then: a duration before now such as 90s, 15m, 1h or 2d, or a time such as 2026-01-02T03:04:05Z
+    /// Terminations since then: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02 or
+    /// 2026-01-02T03:04:05Z
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Terminations until then, in the same form
@@ -41,7 +42,8 @@ pub struct ExportArgs {
     /// Configuration of the agent, which names the journal [default: the installed one]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Evidence since then: a duration before now such as 90s, 15m, 1h or 2d, or a time such as 2026-01-02T03:04:05Z
+    /// Evidence since then: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02 or
+    /// 2026-01-02T03:04:05Z
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Evidence until then, in the same form
@@ -128,12 +130,14 @@ fn when(text: &str) -> Result<When, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("a number without a unit; write 90s, 15m, 1h or 2d".to_owned());
     }
-    if let Some(at) = Wall::parse_rfc3339(text) {
+    let midnight = || Wall::parse_rfc3339(&format!("{text}T00:00:00Z"));
+    if let Some(at) = Wall::parse_rfc3339(text).or_else(midnight) {
         return Ok(When::At(at));
     }
-    duration::parse(text)
-        .map(When::Ago)
-        .map_err(|_| "neither a duration such as 15m, 1h or 2d, nor a time in UTC such as 2026-01-02T03:04:05Z".to_owned())
+    duration::parse(text).map(When::Ago).map_err(|_| {
+        "neither a duration such as 15m, 1h or 2d, nor a date or time in UTC such as 2026-01-02 or 2026-01-02T03:04:05Z"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -145,7 +149,8 @@ mod tests {
         let hours = |hours: u64| Ok(When::Ago(Duration::from_secs(hours * 3_600)));
         assert_eq!((when("1h"), when("2d"), when("1h 30m").is_ok()), (hours(1), hours(48), true));
         assert_eq!(when("1970-01-01T00:00:01Z"), Ok(When::At(Wall(1_000_000_000))));
-        for wrong in ["", "90", "yesterday", "1970-01-01", "-1h"] {
+        assert_eq!(when("1970-01-02"), Ok(When::At(Wall(86_400_000_000_000))));
+        for wrong in ["", "90", "yesterday", "1970-13-01", "1970-01", "-1h"] {
             assert!(when(wrong).is_err(), "{wrong}");
         }
         assert_eq!(When::Ago(Duration::MAX).before(Wall(5)), Wall(0));

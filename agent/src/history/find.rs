@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use epitaph_core::time::Wall;
 
+use serde::Serialize;
+
 use super::{Counts, Group, Report, Subject};
 
 /// Shortest beginning of an id that is taken for one: shorter ones match too much by chance.
@@ -21,12 +23,16 @@ pub struct Wanted {
 
 /// How a report matches, the best first. Only the best kind of match counts: the name of a workload is not also the beginning of
 /// another one's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Match {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Match {
     Name,
     Workload,
     Id,
+    /// The beginning of an id.
+    IdPrefix,
     /// The beginning of the name of a pod, or of a container outside of Kubernetes.
+    #[serde(rename = "name-prefix")]
     Prefix,
     /// The time after the shutdown that has the same names.
     Down,
@@ -44,6 +50,11 @@ impl Wanted {
     pub fn new(text: &str) -> Wanted {
         let text = text.split_once("://").map_or(text, |(_, id)| id);
         Wanted { text: text.to_owned() }
+    }
+
+    /// It looks like the beginning of an id, but is too short for one.
+    pub fn is_short_id(&self) -> bool {
+        self.text.len() < SHORTEST_ID && is_of_ids(&self.text)
     }
 
     fn matches(&self, report: &Report) -> Option<(Match, Part)> {
@@ -65,12 +76,11 @@ impl Wanted {
         let text = self.text.as_str();
         if report.is_of_node() {
             let is_name = *text.strip_prefix("node/").unwrap_or(text) == *report.node;
-            let is_trace = is_id(text) && report.trace_id.starts_with(&text.to_ascii_lowercase());
-            return match (is_name, is_trace) {
-                (false, false) => None,
+            return match (is_name, of_id(text, &report.trace_id)) {
+                (false, None) => None,
                 _ if report.is_down() => Some(Match::Down),
                 (true, _) => Some(Match::Name),
-                (false, true) => Some(Match::Id),
+                (false, by_trace) => by_trace,
             };
         }
         if let Some(Subject::Unit { name }) = &report.subject
@@ -93,27 +103,23 @@ impl Wanted {
                 Some(Match::Name)
             } else if workload {
                 Some(Match::Workload)
-            } else if is_id(text) && pod.uid.starts_with(text) {
-                Some(Match::Id)
+            } else if let Some(by_uid) = of_id(text, &pod.uid) {
+                Some(by_uid)
             } else {
                 // Not of a workload in all namespaces: `shop/` is not a name.
                 let is_prefix = !pod_name.is_empty() && pod.name.starts_with(pod_name);
                 (is_prefix && (namespace || !text.contains('/'))).then_some(Match::Prefix)
             }
         });
-        by_pod
-            .into_iter()
-            .chain((is_id(text) && report.trace_id.starts_with(&text.to_ascii_lowercase())).then_some(Match::Id))
-            .min()
+        by_pod.into_iter().chain(of_id(text, &report.trace_id)).min()
     }
 
     /// By the id of a container, by its name and image outside of Kubernetes, or by its name behind that of the pod.
     fn matches_container(&self, report: &Report) -> Option<(Match, Part)> {
         if let Some(Subject::Container { id, .. }) = &report.subject
-            && is_id(&self.text)
-            && id.starts_with(&self.text.to_ascii_lowercase())
+            && let Some(found) = of_id(&self.text, id)
         {
-            return Some((Match::Id, Part::Whole));
+            return Some((found, Part::Whole));
         }
         if let Some(found) = self.matches_bare(report) {
             return Some((found, Part::Whole));
@@ -141,8 +147,31 @@ impl Wanted {
     }
 }
 
-fn is_id(text: &str) -> bool {
-    text.len() >= SHORTEST_ID && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+fn of_id(text: &str, id: &str) -> Option<Match> {
+    let begins = text.len() >= SHORTEST_ID && is_of_ids(text) && id.starts_with(&text.to_ascii_lowercase());
+    begins.then_some(if text.len() == id.len() { Match::Id } else { Match::IdPrefix })
+}
+
+fn is_of_ids(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+impl Match {
+    /// Others may have matched that are something else.
+    pub fn is_prefix(self) -> bool {
+        matches!(self, Match::IdPrefix | Match::Prefix)
+    }
+
+    /// What older matches have in common with the one that is shown: "Earlier, {}".
+    pub fn in_common(self) -> &'static str {
+        match self {
+            Match::Name | Match::Down => "of the same name",
+            Match::Workload => "of the same workload",
+            Match::Id => "of the same id",
+            Match::IdPrefix => "whose ids begin so",
+            Match::Prefix => "whose names begin so",
+        }
+    }
 }
 
 /// The newest of the best matches.
@@ -150,6 +179,7 @@ fn is_id(text: &str) -> bool {
 pub struct Found {
     /// The object as the source has it.
     pub line: String,
+    pub by: Match,
     pub end: Option<Wall>,
     /// The container that was asked for, by its index in a pod's containers.
     pub container: Option<usize>,
@@ -208,6 +238,7 @@ impl<B> Search<B> {
         let same = same.map(|(_, counted)| counted);
         let new = Found {
             line: line.to_owned(),
+            by: found,
             end,
             container: match part {
                 Part::Whole => None,

@@ -11,7 +11,7 @@ mod node;
 mod value;
 
 pub use count::{Counted, Counts, Group};
-pub use find::{Found, Search, Wanted};
+pub use find::{Found, Match, Search, Wanted};
 pub use lines::{Line, Lines, MAX_LINE, Skipped, parse};
 pub use model::{
     Advice, Asked, Connections, Container, Gaps, Gone, Kill, Kubernetes, Listener, Main, Oom, Pod, PreStop, Report, Reported,

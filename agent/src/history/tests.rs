@@ -253,6 +253,28 @@ fn in_a_pod_without_the_api_the_image_tells_workloads_apart() {
     assert_eq!(report.short_name(), "app");
 }
 
+#[test]
+fn what_was_matched_by_a_beginning_only_is_known() {
+    let matched = |what: &str| {
+        let mut search = Search::new(Wanted::new(what));
+        let counts = Counts::default();
+        for line in lines() {
+            let Some(Line::Report(report)) = parse(line.as_bytes()) else {
+                continue;
+            };
+            search.look(&report, &line, &counts, |_| ());
+        }
+        search.finish().map(|(found, ..)| (found.by, found.by.is_prefix()))
+    };
+    assert_eq!(matched("cart-7d9f8b6c5-x2x4z"), Some((Match::Name, false)));
+    assert_eq!(matched("cart"), Some((Match::Workload, false)));
+    assert_eq!(matched("cart-7d9f"), Some((Match::Prefix, true)));
+    assert_eq!(matched("3f1c0d4e"), Some((Match::IdPrefix, true)));
+    assert_eq!(matched("07f649481c0ee186cbdc87c2d986434c"), Some((Match::Id, false)));
+    let short = |what: &str| Wanted::new(what).is_short_id();
+    assert!(short("a16") && !short("a16f") && !short("xyz") && !short(""));
+}
+
 fn ended(verdict: &str, second: u64) -> (Report, String) {
     let line = serde_json::json!({
         "type": "termination", "verdict": verdict, "unclean": verdict != "clean",

@@ -11,7 +11,7 @@ use std::path::Path;
 use epitaph_core::render::text::Style;
 use epitaph_core::time::Wall;
 
-use crate::cli::{self, ListFormat, PastArgs, SysExit, WhyFormat};
+use crate::cli::{self, ListFormat, SysExit, When, WhyFormat};
 use crate::clock;
 use crate::config::{Env, settings};
 use crate::history::{Counts, Line, Report, Search, Wanted, parse};
@@ -30,8 +30,8 @@ const WIDEST: usize = 100;
 
 /// `epitaph why WHAT`.
 pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let period = Period::of(args.past.since, args.past.until)?;
     let mut source = Source::open(&args.past, env)?;
-    let period = Period::of(&args.past);
     let mut search = Search::new(Wanted::new(&args.what));
     let mut counts = Counts::default();
     source.each(|report, line| {
@@ -68,8 +68,8 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
 
 /// `epitaph list`.
 pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let period = Period::of(args.past.since, args.past.until)?;
     let mut source = Source::open(&args.past, env)?;
-    let period = Period::of(&args.past);
     let (width, style) = (terminal(), style(args.color, env));
     let mut out = BufWriter::new(io::stdout().lock());
     let mut list = List::new(width, style);
@@ -108,11 +108,8 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
 
 /// `epitaph export`.
 pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError> {
-    let now = clock::wall_offset().wall(clock::now());
-    let part = Part {
-        since: args.since.map(|when| when.before(now)),
-        until: args.until.map(|when| when.before(now)),
-    };
+    let Period { since, until } = Period::of(args.since, args.until)?;
+    let part = Part { since, until };
     let directory = source::directory(args.journal.as_deref(), args.config.as_deref(), env)?;
     let (mut reader, name) = source::open_journal(&directory)?;
     let exported = if args.file == Path::new("-") {
@@ -187,12 +184,18 @@ struct Period {
 }
 
 impl Period {
-    fn of(args: &PastArgs) -> Period {
+    fn of(since: Option<When>, until: Option<When>) -> Result<Period, RuntimeError> {
         let now = clock::wall_offset().wall(clock::now());
-        Period {
-            since: args.since.map(|when| when.before(now)),
-            until: args.until.map(|when| when.before(now)),
+        let (since, until) = (since.map(|when| when.before(now)), until.map(|when| when.before(now)));
+        if let Some((since, until)) = since.zip(until)
+            && since > until
+        {
+            let (since, until) = (story::moment(since), story::moment(until));
+            let problem = format!("--since ({since} UTC) is after --until ({until} UTC)");
+            let remedy = "a duration is before now: `--since 2h --until 1h`";
+            return Err(RuntimeError::new(SysExit::Usage, problem).with_remedy(remedy));
         }
+        Ok(Period { since, until })
     }
 
     /// A report without a time is in every period.
@@ -210,7 +213,11 @@ fn not_found(source: &Source, what: &str, counts: &Counts) -> RuntimeError {
     let names = counts.names();
     let nearest = settings::nearest_of(what, names.iter().map(String::as_str));
     let did_you_mean = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+    let too_short = match Wanted::new(what).is_short_id() {
+        true => "the beginning of an id needs 4 digits or more; ",
+        false => "",
+    };
     RuntimeError::new(SysExit::NoInput, problem).with_remedy(format!(
-        "{did_you_mean}`epitaph list` shows what is known; only the agent of its own node knows a pod"
+        "{did_you_mean}{too_short}`epitaph list` shows what is known; only the agent of its own node knows a pod"
     ))
 }

@@ -44,16 +44,19 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
             format!("cannot read all of {shown}: {error}"),
         ));
     }
-    let ended = recorded.ended();
-    if !ended || report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
+    if report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
         tracing::warn!(
-            ended,
+            ended = recorded.ended(),
             tail_bytes = report.tail_bytes,
             damaged = report.damaged,
             damaged_bytes = report.damaged_bytes,
             unknown_inputs = report.unknown_inputs,
             undecodable = report.undecodable,
             "{shown} is not whole: verdicts that may depend on the missing part are unknown"
+        );
+    } else if !recorded.ended() {
+        tracing::info!(
+            "{shown} has no end, as one of `epitaph export`, or of a recorder that was killed: what followed is unknown"
         );
     }
     Ok(())

@@ -35,6 +35,7 @@ fn finished_report() {
             verdicts.push((report.verdict.to_string(), timeline(&report).len(), snippets(&report).len()));
             let found = Found {
                 line: text.to_owned(),
+                by: crate::history::Match::Name,
                 end: None,
                 container: None,
                 same: 0,

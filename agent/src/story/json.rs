@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Story;
 use super::snippet::{Snippet, snippets};
-use crate::history::{Counts, Group, Report};
+use crate::history::{Counts, Group, Match, Report};
 
 /// A termination that is only named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +39,7 @@ impl Brief {
 #[derive(Serialize)]
 struct WhyObject<'a> {
     r#type: &'static str,
+    matched: Match,
     container: Option<usize>,
     before: BeforeObject,
     snippets: Vec<Snippet>,
@@ -104,6 +105,7 @@ pub fn why_object(story: &Story) -> String {
     let found = &story.found;
     let object = WhyObject {
         r#type: "why",
+        matched: found.by,
         container: found.container,
         before: BeforeObject {
             same_verdict: found.same,

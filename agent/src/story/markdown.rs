@@ -7,7 +7,7 @@ use epitaph_core::render::text::Style;
 use super::Story;
 use super::draw::draw;
 use super::snippet::{Snippet, snippets};
-use super::text::{image, missing, proof, remedies, table, title};
+use super::text::{ambiguous, image, missing, proof, remedies, table, title};
 use super::timeline::timeline;
 
 /// Columns of the timeline: a code block of this width fits a page.
@@ -21,6 +21,9 @@ pub fn markdown(story: &Story) -> String {
         plain(&shown.verdict),
         plain(&shown.sentence)
     );
+    if let Some(ambiguous) = ambiguous(story) {
+        let _ = writeln!(out, "\n{}", plain(&ambiguous));
+    }
     let _ = write!(
         out,
         "\n## Timeline\n\n```text\n{}```\n",
@@ -52,7 +55,11 @@ pub fn markdown(story: &Story) -> String {
         let _ = writeln!(out, "- {}", plain(&piece));
     }
     if !story.others.is_empty() {
-        out.push_str("\n## Earlier, of the same name\n\n| time | trace | name | verdict |\n|---|---|---|---|\n");
+        let _ = write!(
+            out,
+            "\n## Earlier, {}\n\n| time | trace | name | verdict |\n|---|---|---|---|\n",
+            story.found.by.in_common()
+        );
         for other in &story.others {
             let _ = writeln!(
                 out,

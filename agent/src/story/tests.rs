@@ -174,7 +174,7 @@ fn a_pod_with_an_earlier_restart() {
             trace     f413a7a4e46d1258ed4927cd46f8b039
             meaning   `epitaph explain ignored-stop-signal`
 
-            Earlier, of the same name (`epitaph why ID`)
+            Earlier, of the same workload (`epitaph why ID`)
             2023-11-14 UTC
             ! 23:37:10 36d2adfa shop/cart/app            ignored-stop-signal: `sh` is PID 1…
         "#]],
@@ -297,7 +297,7 @@ fn an_incident_page() {
         - 23:36:40.000 signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
         - 23:37:10.000 signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`
 
-        ## Earlier, of the same name
+        ## Earlier, of the same workload
 
         | time | trace | name | verdict |
         |---|---|---|---|
@@ -432,6 +432,7 @@ fn hostile_names_stay_names() {
             let report: Report = serde_json::from_str(&line).unwrap();
             let found = Found {
                 line: line.clone(),
+                by: crate::history::Match::Name,
                 end: None,
                 container: None,
                 same: 1,

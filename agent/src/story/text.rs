@@ -30,6 +30,9 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
         out.push_str(&paragraph(&format!("image {image}"), width, ""));
     }
     let _ = writeln!(out, "{}", headline(shown, &paint));
+    if let Some(ambiguous) = ambiguous(story) {
+        out.push_str(&paragraph(&ambiguous, width, ""));
+    }
     out.push('\n');
     out.push_str(&paragraph(&shown.sentence, width, ""));
     out.push('\n');
@@ -49,7 +52,8 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
         }
     }
     if !story.others.is_empty() {
-        let _ = writeln!(out, "\n{}", paint.bold("Earlier, of the same name (`epitaph why ID`)"));
+        let head = format!("Earlier, {} (`epitaph why ID`)", story.found.by.in_common());
+        let _ = writeln!(out, "\n{}", paint.bold(&head));
         let mut list = list::List::new(Some(width), style);
         for other in &story.others {
             out.push_str(&list.line(other));
@@ -60,6 +64,13 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
         }
     }
     out
+}
+
+/// Something else may be meant.
+pub(super) fn ambiguous(story: &Story) -> Option<String> {
+    let by = story.found.by;
+    let all = story.more + 1;
+    (by.is_prefix() && all > 1).then(|| format!("the newest of {all} {}", by.in_common()))
 }
 
 fn remedy(shown: &Report, width: usize, paint: &Paint, out: &mut String) {
@@ -183,7 +194,13 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             add("the process started before epitaph did".to_owned());
         }
         for (kind, count) in lost {
-            add(format!("{count} {kind} records were lost"));
+            match &**kind {
+                // Also what the journal does not keep: the connects of clients, before a restart.
+                "tcp" => add(format!(
+                    "{count} tcp records were lost, or not kept over a restart of epitaph"
+                )),
+                _ => add(format!("{count} {kind} records were lost")),
+            }
         }
         if *over_cap > 0 {
             add(format!("{over_cap} pieces of evidence were dropped"));

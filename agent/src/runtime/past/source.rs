@@ -206,7 +206,39 @@ pub fn open_journal(directory: &Path) -> Result<(Reader, String), RuntimeError> 
         };
         RuntimeError::of(code, &error)
     })?;
+    if !may_be_journal(&directory) {
+        let problem = format!(
+            "{} is not a journal: it has other files, and none of a journal",
+            directory.display()
+        );
+        let inner = directory.join("journal");
+        let remedy = match inner.is_dir() {
+            true => format!("give {}", inner.display()),
+            false => "give the directory that `journal.directory` of the agent names".to_owned(),
+        };
+        return Err(RuntimeError::new(SysExit::NoInput, problem).with_remedy(remedy));
+    }
     Ok((reader, format!("the journal {}", directory.display())))
+}
+
+/// An empty directory may be one whose agent has not begun; one with other files only is not.
+fn may_be_journal(directory: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return true;
+    };
+    let mut any = false;
+    for entry in entries.flatten() {
+        any = true;
+        if entry.file_name().to_str().is_some_and(is_of_journal) {
+            return true;
+        }
+    }
+    !any
+}
+
+/// The lock, a segment, or one of a newer version.
+fn is_of_journal(name: &str) -> bool {
+    name == "lock" || name.contains(".journal")
 }
 
 /// What was not read of a journal, each kind with its number. `damaged`: reports that are no objects of docs/json.md.
