@@ -503,3 +503,39 @@ fn a_taint_that_is_removed_and_set_again_is_two_times() {
     "#]]
     .assert_eq(&headlines(&[LOST, more].concat(), &["node.out_of_service"]));
 }
+
+#[test]
+fn a_finalizer_that_is_removed_at_once_did_not_hold_the_pod() {
+    let script = |gone: u32| {
+        format!(
+            "
+            +0 version 1.36
+            +0 node n1 true
+            +0 pod j-0 Job/batch node=n1 ready index=0 finalizer=batch.kubernetes.io/job-tracking
+            +10 node n1 unknown
+            +11 tick
+            +25 node n1 unknown since=+10 evicting
+            +30 pod j-0 Job/batch node=n1 ready index=0 finalizer=batch.kubernetes.io/job-tracking deleting grace=5 by-taint
+            +40 tick
+            +100 node n1 unknown since=+10 evicting out-of-service
+            +110 pod j-0 Job/batch node=n1 index=0 finalizer=batch.kubernetes.io/job-tracking deleted=+30 grace=5 failed
+            +110.1 pod j-0 Job/batch node=n1 index=0 finalizer=batch.kubernetes.io/job-tracking deleted=+30 grace=0 failed
+            +{gone} gone j-0
+            "
+        )
+    };
+    let pod = |gone| {
+        let text = play(&script(gone));
+        let (_, pod) = text.split_once("pod j-0 lost").expect("a pod");
+        pod.split_once("\n      remedy").expect("a remedy").0.to_owned()
+    };
+    expect![[r#"
+        : +10.0 → +111.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 81 s after the deletion request, without the kubelet; whether its containers still ran is not known"#]].assert_eq(&pod(111));
+    expect![[r#"
+        : +10.0 → +113.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              stuck by finalizer batch.kubernetes.io/job-tracking: +110.0 → +113.0
+              stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `batch.kubernetes.io/job-tracking` kept the object, which was deleted 83 s after the deletion request"#]].assert_eq(&pod(113));
+}
