@@ -284,8 +284,7 @@ impl Nodes {
 
     pub fn renewal(&mut self, node: &str, renewed: Option<ApiTime>) {
         if let Some(story) = self.stories.get_mut(node) {
-            // A renewal after the silence began is of the node's return, and says nothing about its loss.
-            story.renewed = renewed.filter(|renewed| renewed.at <= story.silent_from()).or(story.renewed);
+            story.renewed(renewed);
         }
     }
 
@@ -317,7 +316,7 @@ impl Nodes {
         self.count_silent();
         for story in self.stories.values_mut() {
             if !story.is_over() {
-                story.notice_silence();
+                story.notice_silence(now);
             }
             phases::alarms(story, now, self.version, out);
             phases::held_back(story, now, self.version, out);

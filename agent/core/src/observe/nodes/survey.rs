@@ -12,6 +12,7 @@ use crate::time::Boot;
 
 /// Questions at once: the answers of a lost zone arrive over time.
 const ASKS: usize = 64;
+const CLAIM_ASKS: usize = 64;
 
 impl Nodes {
     /// For `/metrics`.
@@ -115,7 +116,7 @@ impl Nodes {
     }
 
     pub(super) fn ask(&mut self, now: Boot, out: &mut Vec<Output>) {
-        let mut left = ASKS;
+        let (mut left, mut claims_left) = (ASKS, CLAIM_ASKS);
         let from = self.asked_until.take();
         let names: Vec<Arc<str>> = self.stories.keys().cloned().collect();
         let first = from.map_or(0, |from| names.partition_point(|name| *name <= from));
@@ -131,8 +132,7 @@ impl Nodes {
                 continue;
             };
             let mut asks: Vec<Ask> = Vec::new();
-            // While the kubelet reports its own trouble, it renews its Lease.
-            if story.silent_since().is_some() && !std::mem::replace(&mut story.is_renewal_asked, true) {
+            if story.ask_renewal(now) {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
             let is_pressing = story.wants_number(now);
@@ -142,15 +142,14 @@ impl Nodes {
                     address,
                 });
             }
-            asks.extend(
-                self.volumes
-                    .unasked(name, now)
-                    .into_iter()
-                    .map(|volume| Ask::Claim { volume }),
-            );
             left = left.saturating_sub(asks.len());
             out.extend(asks.into_iter().map(Output::Ask));
             self.asked_until = Some(name.clone());
         }
     }
 }
+            if claims_left > 0 {
+                let volumes = self.volumes.unasked(name, now);
+                claims_left = claims_left.saturating_sub(volumes.len());
+                asks.extend(volumes.into_iter().map(|volume| Ask::Claim { volume }));
+            }

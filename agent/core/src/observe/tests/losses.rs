@@ -539,3 +539,48 @@ fn a_finalizer_that_is_removed_at_once_did_not_hold_the_pod() {
               stuck by finalizer batch.kubernetes.io/job-tracking: +110.0 → +113.0
               stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `batch.kubernetes.io/job-tracking` kept the object, which was deleted 83 s after the deletion request"#]].assert_eq(&pod(113));
 }
+
+#[test]
+fn questions_without_an_answer_do_not_hold_the_alarm_back() {
+    let unanswered: Vec<&str> = LOST
+        .lines()
+        .filter(|line| !line.contains(" agent n1 ") && !line.contains(" renewal "))
+        .collect();
+    let script = [&unanswered.join("\n"), "\n", &ticks(42..420, 3)].concat();
+    // One question at a time; after five minutes it was dropped.
+    expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +72.0 alarm about the node of n1
+        +72.0 alarm about db-0 of n1
+        +312.0 ask renewal n1
+        +312.0 ask agent n1
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm", "ask agent", "ask renewal"]));
+    let text = play(&script);
+    let (_, alarm) = text.split_once("alarm about db-0").expect("an alarm");
+    expect![[r#"
+         of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 62 s; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"#]].assert_eq(alarm.split_once("\n+").expect("more").0);
+}
+
+#[test]
+fn volumes_do_not_keep_other_nodes_from_being_asked() {
+    let mut script = "+0 version 1.36\n".to_owned();
+    for node in ["n1", "n2", "n3"] {
+        script += &format!("+0 node {node} true\n+0 pod agent-{node} DaemonSet/agent node={node} ready outlasts agent\n");
+        for volume in 0..60 {
+            script += &format!("+0 attachment va-{node}-{volume} pv-{node}-{volume} {node} attached\n");
+        }
+    }
+    script += "+10 node n1 unknown\n+10 node n2 unknown\n+10 node n3 unknown\n+11 tick\n+12 tick\n";
+    expect![[r#"
+        +10.0 ask agent n1
+        +11.0 ask agent n2
+        +11.0 ask agent n3
+    "#]]
+    .assert_eq(&headlines(&script, &["ask agent"]));
+    let claims = headlines(&[&script, "+13 tick\n+14 tick\n"].concat(), &["ask claim"]);
+    assert_eq!(claims.lines().count(), 180);
+}
