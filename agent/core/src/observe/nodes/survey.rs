@@ -10,7 +10,7 @@ use crate::observe::pods::{self, Pods};
 use crate::observe::{Ask, DropReason, Moment, Output};
 use crate::time::Boot;
 
-/// Questions at once: the answers of a lost zone arrive over time.
+/// Questions at once: the answers of a lost zone arrive over time. Those about volumes are many, and wait for no others.
 const ASKS: usize = 64;
 const CLAIM_ASKS: usize = 64;
 
@@ -34,12 +34,18 @@ impl Nodes {
             let expected = expected.unwrap_or(deletion.requested.at.plus(deletion.grace));
             if is_long(expected) && !pods.is_ignored(record) {
                 state.stuck[by as usize] += 1;
+                if by != Holder::Node {
+                    *state.held.entry((by, record.identity.namespace.as_str().into())).or_default() += 1;
+                }
                 if by == Holder::Node {
                     *by_node.entry(node).or_default() += 1;
                 }
             }
         }
-        state.stuck[Holder::Volume as usize] = self.volumes.waiting().filter(|since| is_long(since.at)).count();
+        for (namespace, _) in self.volumes.waiting().filter(|(_, since)| is_long(since.at)) {
+            state.stuck[Holder::Volume as usize] += 1;
+            *state.held.entry((Holder::Volume, namespace.clone())).or_default() += 1;
+        }
         let lost = self.stories.values().filter(|story| !story.is_over());
         state.nodes.extend(lost.map(|story| {
             LostNodeState {
@@ -143,13 +149,13 @@ impl Nodes {
                 });
             }
             left = left.saturating_sub(asks.len());
-            out.extend(asks.into_iter().map(Output::Ask));
-            self.asked_until = Some(name.clone());
-        }
-    }
-}
             if claims_left > 0 {
                 let volumes = self.volumes.unasked(name, now);
                 claims_left = claims_left.saturating_sub(volumes.len());
                 asks.extend(volumes.into_iter().map(|volume| Ask::Claim { volume }));
             }
+            out.extend(asks.into_iter().map(Output::Ask));
+            self.asked_until = Some(name.clone());
+        }
+    }
+}

@@ -3,7 +3,9 @@
 use expect_test::expect;
 
 use super::nodes::{FENCED, LOST, state};
-use super::{check, play};
+use super::script::ZERO;
+use super::{LIMITS, check, play, play_on};
+use crate::observe::Observer;
 
 /// A tick each `step` seconds.
 fn ticks(seconds: std::ops::Range<u32>, step: usize) -> String {
@@ -583,4 +585,23 @@ fn volumes_do_not_keep_other_nodes_from_being_asked() {
     .assert_eq(&headlines(&script, &["ask agent"]));
     let claims = headlines(&[&script, "+13 tick\n+14 tick\n"].concat(), &["ask claim"]);
     assert_eq!(claims.lines().count(), 180);
+}
+
+#[test]
+fn pods_that_are_held_are_counted_by_namespace() {
+    let mut observer = Observer::new(LIMITS);
+    let script = [
+        MULTI_ATTACH,
+        "+31 pod x Deployment/x node=n2 ready finalizer=example.com/hold deleting grace=0\n",
+        &ticks(40..400, 10),
+    ]
+    .concat();
+    play_on(&mut observer, &script, &mut String::new());
+    let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(400)));
+    let held: Vec<_> = state
+        .held
+        .iter()
+        .map(|((by, namespace), count)| (by.name(), &**namespace, *count))
+        .collect();
+    assert_eq!(held, [("finalizer", "shop", 1), ("volume", "shop", 1)]);
 }
