@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::story::{self, Member, Story};
-use super::{Holder, LossState, LostNodeState, Nodes, belongs, dropped, verdict};
+use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, Pods};
 use crate::observe::{Ask, DropReason, Moment, Output};
@@ -115,9 +115,10 @@ impl Nodes {
         }
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
             story.is_scanned = true;
-            // An earlier observer has reported such a loss; pods that outlast it may have been deleted since.
+            // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since.
             let is_done = story.members.values().all(|member| member.stays || !member.is_to_end());
-            story.is_reported |= is_done && story.unwatched.is_some();
+            let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
+            story.is_reported |= is_done && lasted;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::nodes::{FENCED, LOST, state};
+use super::nodes::{FENCED, LOST, check_takeover, state};
 use super::script::ZERO;
 use super::{LIMITS, check, play, play_on};
 use crate::observe::Observer;
@@ -604,4 +604,71 @@ fn pods_that_are_held_are_counted_by_namespace() {
         .map(|((by, namespace), count)| (by.name(), &**namespace, *count))
         .collect();
     assert_eq!(held, [("finalizer", "shop", 1), ("volume", "shop", 1)]);
+}
+
+#[test]
+fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
+    let before = "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod log-a DaemonSet/log node=n1 ready outlasts
+        +10 node n1 unknown
+        +11 tick
+    ";
+    let after = |begin: u32| {
+        format!(
+            "
+            +0 list namespaces
+            +{begin} list pods
+            +{begin} pod log-a DaemonSet/log node=n1 ready outlasts
+            +{begin} listed pods
+            +{begin} list endpointslices
+            +{begin} listed endpointslices
+            +{begin} listed namespaces
+            +{begin} list nodes
+            +{begin} node n1 unknown since=+10 evicting
+            +{begin} node n2 true
+            +{begin} listed nodes
+            +{begin} list volumeattachments
+            +{begin} listed volumeattachments
+            +101 tick
+            +200 tick
+            +300 node n1 true since=+300
+            +301 tick
+            "
+        )
+    };
+    // The first observer ended before the loss was one.
+    check_takeover(
+        &[before, "+40 tick\n"].concat(),
+        &after(60),
+        expect![[r#"
+        first observer
+        +10.0 ask renewal n1
+        second observer
+        +60.0 ask renewal n1
+        +101.0 node n1 lost at +10: +10.0 → +101.0 by no-pods, agent unknown, stuck 0, gone 0, unwatched 50.0; pods 
+              node.not_ready +10.0
+              node.unknown +10.0
+              lost: node `n1` has not been ready for 91 s; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+    "#]],
+    );
+    check_takeover(
+        &[before, "+75 tick\n"].concat(),
+        &after(90),
+        expect![[r#"
+        first observer
+        +10.0 ask renewal n1
+        +75.0 node n1 lost at +10: +10.0 → +75.0 by no-pods, agent unknown, stuck 0, gone 0; pods 
+              node.not_ready +10.0
+              node.unknown +10.0
+              lost: node `n1` has not been ready for 65 s; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        second observer
+        +90.0 ask renewal n1
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+    "#]],
+    );
 }

@@ -995,7 +995,10 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
     let found = FOUND
         .replace("+60 pod db-0", "#")
         .replace("+60 attachment va-0", "#")
-        .replace("evicting", "evicting out-of-service");
+        .replace("evicting", "evicting out-of-service")
+        .replace("+60 ", "+130 ")
+        .replace("+61 ", "+131 ")
+        .replace("+62 ", "+132 ");
     let back = "
         +300 node n1 true out-of-service
         +320 node n1 true since=+300
@@ -1034,9 +1037,9 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
         +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
         +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
         second observer
-        +60.0 ask renewal n1
+        +130.0 ask renewal n1
         +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
-        +320.0 node.out_of_service of n1 lost at +10: +60.0 (gap 50.0) → +320.0
+        +320.0 node.out_of_service of n1 lost at +10: +130.0 (gap 120.0) → +320.0
     "#]],
     );
 }
