@@ -363,7 +363,8 @@ impl Nodes {
         {
             let began_evicting = fact.evicting && !story.evicting;
             // False becomes Unknown: a later observer sees this transition only. Once something is exported, the id stays.
-            let is_exported = story.is_reported || story.evicting || story.members.values().any(|member| member.gone.is_some());
+            let is_exported =
+                story.is_reported || story.is_not_ready_reported || story.members.values().any(|member| member.gone.is_some());
             if !is_exported && story.key.transition != transition.wall {
                 story.key.transition = transition.wall;
                 if let Some(known) = self.known.get_mut(name) {

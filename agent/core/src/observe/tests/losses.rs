@@ -672,3 +672,27 @@ fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
     "#]],
     );
 }
+
+#[test]
+fn a_kubelet_that_falls_silent_before_anything_was_exported_gives_the_loss_its_id() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +15 node n1 false since=+10 reason=KubeletNotReady evicting
+        +82 node n1 unknown since=+82 evicting
+        +315 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +330 tick
+        +400 node n1 true since=+400 boot=boot-2
+    ";
+    expect![[r#"
+        +330.0 alarm about the node of n1
+        +330.0 alarm about db-0 of n1
+        +400.0 node n1 lost at +82: +10.0 → +400.0 by back, agent unknown, stuck 1, gone 0; pods db-0
+        +400.0 node.not_ready of n1 lost at +82: +10.0 → +15.0
+        +400.0 node.down of n1 lost at +82: +10.0 → +400.0 rebooted
+    "#]]
+    .assert_eq(&headlines(script, &["node", "alarm", "pod"]));
+}
