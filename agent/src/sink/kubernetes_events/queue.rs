@@ -7,9 +7,12 @@ use std::time::Duration;
 use epitaph_core::time::{Boot, Wall};
 use tokio::sync::watch;
 
-use super::notice::{Key, Notice};
+use super::notice::{Key, Notice, Reason};
 use super::series::{Sent, namespace};
 use super::stats::{EventStats, Outcome};
+
+/// Most Events of pods on lost nodes that wait for one workload, whose own Event has the sentence and the command.
+const PODS_OF_WORKLOAD: usize = 16;
 
 /// Most terminations that one Event identifies; further ones are only counted.
 pub(super) const NAMED: usize = 32;
@@ -72,7 +75,7 @@ impl Queue {
         }
     }
 
-    /// A full queue drops an Event that could not be posted, else the oldest.
+    /// A full queue drops an Event that could not be posted, else one of a lost node's pod, else the oldest.
     pub fn push(&self, notice: Notice, now: Boot, stats: &EventStats) {
         let pending = Pending {
             since: now,
@@ -89,6 +92,10 @@ impl Queue {
         let mut state = self.state();
         if state.closed {
             stats.count(Outcome::Shutdown, 1);
+            return;
+        }
+        if state.is_crowded(&notice.key, pending.workload.as_ref()) {
+            stats.count(Outcome::Crowded, 1);
             return;
         }
         if !state.pending.contains_key(&notice.key)
@@ -214,6 +221,20 @@ impl State {
         Some((key, pending))
     }
 
+    /// A node with hundreds of pods of one StatefulSet: the others need the queue, too.
+    fn is_crowded(&self, key: &Key, workload: Option<&Key>) -> bool {
+        if key.reason != Reason::PodStuckOnLostNode || workload.is_none() || self.pending.contains_key(key) {
+            return false;
+        }
+        let waiting = self.pending.values().filter(|pending| pending.workload.as_ref() == workload);
+        waiting.count() >= PODS_OF_WORKLOAD
+    }
+
+    /// An Event of a pod whose workload has an Event, too.
+    fn is_of_pod(&self, key: &Key) -> bool {
+        self.pending.get(key).is_some_and(|pending| pending.workload.is_some())
+    }
+
     /// After the close, every Event is due.
     fn next(&self, now: Boot) -> Option<usize> {
         let is_due = |key: &Key, new: bool| {
@@ -221,7 +242,10 @@ impl State {
             pending.is_some_and(|pending| self.closed || self.due(key, pending) <= now)
         };
         let of = |new: bool| self.order.iter().position(|key| is_due(key, new));
-        of(true).or_else(|| of(false))
+        let of_lost = |key: &Key| key.reason == Reason::PodStuckOnLostNode && !self.is_of_pod(key) && is_due(key, true);
+        // A lost zone: each workload before the pods of any.
+        let first = self.order.iter().position(of_lost);
+        first.or_else(|| of(true)).or_else(|| of(false))
     }
 
     fn due(&self, key: &Key, pending: &Pending) -> Boot {
@@ -231,7 +255,10 @@ impl State {
 
     fn remove_least(&mut self) -> Option<(Key, Pending)> {
         let failed = |key| self.pending.get(key).is_some_and(|pending: &Pending| pending.failed > 0);
-        self.remove(self.order.iter().position(failed).unwrap_or(0))
+        let of_pod = |key: &Key| key.reason == Reason::PodStuckOnLostNode && self.is_of_pod(key);
+        let failed = self.order.iter().position(failed);
+        let least = failed.or_else(|| self.order.iter().position(of_pod));
+        self.remove(least.unwrap_or(0))
     }
 }
 

@@ -7,7 +7,7 @@ pub enum Outcome {
     Posted,
     /// The API server already had the Event, from a retry or from before a restart.
     Known,
-    /// The workload has had enough Events for now, from agents of other nodes.
+    /// The workload has had enough Events for now: from agents of other nodes, or of its pods on lost nodes.
     Crowded,
     QueueFull,
     /// RBAC forbids the Event.

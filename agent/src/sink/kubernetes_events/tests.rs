@@ -14,6 +14,7 @@ use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodTerminationFacts;
 use epitaph_core::observe::loss_verdict::{self, LossVerdict};
 use epitaph_core::observe::{Advice, LossAlarm, Moment, NodeIdentity};
+use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::{PodTermination, Report, StopSignalIgnored, Termination};
 use epitaph_core::termination::{Actor, Role};
 use epitaph_core::time::{Boot, Wall};
@@ -97,6 +98,27 @@ fn on_the_pod_and_its_workload() {
     .assert_eq(&text(&notices));
 }
 
+fn alarm(node: &str, pod: Arc<PodIdentity>) -> LossAlarm {
+    LossAlarm {
+        node: Arc::new(NodeIdentity {
+            name: node.into(),
+            uid: "uid".into(),
+            boot_id: "boot".into(),
+            kubelet_version: "v1.36.3".into(),
+            provider: "".into(),
+            unschedulable: false,
+        }),
+        pod: Some(pod),
+        at: Moment { at: at(1.0), gap: None },
+        advice: Advice::MakeSure,
+        verdict: LossVerdict {
+            row: &loss_verdict::TABLE[0],
+            sentence: format!("its node `{node}` is lost"),
+            remedy: format!("kubectl taint nodes {node}"),
+        },
+    }
+}
+
 /// A raised Event keeps its note, and the note has the command for one node: that of another would taint a healthy one.
 #[test]
 fn each_lost_node_and_each_advice_has_an_event_of_its_own() {
@@ -105,22 +127,8 @@ fn each_lost_node_and_each_advice_has_an_event_of_its_own() {
     };
     let of_node = |node: &str, advice: Advice| {
         let alarm = LossAlarm {
-            node: Arc::new(NodeIdentity {
-                name: node.into(),
-                uid: "uid".into(),
-                boot_id: "boot".into(),
-                kubelet_version: "v1.36.3".into(),
-                provider: "".into(),
-                unschedulable: false,
-            }),
-            pod: Some(of.facts.pod.clone()),
-            at: Moment { at: at(1.0), gap: None },
             advice,
-            verdict: LossVerdict {
-                row: &loss_verdict::TABLE[0],
-                sentence: format!("its node `{node}` is lost"),
-                remedy: format!("kubectl taint nodes {node}"),
-            },
+            ..alarm(node, of.facts.pod.clone())
         };
         notice::of_loss(&alarm, Wall(1))
     };
@@ -137,6 +145,32 @@ fn each_lost_node_and_each_advice_has_an_event_of_its_own() {
     .map(|notice| notice.key.event_name(NODE))
     .collect();
     assert_eq!(names.len(), 3, "{names:?}");
+}
+
+/// Two StatefulSets with hundreds of pods on a lost node.
+#[test]
+fn of_a_lost_node_the_workloads_have_their_events_before_the_pods() {
+    let (queue, stats) = (Queue::new(64), EventStats::default());
+    for workload in ["db", "cart"] {
+        for n in 0..200 {
+            let Report::PodTerminated(of) = unclean(&format!("{workload}-{n}")) else {
+                panic!("a pod")
+            };
+            let mut identity = (*of.facts.pod).clone();
+            workload.clone_into(&mut identity.workload.name);
+            identity.workload.uid = Some(workload.to_owned());
+            for notice in notice::of_loss(&alarm("n1", Arc::new(identity)), Wall(1)) {
+                queue.push(notice, at(1.0), &stats);
+            }
+        }
+    }
+    let next: Vec<(String, u64)> = std::iter::from_fn(|| queue.take(at(2.0)))
+        .map(|(key, pending)| (key.object.kind, pending.count))
+        .collect();
+    assert_eq!(next[..2], [("Deployment".to_owned(), 200), ("Deployment".to_owned(), 200)]);
+    assert_eq!(next.len(), 2 + 2 * 16);
+    assert_eq!(stats.get(Outcome::Crowded), 2 * (200 - 16));
+    assert_eq!(stats.get(Outcome::QueueFull), 0);
 }
 
 #[test]

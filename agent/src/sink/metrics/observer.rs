@@ -59,6 +59,8 @@ const NODE: (&str, &str) = (
 );
 /// Most nodes with series of their own: in a lost zone, the first of them show enough.
 const NODES: usize = 200;
+/// Most namespaces with series of their own, for each of those that hold pods.
+const NAMESPACES: usize = 100;
 
 pub const LOST_NODE: Row = Row {
     name: "epitaph.node.lost",
@@ -103,6 +105,17 @@ pub const STUCK_PODS: Row = Row {
     about: "Pods of the cluster that are being deleted, `observer.stuck_after` after the end of their grace period, by what holds them; `volume`: replacements that wait so long for a volume attached to a lost node",
 };
 
+pub const HELD_PODS: Row = Row {
+    name: "epitaph.pods.held",
+    shape: Shape::Gauge,
+    unit: "{pod}",
+    labels: &[
+        ("holder", "finalizer, volume, runtime"),
+        ("k8s.namespace.name", "of the pods; the 100 namespaces with most of them"),
+    ],
+    about: "Pods of `epitaph_pods_stuck` that something other than a lost node holds, by namespace; no series while there are none",
+};
+
 pub const TABLE: &[Row] = &[
     ACTIVE,
     SPANS,
@@ -115,6 +128,7 @@ pub const TABLE: &[Row] = &[
     OUT_OF_SERVICE,
     EVICTIONS_HELD,
     STUCK_PODS,
+    HELD_PODS,
 ];
 
 /// Of a trace with one root or span.
@@ -215,6 +229,20 @@ impl ObserverMetrics {
             let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
             lost.map(|node| (node.evictions_held.into(), vec![name(node)])).collect()
         });
+        follow(HELD_PODS, |state| {
+            let mut held: Vec<_> = state.held.iter().collect();
+            held.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            held.iter()
+                .take(NAMESPACES)
+                .map(|((by, namespace), count)| {
+                    let labels = [
+                        ("holder", by.name().to_owned()),
+                        ("k8s.namespace.name", namespace.to_string()),
+                    ];
+                    (**count as u64, labels.map(|(key, value)| KeyValue::new(key, value)).to_vec())
+                })
+                .collect()
+        });
         follow(STUCK_PODS, |state| {
             let each = Holder::ALL.into_iter().zip(state.stuck);
             each.map(|(by, count)| (count as u64, vec![KeyValue::new("holder", by.name())]))
@@ -292,6 +320,7 @@ mod tests {
                 state("n2", true, "taint-left-behind", 0),
             ],
             stuck: [3, 0, 1, 0],
+            held: [((Holder::Volume, "shop".into()), 1)].into(),
         }));
         let text = metrics.text().unwrap();
         for line in [
@@ -302,6 +331,7 @@ mod tests {
             "epitaph_node_out_of_service{k8s_node_name=\"n2\",ready=\"true\"} 1",
             "epitaph_pods_stuck{holder=\"node\"} 3",
             "epitaph_pods_stuck{holder=\"finalizer\"} 0",
+            "epitaph_pods_held{holder=\"volume\",k8s_namespace_name=\"shop\"} 1",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

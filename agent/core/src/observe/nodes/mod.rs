@@ -285,8 +285,7 @@ impl Nodes {
 
     pub fn renewal(&mut self, node: &str, renewed: Option<ApiTime>) {
         if let Some(story) = self.stories.get_mut(node) {
-            // A renewal after the silence began is of the node's return, and says nothing about its loss.
-            story.renewed = renewed.filter(|renewed| renewed.at <= story.silent_from()).or(story.renewed);
+            story.renewed(renewed);
         }
     }
 
@@ -319,7 +318,7 @@ impl Nodes {
         self.count_silent();
         for story in self.stories.values_mut() {
             if !story.is_over() {
-                story.notice_silence();
+                story.notice_silence(now);
             }
             if !is_in_gap {
                 phases::alarms(story, now, self.version, out);
@@ -377,7 +376,8 @@ impl Nodes {
         {
             let began_evicting = fact.evicting && !story.evicting;
             // False becomes Unknown: a later observer sees this transition only. Once something is exported, the id stays.
-            let is_exported = story.is_reported || story.evicting || story.members.values().any(|member| member.gone.is_some());
+            let is_exported =
+                story.is_reported || story.is_not_ready_reported || story.members.values().any(|member| member.gone.is_some());
             if !is_exported && story.key.transition != transition.wall {
                 story.key.transition = transition.wall;
                 if let Some(known) = self.known.get_mut(name) {

@@ -1,5 +1,6 @@
 //! What is reported about lost nodes, and about the pods and volumes on them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -314,6 +315,8 @@ pub struct LossState {
     pub nodes: Vec<LostNodeState>,
     /// Pods held for longer than the limit, by [`Holder`] in the order of [`Holder::ALL`].
     pub stuck: [usize; Holder::ALL.len()],
+    /// The same by namespace, without those held by a node.
+    pub held: BTreeMap<(Holder, Box<str>), usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

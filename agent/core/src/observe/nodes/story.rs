@@ -20,6 +20,11 @@ const BETWEEN: Duration = Duration::from_secs(5);
 /// Pause between later ones: an agent may answer again, or no longer.
 const LATER: Duration = Duration::from_secs(60);
 
+/// Without an answer by then, a question was dropped.
+const DROPPED: Duration = Duration::from_secs(300);
+/// Without enough answers by then, nothing is known of the agent.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
 /// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
 pub(super) const SLACK: Duration = Duration::from_secs(2);
 
@@ -47,7 +52,7 @@ pub(super) struct Story {
     /// Each step once.
     pub steps: Vec<(Step, Moment)>,
     pub renewed: Option<ApiTime>,
-    pub is_renewal_asked: bool,
+    renewal: Question,
     pub agent: AgentCheck,
     /// The taint `out-of-service` is there, or was when the loss ended.
     pub fenced: bool,
@@ -100,6 +105,32 @@ pub(super) struct AgentCheck {
     /// In a row.
     silent: u8,
     next: Option<Boot>,
+    question: Question,
+    /// Since when its answers are missed.
+    missed: Option<Boot>,
+    /// It did not answer, and did not fail to: too many questions.
+    is_given_up: bool,
+}
+
+/// One question at a time: thousands of lost nodes are asked at once.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    asked: Option<Boot>,
+    is_answered: bool,
+}
+
+impl Question {
+    /// Asked, and neither answered nor dropped.
+    fn is_pending(&self, now: Boot) -> bool {
+        !self.is_answered && self.asked.is_some_and(|asked| now.since(asked) < DROPPED)
+    }
+
+    fn ask(&mut self, now: Boot) {
+        *self = Question {
+            asked: Some(now),
+            is_answered: false,
+        };
+    }
 }
 
 /// A pod of a lost node.
@@ -139,7 +170,7 @@ impl Story {
             message: Box::default(),
             steps: vec![(Step::NotReady, begin)],
             renewed: None,
-            is_renewal_asked: false,
+            renewal: Question::default(),
             agent: AgentCheck::default(),
             fenced: false,
             was_fenced: false,
@@ -228,6 +259,21 @@ impl Story {
         self.silent_since().unwrap_or(self.begin.at)
     }
 
+    /// Whether it is time to ask for the Lease: while the kubelet reports its own trouble, it renews the Lease.
+    pub fn ask_renewal(&mut self, now: Boot) -> bool {
+        let is_due = self.silent_since().is_some() && !self.renewal.is_answered && !self.renewal.is_pending(now);
+        if is_due {
+            self.renewal.ask(now);
+        }
+        is_due
+    }
+
+    /// As answered; a renewal after the silence began is of the node's return, and says nothing about its loss.
+    pub fn renewed(&mut self, renewed: Option<ApiTime>) {
+        self.renewal.is_answered = true;
+        self.renewed = renewed.filter(|renewed| renewed.at <= self.silent_from()).or(self.renewed);
+    }
+
     /// The controller has not begun to evict the pods, for longer than it takes.
     pub fn is_held_back(&self, now: Boot) -> bool {
         let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
@@ -235,7 +281,8 @@ impl Story {
     }
 
     /// Kubelet and agent are silent: no process on the node is known to count a grace period.
-    pub fn notice_silence(&mut self) {
+    pub fn notice_silence(&mut self, now: Boot) {
+        self.agent.notice(now);
         let since = self
             .steps
             .iter()
@@ -355,11 +402,18 @@ impl AgentCheck {
 
     /// Known, or not to be had.
     pub fn is_known(&self) -> bool {
-        self.address.is_none() || self.answer() != AgentAnswer::Unknown
+        self.address.is_none() || self.answer() != AgentAnswer::Unknown || self.is_given_up
+    }
+
+    /// Time has passed: an alarm does not wait for ever.
+    pub fn notice(&mut self, now: Boot) {
+        let missed = *self.missed.get_or_insert(now);
+        self.is_given_up |= now.since(missed) >= ANSWERED_WITHIN;
     }
 
     /// An answer, or none within its time.
     pub fn heard(&mut self, answered: bool) {
+        self.question.is_answered = true;
         if answered {
             self.has_answered = true;
             self.silent = 0;
@@ -372,9 +426,10 @@ impl AgentCheck {
     /// The address, if it is time to ask. `is_pressing`: soon again, whatever the last answers were.
     pub fn ask(&mut self, now: Boot, is_pressing: bool) -> Option<SocketAddr> {
         let address = self.address?;
-        if self.next.is_some_and(|next| now < next) {
+        if self.next.is_some_and(|next| now < next) || self.question.is_pending(now) {
             return None;
         }
+        self.question.ask(now);
         let is_known = !matches!(self.answer(), AgentAnswer::Unknown) && (self.silent == 0 || self.silent >= ASKS);
         self.next = Some(now.plus(if is_known && !is_pressing { LATER } else { BETWEEN }));
         Some(address)
@@ -454,7 +509,11 @@ impl Member {
             && self.held.len() < MOST_HELD
         {
             let end = at;
-            self.held.push(Stuck { by, names, begin, end });
+            // Every pod of a Job has a finalizer, which its controller removes at once.
+            let is_passing = by == Holder::Finalizer && end.at < begin.at.plus(SLACK);
+            if !is_passing {
+                self.held.push(Stuck { by, names, begin, end });
+            }
         }
     }
 

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::story::{self, Member, Story};
-use super::{Holder, LossState, LostNodeState, Nodes, belongs, dropped, verdict};
+use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, Pods};
 use crate::observe::{Ask, DropReason, Moment, Output};
 use crate::time::Boot;
 
-/// Questions at once: the answers of a lost zone arrive over time.
+/// Questions at once: the answers of a lost zone arrive over time. Those about volumes are many, and wait for no others.
 const ASKS: usize = 64;
+const CLAIM_ASKS: usize = 64;
 
 impl Nodes {
     /// For `/metrics`.
@@ -33,12 +34,18 @@ impl Nodes {
             let expected = expected.unwrap_or(deletion.requested.at.plus(deletion.grace));
             if is_long(expected) && !pods.is_ignored(record) {
                 state.stuck[by as usize] += 1;
+                if by != Holder::Node {
+                    *state.held.entry((by, record.identity.namespace.as_str().into())).or_default() += 1;
+                }
                 if by == Holder::Node {
                     *by_node.entry(node).or_default() += 1;
                 }
             }
         }
-        state.stuck[Holder::Volume as usize] = self.volumes.waiting().filter(|since| is_long(since.at)).count();
+        for (namespace, _) in self.volumes.waiting().filter(|(_, since)| is_long(since.at)) {
+            state.stuck[Holder::Volume as usize] += 1;
+            *state.held.entry((Holder::Volume, namespace.clone())).or_default() += 1;
+        }
         // Of a deleted Node object, as long as something of it is held.
         let is_left = |story: &Story| story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0);
         let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
@@ -110,14 +117,15 @@ impl Nodes {
         }
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
             story.is_scanned = true;
-            // An earlier observer has reported such a loss; pods that outlast it may have been deleted since.
+            // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since.
             let is_done = story.members.values().all(|member| member.stays || !member.is_to_end());
-            story.is_reported |= is_done && story.unwatched.is_some();
+            let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
+            story.is_reported |= is_done && lasted;
         }
     }
 
     pub(super) fn ask(&mut self, now: Boot, out: &mut Vec<Output>) {
-        let mut left = ASKS;
+        let (mut left, mut claims_left) = (ASKS, CLAIM_ASKS);
         let from = self.asked_until.take();
         let names: Vec<Arc<str>> = self.stories.keys().cloned().collect();
         let first = from.map_or(0, |from| names.partition_point(|name| *name <= from));
@@ -133,8 +141,7 @@ impl Nodes {
                 continue;
             };
             let mut asks: Vec<Ask> = Vec::new();
-            // While the kubelet reports its own trouble, it renews its Lease.
-            if story.silent_since().is_some() && !std::mem::replace(&mut story.is_renewal_asked, true) {
+            if story.ask_renewal(now) {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
             let is_pressing = story.wants_number(now);
@@ -144,13 +151,12 @@ impl Nodes {
                     address,
                 });
             }
-            asks.extend(
-                self.volumes
-                    .unasked(name, now)
-                    .into_iter()
-                    .map(|volume| Ask::Claim { volume }),
-            );
             left = left.saturating_sub(asks.len());
+            if claims_left > 0 {
+                let volumes = self.volumes.unasked(name, now);
+                claims_left = claims_left.saturating_sub(volumes.len());
+                asks.extend(volumes.into_iter().map(|volume| Ask::Claim { volume }));
+            }
             out.extend(asks.into_iter().map(Output::Ask));
             self.asked_until = Some(name.clone());
         }

@@ -277,11 +277,11 @@ impl Volumes {
         }
     }
 
-    /// Since when each replacement waits.
-    pub fn waiting(&self) -> impl Iterator<Item = Moment> {
+    /// Namespace of each replacement that waits, and since when.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Box<str>, Moment)> {
         let attached: HashSet<&ClaimKey> = self.claims.values().filter_map(|asked| asked.claim.as_ref()).collect();
         let waiting = self.waiting.iter().filter(move |(claim, _)| attached.contains(claim));
-        waiting.map(|(_, (_, since))| *since)
+        waiting.map(|(claim, (_, since))| (&claim.namespace, *since))
     }
 
     /// Volumes still attached to this node of which the pod is gone, or for which a replacement waits.

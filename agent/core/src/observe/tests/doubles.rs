@@ -50,7 +50,6 @@ fn a_deleted_node_that_registers_again_with_its_boot_ran_twice() {
                   stuck by node: +30.0 → +100.0
                   lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
                   remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
-            +100.0 ask agent n1
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
@@ -76,7 +75,6 @@ fn a_replacement_runs_before_it_is_ready() {
         +201 tick
     ",
         expect![[r#"
-            +100.0 ask agent n1
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
@@ -194,7 +192,6 @@ fn an_order_that_a_gap_hides_is_not_claimed() {
         +116 tick
     ",
         expect![[r#"
-            +115.0 ask agent n1
             +115.0 node n1 lost at +10: +10.0 → +114.0 by back, agent silent, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -370,8 +367,6 @@ fn a_deleted_node_object_is_no_proof_of_power_off() {
                   stuck by node: +30.0 → +100.0
                   lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
                   remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
-            +100.0 ask agent n1
-            +190.0 ask agent n1
         "#]],
     );
     let left = [LOST, "+60 no-node n1\n +61 tick\n +190 tick"].concat();
@@ -392,7 +387,6 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
         +111 tick
     ",
         expect![[r#"
-            +100.0 ask agent n1
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone

@@ -2,8 +2,10 @@
 
 use expect_test::expect;
 
-use super::nodes::{FENCED, LOST, state};
-use super::{check, play};
+use super::nodes::{FENCED, LOST, check_takeover, state};
+use super::script::ZERO;
+use super::{LIMITS, check, play, play_on};
+use crate::observe::Observer;
 
 /// A tick each `step` seconds.
 fn ticks(seconds: std::ops::Range<u32>, step: usize) -> String {
@@ -75,7 +77,7 @@ const ZONE: &str = "
 #[test]
 fn evictions_that_the_controller_holds_back_are_said_once() {
     check(
-        &[ZONE, &ticks(11..3600, 10)].concat(),
+        &[ZONE, &ticks(11..300, 10)].concat(),
         expect![[r#"
             +10.0 ask renewal n1
             +12.0 ask renewal n2
@@ -182,6 +184,8 @@ fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
             +70.0 alarm about db-0 of n1
                   lost: pod `db-0` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `n1` has not been ready for 60 s; its kubelet is silent, and no agent on it could be asked
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace shop db-0
+            +310.0 ask renewal n1
+            +610.0 ask renewal n1
             +900.0 node n1 lost at +10: +10.0 → +900.0 by back, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -387,6 +391,7 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +100.0 alarm about a of n1
                   stuck-by-volume: the replacement of pod `a` has waited 70 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet is silent, and no agent on it could be asked
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +310.0 ask renewal n1
             +410.0 pod a lost: +10.0 → +410.0, requested +30.0
                   stuck by node: +30.0 → +410.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 380 s after the deletion request, without the kubelet; whether its containers still ran is not known
@@ -482,4 +487,212 @@ fn a_taint_on_a_node_that_was_never_lost_is_said_as_what_it_is() {
                   remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
+}
+
+#[test]
+fn a_taint_that_is_removed_and_set_again_is_two_times() {
+    let more = "
+        +100 node n1 unknown since=+10 evicting out-of-service
+        +103 node n1 unknown since=+10 evicting
+        +106 node n1 unknown since=+10 evicting out-of-service
+        +110 gone db-0
+        +300 node n1 true since=+300 boot=boot-2 out-of-service
+        +320 node n1 true since=+300 boot=boot-2
+    ";
+    expect![[r#"
+        +103.0 node.out_of_service of n1 lost at +10: +100.0 → +103.0
+        +320.0 node.out_of_service of n1 lost at +10: +106.0 → +320.0
+    "#]]
+    .assert_eq(&headlines(&[LOST, more].concat(), &["node.out_of_service"]));
+}
+
+#[test]
+fn a_finalizer_that_is_removed_at_once_did_not_hold_the_pod() {
+    let script = |gone: u32| {
+        format!(
+            "
+            +0 version 1.36
+            +0 node n1 true
+            +0 pod j-0 Job/batch node=n1 ready index=0 finalizer=batch.kubernetes.io/job-tracking
+            +10 node n1 unknown
+            +11 tick
+            +25 node n1 unknown since=+10 evicting
+            +30 pod j-0 Job/batch node=n1 ready index=0 finalizer=batch.kubernetes.io/job-tracking deleting grace=5 by-taint
+            +40 tick
+            +100 node n1 unknown since=+10 evicting out-of-service
+            +110 pod j-0 Job/batch node=n1 index=0 finalizer=batch.kubernetes.io/job-tracking deleted=+30 grace=5 failed
+            +110.1 pod j-0 Job/batch node=n1 index=0 finalizer=batch.kubernetes.io/job-tracking deleted=+30 grace=0 failed
+            +{gone} gone j-0
+            "
+        )
+    };
+    let pod = |gone| {
+        let text = play(&script(gone));
+        let (_, pod) = text.split_once("pod j-0 lost").expect("a pod");
+        pod.split_once("\n      remedy").expect("a remedy").0.to_owned()
+    };
+    expect![[r#"
+        : +10.0 → +111.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 81 s after the deletion request, without the kubelet; whether its containers still ran is not known"#]].assert_eq(&pod(111));
+    expect![[r#"
+        : +10.0 → +113.0, requested +30.0
+              stuck by node: +30.0 → +110.0
+              stuck by finalizer batch.kubernetes.io/job-tracking: +110.0 → +113.0
+              stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `batch.kubernetes.io/job-tracking` kept the object, which was deleted 83 s after the deletion request"#]].assert_eq(&pod(113));
+}
+
+#[test]
+fn questions_without_an_answer_do_not_hold_the_alarm_back() {
+    let unanswered: Vec<&str> = LOST
+        .lines()
+        .filter(|line| !line.contains(" agent n1 ") && !line.contains(" renewal "))
+        .collect();
+    let script = [&unanswered.join("\n"), "\n", &ticks(42..420, 3)].concat();
+    // One question at a time; after five minutes it was dropped.
+    expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +72.0 alarm about the node of n1
+        +72.0 alarm about db-0 of n1
+        +312.0 ask renewal n1
+        +312.0 ask agent n1
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm", "ask agent", "ask renewal"]));
+    let text = play(&script);
+    let (_, alarm) = text.split_once("alarm about db-0").expect("an alarm");
+    expect![[r#"
+         of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 62 s; its kubelet is silent, and no agent on it could be asked
+              remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"#]].assert_eq(alarm.split_once("\n+").expect("more").0);
+}
+
+#[test]
+fn volumes_do_not_keep_other_nodes_from_being_asked() {
+    let mut script = "+0 version 1.36\n".to_owned();
+    for node in ["n1", "n2", "n3"] {
+        script += &format!("+0 node {node} true\n+0 pod agent-{node} DaemonSet/agent node={node} ready outlasts agent\n");
+        for volume in 0..60 {
+            script += &format!("+0 attachment va-{node}-{volume} pv-{node}-{volume} {node} attached\n");
+        }
+    }
+    script += "+10 node n1 unknown\n+10 node n2 unknown\n+10 node n3 unknown\n+11 tick\n+12 tick\n";
+    expect![[r#"
+        +10.0 ask agent n1
+        +11.0 ask agent n2
+        +11.0 ask agent n3
+    "#]]
+    .assert_eq(&headlines(&script, &["ask agent"]));
+    let claims = headlines(&[&script, "+13 tick\n+14 tick\n"].concat(), &["ask claim"]);
+    assert_eq!(claims.lines().count(), 180);
+}
+
+#[test]
+fn pods_that_are_held_are_counted_by_namespace() {
+    let mut observer = Observer::new(LIMITS);
+    let script = [
+        MULTI_ATTACH,
+        "+31 pod x Deployment/x node=n2 ready finalizer=example.com/hold deleting grace=0\n",
+        &ticks(40..400, 10),
+    ]
+    .concat();
+    play_on(&mut observer, &script, &mut String::new());
+    let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(400)));
+    let held: Vec<_> = state
+        .held
+        .iter()
+        .map(|((by, namespace), count)| (by.name(), &**namespace, *count))
+        .collect();
+    assert_eq!(held, [("finalizer", "shop", 1), ("volume", "shop", 1)]);
+}
+
+#[test]
+fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
+    let before = "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod log-a DaemonSet/log node=n1 ready outlasts
+        +10 node n1 unknown
+        +11 tick
+    ";
+    let after = |begin: u32| {
+        format!(
+            "
+            +0 list namespaces
+            +{begin} list pods
+            +{begin} pod log-a DaemonSet/log node=n1 ready outlasts
+            +{begin} listed pods
+            +{begin} list endpointslices
+            +{begin} listed endpointslices
+            +{begin} listed namespaces
+            +{begin} list nodes
+            +{begin} node n1 unknown since=+10 evicting
+            +{begin} node n2 true
+            +{begin} listed nodes
+            +{begin} list volumeattachments
+            +{begin} listed volumeattachments
+            +101 tick
+            +200 tick
+            +300 node n1 true since=+300
+            +301 tick
+            "
+        )
+    };
+    // The first observer ended before the loss was one.
+    check_takeover(
+        &[before, "+40 tick\n"].concat(),
+        &after(60),
+        expect![[r#"
+            first observer
+            +10.0 ask renewal n1
+            second observer
+            +60.0 ask renewal n1
+            +101.0 node n1 lost at +10: +10.0 → +101.0 by no-pods, agent unknown, stuck 0, gone 0, unwatched 50.0; pods 
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  lost: node `n1` has not been ready for 91 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+        "#]],
+    );
+    check_takeover(
+        &[before, "+75 tick\n"].concat(),
+        &after(90),
+        expect![[r#"
+            first observer
+            +10.0 ask renewal n1
+            +75.0 node n1 lost at +10: +10.0 → +75.0 by no-pods, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  lost: node `n1` has not been ready for 65 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            second observer
+            +90.0 ask renewal n1
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+        "#]],
+    );
+}
+
+#[test]
+fn a_kubelet_that_falls_silent_before_anything_was_exported_gives_the_loss_its_id() {
+    let script = "
+        +0 version 1.36
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +15 node n1 false since=+10 reason=KubeletNotReady evicting
+        +82 node n1 unknown since=+82 evicting
+        +315 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +330 tick
+        +400 node n1 true since=+400 boot=boot-2
+    ";
+    expect![[r#"
+        +330.0 alarm about the node of n1
+        +330.0 alarm about db-0 of n1
+        +400.0 node n1 lost at +82: +10.0 → +400.0 by back, agent unknown, stuck 1, gone 0; pods db-0
+        +400.0 node.not_ready of n1 lost at +82: +10.0 → +15.0
+        +400.0 node.down of n1 lost at +82: +10.0 → +400.0 rebooted
+    "#]]
+    .assert_eq(&headlines(script, &["node", "alarm", "pod"]));
 }

@@ -2,9 +2,7 @@
 
 use super::pages::Page;
 use super::{LASTING, Rule, Rules, rule};
-use crate::sink::metrics::observer::{
-    EVICTIONS_HELD, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS,
-};
+use crate::sink::metrics::observer::{EVICTIONS_HELD, HELD_PODS, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE};
 
 /// `cluster` is a label of a Prometheus of several clusters.
 const BY_NODE: &str = "cluster, k8s_node_name";
@@ -82,13 +80,13 @@ fn volumes_left(of: &Rules) -> Rule {
 
 fn pods_stuck(of: &Rules) -> Rule {
     Rule {
-        expr: format!("max by (cluster, holder) ({}{{holder!=\"node\"}}) > 0", STUCK_PODS.prometheus()),
+        expr: format!("max by (cluster, k8s_namespace_name, holder) ({}) > 0", HELD_PODS.prometheus()),
         lasting: of.seconds(LASTING),
         ..rule(
             "EpitaphPodsHeld",
-            "{{ $value | printf \"%.0f\" }} pods are held for long: {{ $labels.holder }}".into(),
-            "finalizer: the pods are terminated, and a controller does not remove its finalizer (kubectl get pods -A -o json, \
-             metadata.finalizers). runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
+            "{{ $value | printf \"%.0f\" }} pods in {{ $labels.k8s_namespace_name }} are held for long: {{ $labels.holder }}".into(),
+            "finalizer: the pods are terminated, and a controller does not remove its finalizer (kubectl get pods --namespace \
+             {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
              EpitaphStuckTerminating has the workload. volume: replacements wait for a volume that is attached to a lost node."
                 .into(),
         )
@@ -154,13 +152,13 @@ pub(super) const PAGES: [Page; 5] = [
     },
     Page {
         alert: "EpitaphPodsHeld",
-        means: "Pods are held long after their grace period by something other than a lost node; the label `holder` says by what.",
-        proves: "`epitaph_pods_stuck` by holder; on a lost node the spans `stuck` and `volume.detach` of the pods' traces.",
+        means: "Pods are held long after their grace period by something other than a lost node; the labels say in which namespace, and by what.",
+        proves: "`epitaph_pods_held` by namespace and holder; on a lost node the spans `stuck` and `volume.detach` of the pods' traces.",
         to_do: &[
             "`finalizer`: find the controller that owns it. Remove the finalizer by hand only if that controller does not exist any more.",
             "`runtime`: see EpitaphStuckTerminating.",
             "`volume`: see EpitaphVolumeOnLostNode.",
         ],
-        silence: "For a finalizer that takes long by design: by `holder`.",
+        silence: "For a finalizer that takes long by design: by `k8s_namespace_name` and `holder`.",
     },
 ];
