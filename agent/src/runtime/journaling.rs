@@ -105,6 +105,7 @@ fn log(past: &Past) {
             damaged_bytes = skipped.damaged_bytes,
             newer = ?skipped.newer,
             unreadable = skipped.unreadable,
+            error = skipped.error,
             unknown = skipped.unknown,
             "the journal is not whole: what is missing is not used"
         );

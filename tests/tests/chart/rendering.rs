@@ -406,6 +406,38 @@ fn pods_get_what_their_values_say() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Without capabilities, only a member of the group gives the journal's files to it; and `kubectl exec` finds what the agent writes.
+#[test]
+fn the_journal_is_where_commands_look_and_its_group_is_the_pods() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_journal_is_where_commands_look_and_its_group_is_the_pods")? else {
+        return Ok(());
+    };
+    let pod = |values: &Value| {
+        let objects = rendering.objects(values)?;
+        Ok::<_, anyhow::Error>(find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"].clone())
+    };
+    let by_default = pod(&json!({}))?;
+    ensure!(by_default["securityContext"].is_null(), "{by_default}");
+    // The first container is the one of `kubectl exec`; its environment is the command's.
+    let container = &by_default["containers"][0];
+    assert_eq!(container["name"], "agent");
+    let variables = container["env"].as_array().context("no environment")?;
+    let directory = variables
+        .iter()
+        .find(|variable| variable["name"] == "EPITAPH_JOURNAL_DIRECTORY");
+    assert_eq!(directory.context("no directory")?["value"], "/var/lib/epitaph/journal");
+    let mounts = container["volumeMounts"].as_array().context("no mounts")?;
+    ensure!(
+        mounts.iter().any(|mount| mount["mountPath"] == "/var/lib/epitaph"),
+        "{container}"
+    );
+    for group in [0, 4_242, 3_000_000] {
+        let shared = pod(&json!({"config": {"journal": {"group": group}}}))?;
+        assert_eq!(shared["securityContext"], json!({"supplementalGroups": [group]}));
+    }
+    Ok(())
+}
+
 /// One by one, by value only, and never created by the mount: /var/lib/kubelet has the secrets of the pods.
 #[test]
 fn files_of_the_kubelet_are_mounted_by_value() -> anyhow::Result<()> {
