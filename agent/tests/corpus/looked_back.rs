@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use epitaph::history::{Counts, Found, Report, Search, Wanted};
+use epitaph::history::{Counts, Found, Match, Report, Search, Wanted};
 use epitaph::story::{self, Brief, Columns, List, Story};
 use epitaph_core::render::text::Style;
 use serde_json::Value;
@@ -63,6 +63,7 @@ fn shown(line: &str, container: Option<usize>) -> Result<(), String> {
         more: 1,
         found: Found {
             line: line.to_owned(),
+            by: Match::IdPrefix,
             end: report.end.map(|at| at.0),
             container,
             same: 1,
