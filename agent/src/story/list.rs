@@ -121,7 +121,7 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
             paint.severity(
                 Severity::Warning,
                 &format!(
-                    "{} ({} unclean) of too many different workloads are not in the rows, which are the worst",
+                    "{} ({} unclean) of other workloads, none worse, are left out",
                     many(counts.ungrouped, "termination"),
                     counts.ungrouped_unclean
                 )

@@ -414,6 +414,19 @@ fn counts_of_a_list() {
     "#]].assert_eq(&summary_json(&counts));
 }
 
+/// The journal does not keep the connects of clients: nothing proves that records were lost.
+#[test]
+fn connects_before_a_restart_are_not_called_lost() {
+    let mut report: Report = serde_json::from_str(&container()).unwrap();
+    report.gaps.lost = [("tcp".into(), 2), ("process_exit".into(), 1)].into();
+    let missing = text::missing(&report).unwrap();
+    assert!(
+        missing.contains("2 tcp records were lost, or not kept over a restart of epitaph"),
+        "{missing}"
+    );
+    assert!(missing.contains("1 process_exit records were lost"), "{missing}");
+}
+
 /// No text of a report reaches the output as a control sequence, breaks a line, or makes a line too long.
 #[test]
 fn hostile_names_stay_names() {
