@@ -333,21 +333,30 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
 fn cut_off(stage: &Stage, mut first: Service, (pod, node): (&str, &str)) -> anyhow::Result<()> {
     // A standby, whose /healthz stands for the agent's.
     let mut second = stage.observer()?;
-    let agent = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": "agent", "namespace": "epitaph",
-            "labels": {"app.kubernetes.io/name": "epitaph", "app.kubernetes.io/component": "agent"},
-        },
-        "spec": {
-            "nodeName": node, "tolerations": [{"operator": "Exists"}],
-            "containers": [{"name": "app", "image": "app", "ports": [{"name": "metrics", "containerPort": second.port}]}],
-        },
+    let labels = json!({"app.kubernetes.io/name": "epitaph", "app.kubernetes.io/component": "agent"});
+    let here = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+    ]}}});
+    let agents = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "epitaph"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "affinity": here, "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "app", "image": "app", "ports": [{"name": "metrics", "containerPort": second.port}]}],
+            },
+        }},
     });
-    stage.kubectl.run_with(&["create", "-f", "-"], &agent.to_string())?;
-    stage.until("the agent's pod runs", || {
-        let pod = stage.kubectl.json(&["-n", "epitaph", "get", "pod", "agent", "-o", "json"])?;
-        Ok((pod["status"]["phase"] == "Running").then_some(()))
+    stage.kubectl.run_with(&["create", "-f", "-"], &agents.to_string())?;
+    let agent = stage.until("the agent's pod runs", || {
+        let selector = "--selector=app.kubernetes.io/component=agent";
+        let pods = stage
+            .kubectl
+            .json(&["-n", "epitaph", "get", "pods", selector, "-o", "json"])?;
+        let pod = &pods["items"][0];
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok((pod["status"]["phase"] == "Running").then_some(name))
     })?;
     let address = json!({"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}).to_string();
     let args = [
@@ -355,7 +364,7 @@ fn cut_off(stage: &Stage, mut first: Service, (pod, node): (&str, &str)) -> anyh
         "epitaph",
         "patch",
         "pod",
-        "agent",
+        &agent,
         "--subresource=status",
         "--type=merge",
         "-p",

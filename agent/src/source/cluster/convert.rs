@@ -347,18 +347,29 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_known_in_its_namespace_only() {
+    fn an_agent_is_known_in_its_namespace_and_of_a_daemon_set_only() {
         let agents = Agents::of("epitaph");
         let mut object = json!({
             "metadata": {
                 "name": "agent-x", "namespace": "epitaph", "uid": "u",
                 "labels": {"app.kubernetes.io/name": "epitaph", "app.kubernetes.io/component": "agent"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "o", "controller": true}],
             },
             "spec": {"containers": [{"name": "agent", "ports": [{"name": "metrics", "containerPort": 9464}]}]},
             "status": {"podIP": "fd00::7"},
         });
         let address = |object: &Value| agents.address(&serde_json::from_value(object.clone()).unwrap());
         assert_eq!(address(&object), Some("[fd00::7]:9464".parse().unwrap()));
+        for (place, value) in [("/metadata/ownerReferences/0/kind", "Job"), ("/status/podIP", "")] {
+            let mut other = object.clone();
+            *other.pointer_mut(place).unwrap() = json!(value);
+            assert_eq!(address(&other), None, "{place}");
+        }
+        for phase in ["Failed", "Succeeded"] {
+            let mut ended = object.clone();
+            ended["status"]["phase"] = json!(phase);
+            assert_eq!(address(&ended), None, "{phase}");
+        }
         object["metadata"]["namespace"] = json!("other");
         assert_eq!(address(&object), None);
         object["metadata"]["namespace"] = json!("epitaph");

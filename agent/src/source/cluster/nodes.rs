@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Taint};
 use super::convert::MAX_NAME_BYTES;
 use crate::source::bounded;
 use crate::source::pods::convert::wall;
+use crate::source::pods::owners::controller;
 use crate::source::watch::{LeanAttachment, LeanNode};
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -26,7 +27,7 @@ const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "agent");
 /// The port with `/metrics` and `/healthz`.
 const PORT: &str = "metrics";
 
-/// How agents are known: anybody who creates pods chooses labels, so only in the observer's own namespace.
+/// How agents are known: anybody who creates pods chooses labels, so only in the observer's own namespace, and of a DaemonSet.
 #[derive(Clone, Debug)]
 pub(super) struct Agents {
     namespace: String,
@@ -44,6 +45,12 @@ impl Agents {
         let labels = pod.metadata.labels.as_ref()?;
         let is = |(key, value): (&str, &str)| labels.get(key).is_some_and(|label| label == value);
         if pod.metadata.namespace.as_ref() != Some(&self.namespace) || !is(NAME) || !is(COMPONENT) {
+            return None;
+        }
+        let owner = controller(pod.metadata.owner_references.as_deref().unwrap_or_default())?;
+        // A pod that was evicted has its address still, and another pod may have it, too.
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if owner.kind != "DaemonSet" || matches!(phase, Some("Failed" | "Succeeded")) {
             return None;
         }
         let ports = pod

@@ -208,6 +208,7 @@ impl Nodes {
             }
             let member = story.members.entry(step.uid.clone()).or_insert_with(|| Member::new(record));
             member.follow(record, story.back.is_none(), at);
+            member.has_trace = pods.has_trace(record);
             if member.requested.is_some() && !step.is_gone && story.back.is_none() {
                 self.volumes.pod_ends(&member.pod, &member.claims, None);
             }

@@ -27,7 +27,7 @@ pub(super) fn root(
     story.is_reported = true;
     let is_its = |member: &&Member| {
         let is_ended = member.requested.is_some() || member.vanished || (story.removed.is_some() && member.is_to_end());
-        is_ended && is_lost(story, member)
+        is_ended && member.has_trace && is_lost(story, member)
     };
     let pods = story.members.values().filter(is_its).take(LINKS);
     let pods = pods.map(|member| member.pod.clone()).collect();

@@ -287,6 +287,12 @@ impl Known<'_> {
                 unfence(self.node)
             );
         }
+        if self.fenced && !self.is_over && !self.is_off() {
+            return format!(
+                "make sure that `{name}` is powered off, which nothing confirms. When it is repaired, or before it is used again: {}",
+                unfence(self.node)
+            );
+        }
         if self.fenced {
             return format!(
                 "when `{name}` is repaired, or before it is used again: {}",
@@ -350,7 +356,8 @@ impl Known<'_> {
                  {by_hand})",
                 version.major, version.minor
             ),
-            Some(_) | None => taint,
+            Some(_) => taint,
+            None => format!("{taint} (for Kubernetes 1.26 or later; the version of this cluster is not known)"),
         }
     }
 }

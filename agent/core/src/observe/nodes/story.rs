@@ -156,6 +156,8 @@ pub(super) struct Member {
     /// It ran at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
     pub is_alarmed: bool,
+    /// An agent reports the pod, too.
+    pub has_trace: bool,
     /// It is said that nothing evicts the pod.
     pub is_stay_alarmed: bool,
 }
@@ -453,6 +455,7 @@ impl Member {
             unheard: None,
             replaced: None,
             is_alarmed: false,
+            has_trace: false,
             is_stay_alarmed: false,
         }
     }

@@ -110,6 +110,7 @@ impl Nodes {
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
             member.held_from(story.begin);
+            member.has_trace = pods.has_trace(record);
             if member.requested.is_some() && story.is_away() {
                 self.volumes.pod_ends(&member.pod, &member.claims, None);
             }

@@ -78,7 +78,7 @@ fn a_replacement_runs_before_it_is_ready() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -87,7 +87,7 @@ fn a_replacement_runs_before_it_is_ready() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0
             +150.0 node.down of n1 lost at +10: +10.0 → +150.0 same-boot
             +150.0 db-0 twice: +115.0 → +150.0
@@ -164,7 +164,7 @@ fn a_forced_deletion_on_a_cordoned_silent_node_is_a_loss() {
                   node.evicting +15.0
                   pods.last_gone +20.0
                   lost: node `n1` has not been ready for 10.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +200.0 node.down of n1 lost at +10: +10.0 → +200.0 same-boot
             +200.0 db-0 twice: +30.0 → +200.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 170 s before: both may have run
@@ -235,10 +235,10 @@ fn a_pod_that_its_kubelet_terminated_did_not_run_twice() {
             +316.0 b replaces a (next-of-replica-set): created +311.5, scheduled +311.5, ready +316.0
             +320.0 alarm about the node of n1
                   unreachable: node `n1` has not been ready for 310 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +320.0 alarm about db-0 of n1
                   unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 310 s; its kubelet itself reports this, and no agent on it could be asked
-                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +500.0 node n1 lost at +10: +10.0 → +500.0 by back, agent unknown, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
                   node.evicting +15.0
@@ -279,14 +279,14 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
         expect![[r#"
             +340.0 alarm about the node of n1
                   unreachable: node `n1` has not been ready for 310 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +340.0 alarm about db-0 of n1
                   unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 310 s; its kubelet itself reports this, and no agent on it could be asked
-                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
                   stuck by node: +330.0 → +410.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   node.not_ready +30.0
                   node.evicting +35.0
@@ -294,7 +294,7 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
                   fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
             +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
             +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
@@ -390,7 +390,7 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -399,7 +399,7 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }

@@ -229,7 +229,7 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -238,7 +238,7 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
@@ -272,7 +272,7 @@ fn a_pause_is_a_duplicate_run() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -281,7 +281,7 @@ fn a_pause_is_a_duplicate_run() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
@@ -462,7 +462,7 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
                   taint.out_of_service +100.0
                   pods.last_gone +170.0
                   fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -500,7 +500,7 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -509,7 +509,7 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +400.0 ask agent n1
             +400.0 alarm about db-0 of n1
                   stuck-by-volume: the replacement of pod `db-0` has waited 290 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; the driver reported: timeout
@@ -546,9 +546,9 @@ fn a_replacement_on_a_node_that_is_back_waits_for_its_volume_too() {
     let mut text = String::new();
     let more = "+400 attachment va-0 pv-0 n1 attached detaching error=timeout\n+470 no-attachment va-0\n";
     play_on(&mut Observer::new(LIMITS), &[LOST, moves, &waits, more].concat(), &mut text);
-    let (_, said) = text.split_once("volume pv-0").expect("a volume");
+    let (_, said) = text.split_once("volume pv-0 ").expect("a volume");
     expect![[r#"
-         of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
+        of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
               stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
               remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
     "#]].assert_eq(said);
@@ -666,10 +666,10 @@ fn a_kubelet_that_cannot_terminate_pods_has_lost_them() {
         expect![[r#"
             +25.0 alarm about the node of n1
                   unreachable: node `n1` has not been ready for 15.0 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +25.0 alarm about db-0 of n1
                   unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 15.0 s; its kubelet itself reports this, and no agent on it could be asked
-                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +90.0 node n1 lost at +10: +10.0 → +90.0 by back, agent unknown, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
                   node.evicting +15.0
@@ -933,7 +933,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent unknown, stuck 1, gone 1, unwatched 50.0; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -941,7 +941,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
@@ -1024,7 +1024,7 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -1033,7 +1033,7 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             second observer
@@ -1074,7 +1074,7 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
             +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
                   stuck by node: +30.0 → +115.0 (gap 65.0)
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 85 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
             +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
@@ -1084,7 +1084,7 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
                   taint.out_of_service +115.0 (gap 65.0)
                   pods.last_gone +115.0 (gap 65.0)
                   fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
         "#]],

@@ -25,8 +25,9 @@ fn lost() -> Rule {
             "No kubelet terminates the pods of the node: StatefulSets do not replace theirs, and volumes stay attached. Verdict lost: \
              make sure that the machine is powered off, then kubectl taint nodes {{ $labels.k8s_node_name }} \
              node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet or its \
-             network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is set and pods \
-             still hang; look for finalizers. The Event PodStuckOnLostNode on the StatefulSet has the command for this cluster's version."
+             network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is set, and the pod \
+             garbage collection has not deleted the pods; make sure that the machine is off, and before Kubernetes 1.26 enable \
+             NodeOutOfServiceVolumeDetach. The Event PodStuckOnLostNode on the StatefulSet has the command for this cluster's version."
                 .into(),
         )
     }
@@ -107,7 +108,9 @@ pub(super) const PAGES: [Page; 5] = [
             "`lost`: make sure that the machine is off, at its console or by its provider. On a machine that still runs, the taint lets \
              two pods write the same volume.",
             "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`: Kubernetes 1.26 or later; the Event has older versions' one.",
-            "`fenced-by-taint`: the taint is set, and pods still hang: `kubectl get pod -o yaml` shows `metadata.finalizers`.",
+            "`fenced-by-taint`: the taint is set, and pods still hang. Make sure that the machine is off. Then look at the log of \
+             kube-controller-manager: its pod garbage collection deletes such pods, before Kubernetes 1.26 only with the feature gate \
+             NodeOutOfServiceVolumeDetach. Pods that a finalizer keeps do not count here, see EpitaphPodsHeld.",
             "Remove the taint when the node is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
         ],
         silence: "By `k8s_node_name` while the node is being repaired and nothing on it is missed.",
