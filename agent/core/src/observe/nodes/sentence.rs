@@ -287,7 +287,7 @@ impl Known<'_> {
                 unfence(self.node)
             );
         }
-        if self.fenced && !self.is_over && !self.is_off() {
+        if self.fenced && !self.is_over && !self.is_off() && !self.is_rebooted {
             return format!(
                 "make sure that `{name}` is powered off, which nothing confirms. When it is repaired, or before it is used again: {}",
                 unfence(self.node)

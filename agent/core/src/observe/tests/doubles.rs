@@ -286,7 +286,7 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
             +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
                   stuck by node: +330.0 → +410.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   node.not_ready +30.0
                   node.evicting +35.0
@@ -294,7 +294,7 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
                   fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
             +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
             +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
@@ -390,7 +390,7 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -399,7 +399,7 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
