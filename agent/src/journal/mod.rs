@@ -25,6 +25,7 @@ mod files;
 mod format;
 mod past;
 pub mod reader;
+mod stats;
 mod store;
 mod worker;
 
@@ -56,8 +57,9 @@ use store::Store;
 pub use files::RefusedError;
 pub use format::{Finished, ReportId};
 pub use past::{Past, Pending};
+pub use stats::{JournalDropReason, JournalStats, Trouble, Troubled};
 pub use store::Bounds;
-pub use worker::{Journal, JournalDropReason, JournalStats, JournalThread, Trouble, Troubled};
+pub use worker::{Journal, JournalThread};
 
 /// Where the journal is, and how large it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
