@@ -12,7 +12,7 @@ mod yaml;
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 use epitaph_core::verdict::{Exit, Severity, TrafficAxis};
 
-use super::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+use super::observer::{EVICTIONS_HELD, HELD_PODS, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE};
 use super::table::{
     BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, Row,
     WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
@@ -448,7 +448,8 @@ pub fn used() -> [Row; 18] {
         LOST_NODE_PODS,
         LOST_NODE_VOLUMES,
         OUT_OF_SERVICE,
-        STUCK_PODS,
+        EVICTIONS_HELD,
+        HELD_PODS,
         BUILD,
         CHILD_OOM,
         EXPORT_RETRIES,
