@@ -548,7 +548,7 @@ fn a_replacement_on_a_node_that_is_back_waits_for_its_volume_too() {
     play_on(&mut Observer::new(LIMITS), &[LOST, moves, &waits, more].concat(), &mut text);
     let (_, said) = text.split_once("volume pv-0 ").expect("a volume");
     expect![[r#"
-         of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
+        of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
               stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
               remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
     "#]].assert_eq(said);
