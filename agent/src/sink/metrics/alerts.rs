@@ -442,7 +442,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 18] {
+pub fn used() -> [Row; 19] {
     [
         LOST_NODE,
         LOST_NODE_PODS,
