@@ -211,7 +211,7 @@ pub enum DropReason {
     NodeCap,
     /// More pods of lost nodes than [`ObserverLimits::lost_pods`].
     LostPodCap,
-    /// Too many VolumeAttachments.
+    /// Too many VolumeAttachments, or volumes of lost nodes.
     AttachmentCap,
     /// The change had begun before the observation.
     BeginUnseen,

@@ -210,7 +210,9 @@ impl Nodes {
             member.follow(record, story.back.is_none(), at);
             member.has_trace = pods.has_trace(record);
             if member.requested.is_some() && !step.is_gone && story.back.is_none() {
-                self.volumes.pod_ends(&member.pod, &member.claims, None);
+                let is_first = !std::mem::replace(&mut member.is_owner, true);
+                let lacking = self.volumes.pod_ends(&member.pod, &member.claims, None);
+                out.extend((0..lacking).filter(|_| is_first).map(|_| dropped(DropReason::AttachmentCap)));
             }
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
@@ -531,7 +533,9 @@ impl Nodes {
             let Some(over) = story.back.or(story.removed) else {
                 return true;
             };
-            let keep = now.since(over.at) < RECOVERY;
+            // A finalizer may keep a pod for longer.
+            let is_left = |member: &Member| member.requested.is_some() && member.gone.is_none();
+            let keep = now.since(over.at) < RECOVERY || story.members.values().any(is_left);
             if !keep {
                 *members -= story.members.len();
                 volumes.forget(name);

@@ -112,7 +112,9 @@ impl Nodes {
             member.held_from(story.begin);
             member.has_trace = pods.has_trace(record);
             if member.requested.is_some() && story.is_away() {
-                self.volumes.pod_ends(&member.pod, &member.claims, None);
+                member.is_owner = true;
+                let lacking = self.volumes.pod_ends(&member.pod, &member.claims, None);
+                out.extend((0..lacking).map(|_| dropped(DropReason::AttachmentCap)));
             }
             story.members.insert(uid.clone(), member);
         }

@@ -114,8 +114,12 @@ impl Volumes {
                 self.by_node.remove(&fact.node);
             }
         }
-        let asked = self.claims.get(&fact.volume)?;
         let is_of_node = |owner: &Owner| *owner.pod.node == *fact.node;
+        let is_gone_of_node = |owner: &Owner| is_of_node(owner) && owner.gone.is_some();
+        let Some(asked) = self.claims.get(&fact.volume) else {
+            let is_missed = self.claims.len() >= MOST_CLAIMS && self.owners.values().any(is_gone_of_node);
+            return is_missed.then_some(Err(DropReason::AttachmentCap));
+        };
         let claim = asked.claim.clone();
         let is_owned = claim
             .as_ref()
@@ -125,7 +129,7 @@ impl Volumes {
             self.claims.remove(&fact.volume);
         }
         let Some(claim) = claim else {
-            let is_missed = self.owners.values().any(is_of_node);
+            let is_missed = self.owners.values().any(is_gone_of_node);
             return is_missed.then_some(Err(DropReason::BeginUnseen));
         };
         if !is_owned {
@@ -194,12 +198,13 @@ impl Volumes {
         }
     }
 
-    /// A pod of a lost node is being deleted, or is gone.
-    pub fn pod_ends(&mut self, pod: &Arc<PodIdentity>, claims: &[Box<str>], gone: Option<Moment>) {
+    /// A pod of a lost node is being deleted, or is gone: the number of its claims for which there is no room.
+    pub fn pod_ends(&mut self, pod: &Arc<PodIdentity>, claims: &[Box<str>], gone: Option<Moment>) -> usize {
         // Nothing waits for the detach of a volume that was never attached.
         if !self.by_node.contains_key(pod.node.as_str()) {
-            return;
+            return 0;
         }
+        let mut dropped = 0;
         for name in claims {
             let key = claim_key(pod, name);
             if let Some(owner) = self.owners.get_mut(&key).filter(|owner| owner.pod.uid == pod.uid) {
@@ -212,8 +217,11 @@ impl Volumes {
                     is_alarmed: false,
                 };
                 self.owners.insert(key, owner);
+            } else if gone.is_none() {
+                dropped += 1;
             }
         }
+        dropped
     }
 
     /// The node is back: its kubelet ends the pods, and a volume is only of interest if a replacement waits for it.

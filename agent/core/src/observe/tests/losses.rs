@@ -719,3 +719,62 @@ fn a_loss_links_to_pods_that_have_a_trace() {
         &["pod", "node n1"],
     ));
 }
+
+#[test]
+fn a_detach_that_is_seen_before_the_pods_end_is_counted() {
+    // After a gap, the two watches are not in order.
+    let script = [LOST, FENCED]
+        .concat()
+        .replace("+111 attachment va-0 pv-0 n1 attached detaching\n", "#\n")
+        .replace("+112 no-attachment va-0\n", "#\n")
+        .replace("+110 gone db-0\n", "+109.9 no-attachment va-0\n    +110 gone db-0\n");
+    expect![[r#"
+        +109.9 dropped 1 begin_unseen
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+    "#]]
+    .assert_eq(&headlines(&script, &["volume", "dropped", "pod"]));
+}
+
+#[test]
+fn a_pod_that_a_finalizer_keeps_for_long_is_not_forgotten() {
+    let script = LOST.replace("claim=data-db-0", "finalizer=example.com/hold");
+    let kept = |over: &str| {
+        format!(
+            "
+            {over}
+            +100 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=0 failed finalizer=example.com/hold
+            +700 tick
+            +800 gone db-0
+            +801 tick
+            "
+        )
+    };
+    expect![[r#"
+        +800.0 pod db-0 lost: +10.0 → +800.0, requested +30.0
+    "#]]
+    .assert_eq(&headlines(&[&script, &*kept("+60 no-node n1")].concat(), &["pod"]));
+    expect![[r#"
+        +800.0 pod db-0 lost: +10.0 → +800.0, requested +30.0
+    "#]]
+    .assert_eq(&headlines(
+        &[&script, &*kept("+60 node n1 true since=+60")].concat(),
+        &["pod"],
+    ));
+}
+
+#[test]
+fn volumes_of_lost_nodes_are_bounded_and_what_does_not_fit_is_counted() {
+    let mut script = "+0 version 1.36\n+0 node n1 true\n+0 attachment va pv n1 attached\n".to_owned();
+    let claims = |pod: u32| (0..4_000).map(|n| format!(" claim=c-{pod}-{n}")).collect::<String>();
+    for pod in 0..3 {
+        script += &format!("+0 pod db-{pod} StatefulSet/db node=n1 ready{}\n", claims(pod));
+    }
+    script += "+10 node n1 unknown\n+11 tick\n";
+    for pod in 0..3 {
+        script += &format!("+30 pod db-{pod} StatefulSet/db node=n1 ready deleting{}\n", claims(pod));
+    }
+    // Again: counted once.
+    script += &format!("+31 pod db-2 StatefulSet/db node=n1 ready deleted=+30 grace=1{}\n", claims(2));
+    let dropped = headlines(&script, &["dropped 1 attachment_cap"]);
+    assert_eq!(dropped.lines().count(), 2_000);
+}
