@@ -6,6 +6,8 @@
 //! *Architecture invariant*: a healthy node costs one small record. The pods of a node are looked up when the node is lost, for all
 //! nodes that were lost together in one pass.
 
+mod agent;
+mod member;
 mod phases;
 mod report;
 mod sentence;
@@ -29,7 +31,8 @@ use super::{ApiTime, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Momen
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-use story::{Member, Story};
+use member::Member;
+use story::Story;
 use volumes::Volumes;
 
 /// A shorter loss has no root, unless it harmed a pod.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::member::Member;
 use super::report::{
     Advice, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return,
     Returned, ShuttingDown, Step,
 };
 use super::sentence;
-use super::story::{Member, Story};
+use super::story::Story;
 use super::verdict::LossVerdict;
 use crate::ids::PodUid;
 use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::story::{self, Member, Story};
+use super::member::{self, Member};
+use super::story::Story;
 use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, Pods};
@@ -23,7 +24,7 @@ impl Nodes {
         for record in self.ending.iter().filter_map(|uid| pods.get(uid)) {
             let node = record.identity.node.as_str();
             let is_away = self.stories.get(node).is_some_and(Story::is_away);
-            let (Some(by), Some(deletion)) = (story::holder(record, is_away), record.details().deletion) else {
+            let (Some(by), Some(deletion)) = (member::holder(record, is_away), record.details().deletion) else {
                 continue;
             };
             let member = self

@@ -1,0 +1,99 @@
+//! What the agent of a lost node and its kubelet's Lease say: is the machine running?
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::report::AgentAnswer;
+use crate::time::Boot;
+
+/// Unanswered requests until an agent counts as silent.
+const ASKS: u8 = 3;
+/// Pause between these.
+const BETWEEN: Duration = Duration::from_secs(5);
+/// Pause between later ones: an agent may answer again, or no longer.
+const LATER: Duration = Duration::from_secs(60);
+
+/// Without an answer by then, a question was dropped.
+const DROPPED: Duration = Duration::from_secs(300);
+/// Without enough answers by then, nothing is known of the agent.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(super) struct AgentCheck {
+    pub address: Option<SocketAddr>,
+    has_answered: bool,
+    /// In a row.
+    silent: u8,
+    next: Option<Boot>,
+    question: Question,
+    /// Since when its answers are missed.
+    missed: Option<Boot>,
+    /// It did not answer, and did not fail to: too many questions.
+    is_given_up: bool,
+}
+
+/// One question at a time: thousands of lost nodes are asked at once.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    asked: Option<Boot>,
+    pub is_answered: bool,
+}
+
+impl Question {
+    /// Asked, and neither answered nor dropped.
+    pub fn is_pending(&self, now: Boot) -> bool {
+        !self.is_answered && self.asked.is_some_and(|asked| now.since(asked) < DROPPED)
+    }
+
+    pub fn ask(&mut self, now: Boot) {
+        *self = Question {
+            asked: Some(now),
+            is_answered: false,
+        };
+    }
+}
+
+impl AgentCheck {
+    pub fn answer(&self) -> AgentAnswer {
+        match (self.has_answered, self.silent >= ASKS) {
+            (true, _) => AgentAnswer::Answered,
+            (false, true) => AgentAnswer::Silent,
+            (false, false) => AgentAnswer::Unknown,
+        }
+    }
+
+    /// Known, or not to be had.
+    pub fn is_known(&self) -> bool {
+        self.address.is_none() || self.answer() != AgentAnswer::Unknown || self.is_given_up
+    }
+
+    /// Time has passed: an alarm does not wait for ever.
+    pub fn notice(&mut self, now: Boot) {
+        let missed = *self.missed.get_or_insert(now);
+        self.is_given_up |= now.since(missed) >= ANSWERED_WITHIN;
+    }
+
+    /// An answer, or none within its time.
+    pub fn heard(&mut self, answered: bool) {
+        self.question.is_answered = true;
+        if answered {
+            self.has_answered = true;
+            self.silent = 0;
+        } else {
+            self.silent = self.silent.saturating_add(1);
+            self.has_answered &= self.silent < ASKS;
+        }
+    }
+
+    /// The address, if it is time to ask. `is_pressing`: soon again, whatever the last answers were.
+    pub fn ask(&mut self, now: Boot, is_pressing: bool) -> Option<SocketAddr> {
+        let address = self.address?;
+        if self.next.is_some_and(|next| now < next) || self.question.is_pending(now) {
+            return None;
+        }
+        self.question.ask(now);
+        let is_known = !matches!(self.answer(), AgentAnswer::Unknown) && (self.silent == 0 || self.silent >= ASKS);
+        self.next = Some(now.plus(if is_known && !is_pressing { LATER } else { BETWEEN }));
+        Some(address)
+    }
+}

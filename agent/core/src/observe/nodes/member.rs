@@ -1,0 +1,206 @@
+//! A pod of a lost node: what holds it, and whether the loss ended it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report::{Holder, NAMED, Stuck};
+use crate::observe::pods::Record;
+use crate::observe::{DeletionSight, Moment};
+use crate::pod::PodIdentity;
+use crate::time::Boot;
+
+/// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
+pub(super) const SLACK: Duration = Duration::from_secs(2);
+
+/// A pod that is not deleted that long after the evictions began tolerates the loss for longer than by default (300 s).
+pub(super) const TOLERATED: Duration = Duration::from_secs(600);
+
+/// Most changes of what holds a pod.
+const MOST_HELD: usize = 8;
+
+/// A pod of a lost node.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub pod: Arc<PodIdentity>,
+    pub is_stateful: bool,
+    /// No eviction ends it.
+    pub stays: bool,
+    /// Of a DaemonSet: not missed elsewhere.
+    pub is_of_node: bool,
+    /// Succeeded or failed before it was deleted: nothing of it can be lost.
+    pub is_finished: bool,
+    pub claims: Vec<Box<str>>,
+    pub requested: Option<(Moment, DeletionSight)>,
+    pub held: Vec<Stuck>,
+    current: Option<(Holder, Vec<Box<str>>, Moment)>,
+    pub gone: Option<Moment>,
+    /// Its object was removed while the kubelet was silent.
+    pub vanished: bool,
+    /// Since when nobody on the node counts the grace period: kubelet and agent are silent.
+    pub unheard: Option<Boot>,
+    /// It ran at that time.
+    pub replaced: Option<(Arc<PodIdentity>, Moment)>,
+    pub is_alarmed: bool,
+    /// Its volumes are followed.
+    pub is_owner: bool,
+    /// An agent reports the pod, too.
+    pub has_trace: bool,
+    /// It is said that nothing evicts the pod.
+    pub is_stay_alarmed: bool,
+}
+
+impl Member {
+    pub fn new(record: &Record) -> Member {
+        Member {
+            pod: record.identity.clone(),
+            is_stateful: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet"),
+            stays: record.outlasts,
+            is_of_node: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet"),
+            is_finished: record.finished,
+            claims: record.details().claims.clone(),
+            requested: None,
+            held: Vec::new(),
+            current: None,
+            gone: None,
+            vanished: false,
+            unheard: None,
+            replaced: None,
+            is_alarmed: false,
+            is_owner: false,
+            has_trace: false,
+            is_stay_alarmed: false,
+        }
+    }
+
+    /// The loss ends the pod, and has not yet.
+    pub fn is_to_end(&self) -> bool {
+        let is_spared = self.requested.is_none() && (self.stays || self.is_finished);
+        self.gone.is_none() && !is_spared
+    }
+
+    /// No loss ends the pod, and nothing replaces it meanwhile.
+    pub fn is_left_alone(&self) -> bool {
+        self.stays && !self.is_of_node && !self.is_finished && self.requested.is_none() && self.gone.is_none()
+    }
+
+    /// A version of the pod, seen at that time.
+    pub fn follow(&mut self, record: &Record, is_away: bool, at: Moment) {
+        let details = record.details();
+        self.stays = record.outlasts;
+        self.is_finished |= record.finished && self.requested.is_none();
+        if self.requested.is_none()
+            && let Some(deletion) = details.deletion
+        {
+            self.requested = Some((request(&deletion, at), deletion));
+        }
+        let now = holder(record, is_away);
+        let names: Vec<Box<str>> = match now {
+            Some(Holder::Finalizer) => details.finalizers.iter().take(NAMED).cloned().collect(),
+            _ => Vec::new(),
+        };
+        let is_same = self.current.as_ref().map(|(by, names, _)| (*by, names)) == now.map(|by| (by, &names));
+        if is_same {
+            return;
+        }
+        self.release(at);
+        let requested = self.requested.map(|(requested, _)| requested);
+        // The first holder holds from the request on.
+        let since = if self.held.is_empty() { requested.unwrap_or(at) } else { at };
+        self.current = now.map(|by| (by, names, since));
+    }
+
+    /// Before the loss its kubelet held the pod, and not the node.
+    pub fn held_from(&mut self, begin: Moment) {
+        if let Some((Holder::Node, _, since)) = &mut self.current
+            && since.at < begin.at
+        {
+            *since = begin;
+        }
+    }
+
+    /// Nothing holds the pod any more, or another thing.
+    pub fn release(&mut self, at: Moment) {
+        if let Some((by, names, begin)) = self.current.take()
+            && self.held.len() < MOST_HELD
+        {
+            let end = at;
+            // Every pod of a Job has a finalizer, which its controller removes at once.
+            let is_passing = by == Holder::Finalizer && end.at < begin.at.plus(SLACK);
+            if !is_passing {
+                self.held.push(Stuck { by, names, begin, end });
+            }
+        }
+    }
+
+    /// The node is back: its kubelet holds the pod now.
+    pub fn returned(&mut self, at: Moment) {
+        if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node) {
+            self.release(at);
+            self.current = Some((Holder::Runtime, Vec::new(), at));
+        }
+    }
+
+    /// The node is lost again before its kubelet finished.
+    pub fn lost_again(&mut self, at: Moment) {
+        self.unheard = None;
+        self.is_alarmed = false;
+        if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Runtime) {
+            self.release(at);
+            self.current = Some((Holder::Node, Vec::new(), at));
+        }
+    }
+
+    /// What holds the pod, or held it last.
+    pub fn holder(&self) -> (Holder, &[Box<str>]) {
+        let current = self.current.as_ref().map(|(by, names, _)| (*by, &names[..]));
+        let last = self.held.last().map(|stuck| (stuck.by, &stuck.names[..]));
+        current.or(last).unwrap_or((Holder::Node, &[]))
+    }
+
+    /// The node holds the pod for longer than a healthy node would need.
+    pub fn hangs(&self, now: Boot) -> bool {
+        let held = self.current.as_ref().filter(|(by, ..)| *by == Holder::Node);
+        held.zip(self.expected())
+            .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(SLACK))
+    }
+
+    /// When a healthy node would have terminated the pod; nobody waits for a grace period that nobody counts.
+    pub fn expected(&self) -> Option<Boot> {
+        let (requested, deletion) = self.requested?;
+        let ends = requested.at.plus(deletion.grace);
+        Some(self.unheard.map_or(ends, |unheard| ends.min(unheard.max(requested.at))))
+    }
+
+    /// The node held the pod for that long.
+    pub fn was_held(&self) -> bool {
+        let Some(expected) = self.expected() else {
+            return false;
+        };
+        let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(SLACK);
+        let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
+        ended || self.is_alarmed
+    }
+}
+
+/// When the deletion was requested: as watched, else as the API has it.
+pub(super) fn request(deletion: &DeletionSight, at: Moment) -> Moment {
+    match at.gap {
+        None => at,
+        Some(gap) => Moment {
+            at: deletion.requested.at.max(at.at.minus(gap)).min(at.at),
+            gap: None,
+        },
+    }
+}
+
+/// What holds a pod that is being deleted.
+pub(super) fn holder(record: &Record, is_away: bool) -> Option<Holder> {
+    let details = record.details();
+    let deletion = details.deletion?;
+    let is_terminated = deletion.grace.is_zero() || record.finished;
+    Some(match (is_terminated && !details.finalizers.is_empty(), is_away) {
+        (true, _) => Holder::Finalizer,
+        (false, true) => Holder::Node,
+        (false, false) => Holder::Runtime,
+    })
+}
