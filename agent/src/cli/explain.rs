@@ -202,7 +202,7 @@ fn list() -> String {
     codes.sort_by_key(|code| code.parse::<u8>().ok());
     let signals: Vec<&str> = names().filter(|name| name.starts_with("SIG")).collect();
     let reasons: Vec<&str> = names()
-        .filter(|name| !is_code(name) && !name.to_lowercase().starts_with("sig"))
+        .filter(|name| !is_code(name) && !["SIG", "signal ", "signal:"].iter().any(|begin| name.starts_with(begin)))
         .collect();
     for (what, names) in [("exit codes", codes), ("signals", signals), ("reasons", reasons)] {
         let lines = wrap(&names.join(", "), 98, "            ");

@@ -3,6 +3,8 @@
 
 mod words;
 
+use epitaph_core::ids::Signal;
+
 pub use words::{WORDS, Word};
 
 /// The entry of a word, as people copy it: `oomkilled`, `TERM`, `Exit Code: 137`, `status=9/KILL`, `code=exited, status=203/EXEC`.
@@ -20,6 +22,12 @@ pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
     let status = normal
         .rsplit_once("status=")
         .map(|(_, status)| status.split('/').next().unwrap_or_default());
+    if let Some(signal) = normal.rsplit_once("status=").and_then(|(_, status)| of_signal(status)) {
+        return Some((
+            format!("{signal} terminated the main process of the unit."),
+            &["default-action", "killed-by-other", "crashed"],
+        ));
+    }
     let code: u8 = status.unwrap_or_else(|| code(&normal)).trim().parse().ok()?;
     Some(match code {
         129..=192 => (
@@ -45,6 +53,16 @@ pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
             &["nonzero-exit", "oom-child"],
         ),
     })
+}
+
+/// `14/alrm`, as systemd writes a signal; `203/exec` is an exit code.
+fn of_signal(status: &str) -> Option<Signal> {
+    let (number, name) = status.split_once('/')?;
+    let signal = Signal::new(number.parse().ok()?)?;
+    let is_its = signal
+        .to_string()
+        .eq_ignore_ascii_case(&format!("SIG{}", name.trim_end_matches(')')));
+    is_its.then_some(signal)
 }
 
 /// `9` is an exit code, but people also mean `kill -9`.

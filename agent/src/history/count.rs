@@ -46,11 +46,11 @@ impl Group {
             });
         }
         match report.subject.as_ref()? {
-            Subject::Container { id, pod_uid, .. } => {
-                // In a pod the spec's names, such as `app`, are those of many workloads: the image tells more.
+            Subject::Container { id, .. } => {
+                // The image tells more than a name of a pod's spec.
                 let name = report
                     .container_name()
-                    .filter(|_| pod_uid.is_none())
+                    .filter(|_| !report.is_in_pod())
                     .cloned()
                     .map(Group::Named);
                 let image = || report.container_image().cloned().map(Group::Image);

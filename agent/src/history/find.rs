@@ -135,7 +135,7 @@ impl Wanted {
     }
 
     fn matches_bare(&self, report: &Report) -> Option<Match> {
-        let name = report.container_name();
+        let name = report.container_name().filter(|_| !report.is_in_pod());
         if name.is_some_and(|name| **name == *self.text) {
             return Some(Match::Name);
         }
@@ -168,8 +168,8 @@ impl Match {
             Match::Name | Match::Down => "of the same name",
             Match::Workload => "of the same workload",
             Match::Id => "of the same id",
-            Match::IdPrefix => "whose ids begin so",
-            Match::Prefix => "whose names begin so",
+            Match::IdPrefix => "whose id begins with this",
+            Match::Prefix => "whose name begins with this",
         }
     }
 }

@@ -100,6 +100,11 @@ impl Report {
         self.bare_container()?.name.as_ref().filter(|name| !name.is_empty())
     }
 
+    /// In a pod the spec's names, such as `app`, are those of many workloads.
+    pub fn is_in_pod(&self) -> bool {
+        matches!(&self.subject, Some(Subject::Container { pod_uid: Some(_), .. }))
+    }
+
     /// The image of a container outside of Kubernetes.
     pub fn container_image(&self) -> Option<&Text> {
         self.bare_container()?.image.as_ref().filter(|image| !image.is_empty())

@@ -9,7 +9,7 @@ use epitaph_core::time::Boot;
 
 use super::beginning::{Beginning, read_beginning};
 use super::directory::Directory;
-use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, newer_name, segment_name};
+use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, kind_of, newer_name, segment_name};
 use crate::error::{HasRemedy, Remedy};
 use crate::recording::frames::{Frames, Next, stamped};
 use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL};
@@ -127,6 +127,11 @@ pub(crate) enum Evidence<'a> {
         body: &'a [u8],
     },
     Missing,
+}
+
+/// Whether a file of that name is one of a journal.
+pub fn is_file(name: &str) -> bool {
+    kind_of(name).is_some()
 }
 
 impl Reader {

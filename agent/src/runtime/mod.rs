@@ -116,7 +116,10 @@ fn all_sent(traces: &otlp::Sink) -> Result<(), RuntimeError> {
     }
     let (why, remedy) = match stats.last_failure() {
         Some(Reason { why, remedy }) => (why, remedy),
-        None => ("the queue was full".to_owned(), "raise `limits.export_queue`"),
+        None if stats.dropped(SpanDropReason::QueueFull) > 0 => {
+            ("the queue was full".to_owned(), "raise `limits.export_queue`")
+        }
+        None => ("the time for sending was over".to_owned(), "raise `otlp.timeout`"),
     };
     let problem = format!("{sent} of {} spans sent: {why}", sent + lost);
     let remedy = format!("{remedy}; then replay again: spans that are sent twice are identical");

@@ -56,7 +56,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         );
     } else if !recorded.ended() {
         tracing::info!(
-            "{shown} has no end, as one of `epitaph export`, or of a recorder that was killed: what followed is unknown"
+            "{shown} has no end record: it is an export, or its recorder was killed; what happened afterwards is unknown"
         );
     }
     Ok(())

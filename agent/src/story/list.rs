@@ -121,7 +121,7 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
             paint.severity(
                 Severity::Warning,
                 &format!(
-                    "{} ({} unclean) of other workloads, none worse, are left out",
+                    "not in the rows, and not worse: {} ({} unclean) of other workloads or of none",
                     many(counts.ungrouped, "termination"),
                     counts.ungrouped_unclean
                 )

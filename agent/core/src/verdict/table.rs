@@ -163,8 +163,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 140,
-        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit; or a fault or an abort terminated a process below PID 1, and PID 1 at once exited with 128 + that signal; or after a stop signal a process to which the signal was forwarded, by a fault or an abort, whatever code PID 1 then has.",
-        proof: "The exit status names the signal, and the sender was the process itself, or the kernel because of the process.",
+        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit. Or a fault or an abort terminated a process below PID 1: either PID 1 exited with 128 + that signal within a second, or the stop signal had been forwarded to that process.",
+        proof: "The exit status of the process has the signal. For the main process, the sender was the process itself, or the kernel because of it; for a process below PID 1 without a stop signal, the sender is not known.",
         remedy: "Look at the core dump or the last lines of the log: the fault is in the program.",
     },
     Row {

@@ -10,7 +10,7 @@ use epitaph_core::time::Wall;
 use crate::cli::{PastArgs, SysExit};
 use crate::config::{Config, Env, Overrides};
 use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
-use crate::journal::reader::{OpenError, READERS, Reader, Skipped};
+use crate::journal::reader::{self, OpenError, READERS, Reader, Skipped};
 
 use super::super::{RuntimeError, core, privileges};
 use super::Flow;
@@ -208,7 +208,7 @@ pub fn open_journal(directory: &Path) -> Result<(Reader, String), RuntimeError> 
     })?;
     if !may_be_journal(&directory) {
         let problem = format!(
-            "{} is not a journal: it has other files, and none of a journal",
+            "{} is not a journal: none of its files is one of a journal",
             directory.display()
         );
         let inner = directory.join("journal");
@@ -238,7 +238,7 @@ fn may_be_journal(directory: &Path) -> bool {
 
 /// The lock, a segment, or one of a newer version.
 fn is_of_journal(name: &str) -> bool {
-    name == "lock" || name.contains(".journal")
+    name == "lock" || reader::is_file(name)
 }
 
 /// What was not read of a journal, each kind with its number. `damaged`: reports that are no objects of docs/json.md.

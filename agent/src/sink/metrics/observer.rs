@@ -111,7 +111,10 @@ pub const HELD_PODS: Row = Row {
     unit: "{pod}",
     labels: &[
         ("holder", "finalizer, volume, runtime"),
-        ("k8s.namespace.name", "of the pods; the 100 namespaces with most of them"),
+        (
+            "k8s.namespace.name",
+            "of the pods; for each holder the 100 namespaces with most of them",
+        ),
     ],
     about: "Pods of `epitaph_pods_stuck` that something other than a lost node holds, by namespace; no series while there are none",
 };
@@ -230,18 +233,21 @@ impl ObserverMetrics {
             lost.map(|node| (node.evictions_held.into(), vec![name(node)])).collect()
         });
         follow(HELD_PODS, |state| {
-            let mut held: Vec<_> = state.held.iter().collect();
-            held.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-            held.iter()
-                .take(NAMESPACES)
-                .map(|((by, namespace), count)| {
-                    let labels = [
-                        ("holder", by.name().to_owned()),
-                        ("k8s.namespace.name", namespace.to_string()),
-                    ];
-                    (**count as u64, labels.map(|(key, value)| KeyValue::new(key, value)).to_vec())
-                })
-                .collect()
+            let most = |by: Holder| {
+                let mut held: Vec<_> = state.held.iter().filter(|((holder, _), _)| *holder == by).collect();
+                held.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+                held.truncate(NAMESPACES);
+                held
+            };
+            let held = Holder::ALL.into_iter().flat_map(most);
+            held.map(|((by, namespace), count)| {
+                let labels = [
+                    ("holder", by.name().to_owned()),
+                    ("k8s.namespace.name", namespace.to_string()),
+                ];
+                (*count as u64, labels.map(|(key, value)| KeyValue::new(key, value)).to_vec())
+            })
+            .collect()
         });
         follow(STUCK_PODS, |state| {
             let each = Holder::ALL.into_iter().zip(state.stuck);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, BufMut as _, Bytes};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Request, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
@@ -135,10 +135,13 @@ impl Transport {
         if !head.status.is_success() {
             return Err(of_http(head.status, &head.headers));
         }
-        // A collector's answer is shorter than the limit.
+        // A collector's answer is shorter than the limit. One that broke off may have been a delivery: the same bytes again do no harm.
         let body = body
             .map(|body| body.to_bytes())
-            .map_err(|_| no_collector("its answer is too long, or broke off"))?;
+            .map_err(|error| match error.is::<LengthLimitError>() {
+                true => no_collector("its answer is too long"),
+                false => later(chain(&*error)),
+            })?;
         of_success(&head.headers, body)
     }
 

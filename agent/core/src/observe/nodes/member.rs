@@ -36,6 +36,8 @@ pub(super) struct Member {
     pub gone: Option<Moment>,
     /// Its object was removed while the kubelet was silent.
     pub vanished: bool,
+    /// Its object was removed while the kubelet was silent, or after its return.
+    pub is_unconfirmed: bool,
     /// Since when nobody on the node counts the grace period: kubelet and agent are silent.
     pub unheard: Option<Boot>,
     /// It ran at that time.
@@ -63,6 +65,7 @@ impl Member {
             current: None,
             gone: None,
             vanished: false,
+            is_unconfirmed: false,
             unheard: None,
             replaced: None,
             is_alarmed: false,
@@ -134,6 +137,8 @@ impl Member {
 
     /// The node is back: its kubelet holds the pod now.
     pub fn returned(&mut self, at: Moment) {
+        // Reported with the return, or ended by the boot.
+        self.replaced = None;
         if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Node) {
             self.release(at);
             self.current = Some((Holder::Runtime, Vec::new(), at));

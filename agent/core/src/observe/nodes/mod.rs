@@ -169,13 +169,24 @@ impl Nodes {
     }
 
     pub fn node_gone(&mut self, name: &Arc<str>, seen: Seen, out: &mut Vec<Output>) {
-        self.known.remove(name);
+        let known = self.known.remove(name);
+        if let Some(Known {
+            out_of_service: Some(begin),
+            taint: TaintOf::Loss,
+            loss: Some(loss),
+            ..
+        }) = &known
+        {
+            out.push(phases::taint(loss, *begin, seen.moment()));
+        }
         let Some(story) = self.stories.get_mut(name).filter(|story| !story.is_over()) else {
             return;
         };
         let at = seen.moment();
         phases::shutting_down(story, at, out);
         story.removed = Some(at);
+        // The taint went with the object.
+        story.fenced = false;
         story.step(Step::NodeDeleted, at);
         phases::root(story, (at, LossEnd::NodeDeleted), self.version, out);
     }
@@ -199,8 +210,8 @@ impl Nodes {
             let is_new = !story.members.contains_key(&step.uid);
             if is_new {
                 // Pods from before the loss come with the scan, or did.
-                let is_bound = step.is_new || step.is_scheduled;
-                if step.is_gone || !is_bound || !belongs(pods, record) {
+                let is_bound = step.is_new || step.is_scheduled || !story.is_scanned;
+                if (step.is_gone && story.is_scanned) || !is_bound || !belongs(pods, record) {
                     return;
                 }
                 if self.members >= self.most_pods {
@@ -210,7 +221,15 @@ impl Nodes {
                 self.members += 1;
             }
             let member = story.members.entry(step.uid.clone()).or_insert_with(|| Member::new(record));
+            let was_finished = member.is_finished;
             member.follow(record, story.back.is_none(), at);
+            if is_new {
+                member.held_from(story.begin);
+            }
+            // Without a kubelet the pod garbage collection sets the phase Failed: no container has ended.
+            if story.back.is_none() && (story.removed.is_some() || story.ready == Ready::Unknown) {
+                member.is_finished = was_finished;
+            }
             member.has_trace = pods.has_trace(record);
             if member.requested.is_some() && !step.is_gone && story.back.is_none() {
                 let is_first = !std::mem::replace(&mut member.is_owner, true);
@@ -220,7 +239,9 @@ impl Nodes {
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
                 // Nobody on the node confirmed that.
-                member.vanished = story.ready == Ready::Unknown && story.back.is_none() && member.is_to_end();
+                let is_unheard = story.ready == Ready::Unknown || (story.removed.is_some() && member.requested.is_none());
+                member.vanished = is_unheard && story.back.is_none() && member.is_to_end();
+                member.is_unconfirmed = story.ready == Ready::Unknown;
                 member.release(gone);
                 member.gone = Some(gone);
                 let member = &story.members[&step.uid];
@@ -249,6 +270,10 @@ impl Nodes {
 
     /// A container of the replacement `by` runs since then, ready or not.
     pub fn replaced(&mut self, pod: &PodIdentity, by: &Arc<PodIdentity>, at: Moment) {
+        // One kubelet runs both, one after the other.
+        if by.node == pod.node {
+            return;
+        }
         let story = self.stories.get_mut(pod.node.as_str());
         let member = story.and_then(|story| story.members.get_mut(&pod.uid));
         if let Some(member) = member.filter(|member| member.replaced.is_none()) {
@@ -332,7 +357,8 @@ impl Nodes {
                 phases::left_alone(story, now, self.version, out);
             }
             let is_lasting = now.since(story.begin.at) >= LASTING;
-            if !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over() {
+            if !is_in_gap && !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over()
+            {
                 let end = match story.last_gone() {
                     Some(end) => {
                         story.step(Step::LastPodGone, end);
@@ -376,6 +402,9 @@ impl Nodes {
             |story: &Story| story.removed.is_some() && story.back.is_none() && story.returned(fact) == Returned::SameBoot;
         if let Some(story) = self.stories.get_mut(name).filter(|story| is_registered_again(story)) {
             story.removed = None;
+            if let Some(known) = self.known.get_mut(name) {
+                known.loss = Some(story.key.clone());
+            }
         }
         if let Some(story) = self.stories.get_mut(name)
             && !story.is_over()
@@ -500,9 +529,13 @@ impl Nodes {
 
     /// Replacements that wait for long for a volume of a lost node.
     fn overdue(&mut self, now: Boot, out: &mut Vec<Output>) {
-        for overdue in self.volumes.overdue(now, self.stuck_after) {
-            let story = self.stories.get(overdue.pod.node.as_str());
-            let Some(story) = story.filter(|story| !story.is_over() && story.agent.is_known()) else {
+        let stories = &self.stories;
+        let is_due = |node: &str| {
+            let story = stories.get(node);
+            story.is_some_and(|story| story.removed.is_some() || story.agent.is_known()) && story.is_some_and(Story::is_away)
+        };
+        for overdue in self.volumes.overdue(now, self.stuck_after, is_due) {
+            let Some(story) = stories.get(overdue.pod.node.as_str()) else {
                 continue;
             };
             let known = story.known(now, self.version);
@@ -538,7 +571,8 @@ impl Nodes {
             };
             // A finalizer may keep a pod for longer.
             let is_left = |member: &Member| member.requested.is_some() && member.gone.is_none();
-            let keep = now.since(over.at) < RECOVERY || story.members.values().any(is_left);
+            let is_attached = story.back.is_none() && volumes.left(name) > 0;
+            let keep = now.since(over.at) < RECOVERY || story.members.values().any(is_left) || is_attached;
             if !keep {
                 *members -= story.members.len();
                 volumes.forget(name);

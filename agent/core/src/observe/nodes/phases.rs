@@ -1,6 +1,7 @@
 //! A story's facts → reports.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::member::Member;
 use super::report::{
@@ -14,6 +15,11 @@ use crate::ids::PodUid;
 use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};
 use crate::shutdown::ShutdownKey;
 use crate::time::Boot;
+
+/// Alarms about a node with another advice each, until they count as flapping.
+const CHANGES: u8 = 3;
+/// Then one in so long, at most.
+const AGAIN: Duration = Duration::from_secs(600);
 
 /// The root, once; none for a moment without harm.
 pub(super) fn root(
@@ -130,7 +136,8 @@ pub(super) fn back(
         return;
     }
     // One that is still there ran as well: a Deployment's is replaced at once.
-    for member in story.members.values().filter(|member| is_lost(story, member)) {
+    let ran = |member: &&Member| !member.is_finished && is_lost(story, member);
+    for member in story.members.values().filter(ran) {
         let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < at.at) else {
             continue;
         };
@@ -162,13 +169,15 @@ pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
     if !story.is_reported && !story.is_serious() {
         return false;
     }
-    (story.was_silent() && story.ready == Ready::Unknown)
+    // What ended before the silence, a kubelet ended.
+    (story.was_silent() && story.ready == Ready::Unknown && (member.gone.is_none() || member.is_unconfirmed))
         || (story.removed.is_some() && story.back.is_none())
         || member.vanished
         || member.was_held()
 }
 
-/// The observer stops while kubelets that are back still terminate pods: its successor finds no loss, and would not report them.
+/// The observer stops while kubelets that are back still terminate pods, or while pods of a deleted Node are left: its successor finds no
+/// loss, and would not report them.
 pub(super) fn unfinished(
     story: &mut Story,
     has_trace: impl Fn(&PodUid) -> bool,
@@ -176,17 +185,23 @@ pub(super) fn unfinished(
     version: Option<ClusterVersion>,
     out: &mut Vec<Output>,
 ) {
-    if story.back.is_none() {
+    if !story.is_over() {
         return;
     }
-    let mut left = std::mem::take(&mut story.members);
-    left.retain(|uid, member| member.gone.is_none() && member.requested.is_some() && has_trace(uid));
-    for member in left.values_mut().filter(|member| is_lost(story, member)) {
+    let is_ended = |member: &Member| member.requested.is_some() || (story.removed.is_some() && member.is_to_end());
+    let is_its = |(uid, member): &(&PodUid, &Member)| {
+        member.gone.is_none() && is_ended(member) && has_trace(uid) && is_lost(story, member)
+    };
+    let uids: Vec<PodUid> = story.members.iter().filter(is_its).map(|(uid, _)| uid.clone()).collect();
+    for uid in uids {
+        let Some(mut member) = story.members.remove(&uid) else {
+            continue;
+        };
         let (by, names) = member.holder();
         let requested = member.requested.map(|(requested, _)| now.at.since(requested.at));
         let verdict = story.known(now.at, version).pod_at_stop(by, names, requested);
         member.release(now);
-        out.push(lost(story, member, verdict, (now, false)));
+        out.push(lost(story, &member, verdict, (now, false)));
     }
 }
 
@@ -233,11 +248,15 @@ pub(super) fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVer
         return;
     }
     story.is_held_back_alarmed = true;
+    let advice = story.known(now, version).advice();
+    if story.advised.replace(advice) == Some(advice) {
+        return;
+    }
     out.push(Output::LossAlarm(Box::new(LossAlarm {
         node: story.key.node.clone(),
         pod: None,
         at: Moment::exact(now),
-        advice: story.known(now, version).advice(),
+        advice,
         verdict: story.known(now, version).node(),
     })));
 }
@@ -253,6 +272,10 @@ pub(super) fn left_alone(story: &mut Story, now: Boot, version: Option<ClusterVe
             left.push(member.pod.clone());
         }
     }
+    if left.is_empty() {
+        return;
+    }
+    story.advised = Some(story.known(now, version).advice());
     let known = story.known(now, version);
     out.extend(left.into_iter().map(|pod| {
         Output::LossAlarm(Box::new(LossAlarm {
@@ -272,22 +295,31 @@ pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersio
         return;
     }
     let advice = story.known(now, version).advice();
-    let is_changed = story.advised.is_some_and(|last| last != advice);
+    // An agent that answers now and then.
+    let is_flapping = story.changes >= CHANGES && story.changed.is_some_and(|at| now.since(at) < AGAIN);
+    let is_changed = story.advised.is_some_and(|last| last != advice) && !is_flapping;
+    // The taint was set by whoever made sure: nothing is urgent any more.
+    let is_settled = advice == Advice::Unfence && story.advised != Some(Advice::PowerOff);
     // Whether a pod hangs or not.
-    let is_dangerous = advice == Advice::PowerOff && story.advised != Some(advice) && story.is_serious();
+    let is_dangerous = advice == Advice::PowerOff && story.advised != Some(advice) && !is_flapping && story.is_serious();
     let mut hanging = Vec::new();
     for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
-        if (is_changed && member.is_alarmed) || (!member.is_alarmed && member.hangs(now)) {
+        let is_again = is_changed && !is_settled && member.is_alarmed;
+        if is_again || (!member.is_alarmed && member.hangs(now)) {
             member.is_alarmed = true;
             hanging.push((member.pod.clone(), member.is_stateful));
         }
+        member.is_stay_alarmed &= !is_changed || is_settled;
     }
     if hanging.is_empty() && !is_changed && !is_dangerous {
         return;
     }
-    let is_of_node = story.advised.replace(advice) != Some(advice);
-    // The taint was set, by whoever made sure: nothing is urgent any more.
-    if is_changed && advice == Advice::Unfence {
+    let is_of_node = !is_flapping && story.advised != Some(advice);
+    if is_of_node {
+        story.advised = Some(advice);
+        (story.changes, story.changed) = (story.changes.saturating_add(1), Some(now));
+    }
+    if hanging.is_empty() && is_settled {
         return;
     }
     let at = Moment::exact(now);

@@ -48,7 +48,7 @@ pub(super) struct Known<'a> {
     pub at_once: (usize, usize),
     /// The node is back, or its object is deleted.
     pub is_over: bool,
-    /// The Node object was deleted, and pods of it are still there.
+    /// The Node object was deleted: what of its pods and volumes is left, nobody on it ends.
     pub is_left: bool,
     /// The machine has booted since, so its old containers are gone.
     pub is_rebooted: bool,
@@ -120,15 +120,16 @@ impl Known<'_> {
         }
         if self.fenced && self.gone < self.stuck {
             text += "; the taint out-of-service is set, and has not released all of them yet";
+        } else if self.fenced && self.stuck == 0 && !self.is_over {
+            text += "; the taint out-of-service is set";
         } else if self.fenced {
             text += "; the taint out-of-service released its pods and volumes";
         } else if self.held_back {
-            text +=
-                "; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready";
+            text += "; the controller does not evict its pods yet: it limits evictions, and stops them while most nodes of a zone are not ready";
         }
         if self.is_one_of_many() {
             let (silent, all) = self.at_once;
-            text += &format!("; {silent} of {all} nodes fell silent at once");
+            text += &format!("; {silent} of {all} nodes fell silent within minutes of each other");
         }
         self.verdict().judged(text, self.remedy())
     }
@@ -181,7 +182,7 @@ impl Known<'_> {
         });
         let how = match is_unsure {
             true => {
-                "the pod was deleted while the watch was interrupted: without the kubelet before the node's return, or after it"
+                "the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return"
             }
             false => "the pod was terminated only after the node's return",
         };
@@ -201,12 +202,18 @@ impl Known<'_> {
         });
         let held = match by {
             Holder::Finalizer => format!("{} kept the object", finalizers(names)),
+            _ if self.is_left => "nothing had deleted the pod".to_owned(),
             _ => "its kubelet had not completed the termination".to_owned(),
         };
         let text = format!(
-            "the pod's node `{}` was not ready for {}; when this observer stopped after the node's return, {held}{after}",
+            "the pod's node `{}` was not ready for {}; when this observer stopped after {}, {held}{after}",
             self.node.name,
-            seconds(self.lasted)
+            seconds(self.lasted),
+            if self.is_left {
+                "the deletion of the Node object"
+            } else {
+                "the node's return"
+            }
         );
         match by {
             Holder::Finalizer => Loss::StuckByFinalizer.judged(text, Loss::StuckByFinalizer.row().remedy.to_owned()),
@@ -262,10 +269,14 @@ impl Known<'_> {
     }
 
     fn contact(&self) -> String {
-        let then = if self.was_heard { "it fell silent" } else { "that" };
+        let then = if self.was_heard {
+            "it fell silent"
+        } else {
+            "the node was not ready"
+        };
         let lease = self
             .renewed
-            .map(|before| format!("its kubelet renewed its Lease last {} before {then}", seconds(before)));
+            .map(|before| format!("its kubelet last renewed its Lease {} before {then}", seconds(before)));
         let agent = match self.agent {
             AgentAnswer::Answered => "its agent still answers: the machine runs",
             AgentAnswer::Silent => "its agent does not answer",
@@ -289,7 +300,7 @@ impl Known<'_> {
         }
         if self.fenced && !self.is_over && !self.is_off() && !self.is_rebooted {
             return format!(
-                "make sure that `{name}` is powered off, which nothing confirms. When it is repaired, or before it is used again: {}",
+                "nothing confirms that `{name}` is powered off: make sure. When the machine is repaired, or before it is used again: {}",
                 unfence(self.node)
             );
         }
@@ -325,7 +336,7 @@ impl Known<'_> {
         if !self.runs() && self.is_one_of_many() {
             let (silent, all) = self.at_once;
             return format!(
-                "find out first why {silent} of {all} nodes fell silent at once: suspect the network and the control plane before the \
+                "find out first why {silent} of {all} nodes fell silent within minutes of each other: suspect the network and the control plane before the \
                  machines, which may run. Only for a machine that is certainly powered off: {release}"
             );
         }
@@ -378,8 +389,8 @@ pub(super) fn left_behind(node: &NodeIdentity, set: TaintOf, since: Duration) ->
 /// The old pod existed until `end`, its replacement ran for `both` before that.
 pub(super) fn duplicate(node: &NodeIdentity, pod: &PodIdentity, by: &PodIdentity, both: Duration) -> LossVerdict {
     let text = format!(
-        "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` existed there until the node's return, its \
-         replacement `{}` on `{}` ran {} before: both may have run",
+        "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` existed there until the node's return, and its \
+         replacement `{}` on `{}` had started {} before the return: both may have run",
         node.name,
         pod.name,
         by.name,

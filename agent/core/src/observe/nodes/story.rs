@@ -54,8 +54,11 @@ pub(super) struct Story {
     pub is_not_ready_reported: bool,
     /// As the last alarm about the node had it.
     pub advised: Option<Advice>,
-    /// The machine has booted since.
-    pub is_rebooted: bool,
+    /// How often that changed, and when last.
+    pub changes: u8,
+    pub changed: Option<Boot>,
+    /// Since when the machine is known to have booted again.
+    pub rebooted: Option<Boot>,
     /// It is said that the controller holds the evictions back.
     pub is_held_back_alarmed: bool,
     /// Nodes that fell silent at about the same time, this node included, and all nodes.
@@ -101,7 +104,9 @@ impl Story {
             is_reported: false,
             is_not_ready_reported: false,
             advised: None,
-            is_rebooted: false,
+            changes: 0,
+            changed: None,
+            rebooted: None,
             is_held_back_alarmed: false,
             at_once: (1, 1),
             unwatched,
@@ -115,7 +120,9 @@ impl Story {
         self.ready = fact.ready;
         self.reason = fact.reason.clone();
         self.message = fact.message.clone();
-        self.is_rebooted |= self.returned(fact) == Returned::Rebooted;
+        if self.rebooted.is_none() && self.returned(fact) == Returned::Rebooted {
+            self.rebooted = Some(at.at);
+        }
         if let Some(transition) = fact.transition
             && self.announced.is_none()
             && fact.ready == Ready::False
@@ -132,6 +139,10 @@ impl Story {
         }
         if fact.ready == Ready::Unknown {
             self.step(Step::Unknown, at);
+        } else {
+            // The kubelet counts the grace periods of deletions from now on.
+            let not_asked = self.members.values_mut().filter(|member| member.requested.is_none());
+            not_asked.for_each(|member| member.unheard = None);
         }
         // As of now: the machine may be switched off, or on, and the taint set and removed, by whoever repairs the node.
         self.powered_off |= fact.powered_off;
@@ -162,7 +173,7 @@ impl Story {
 
     /// The kubelet was silent, at some time of the loss.
     pub fn was_silent(&self) -> bool {
-        self.steps.iter().any(|(step, _)| *step == Step::Unknown)
+        self.silent_since().is_some()
     }
 
     pub fn silent_since(&self) -> Option<Boot> {
@@ -199,16 +210,10 @@ impl Story {
     /// Kubelet and agent are silent: no process on the node is known to count a grace period.
     pub fn notice_silence(&mut self, now: Boot) {
         self.agent.notice(now);
-        let since = self
-            .steps
-            .iter()
-            .find(|(step, _)| *step == Step::Unknown)
-            .map(|(_, at)| at.at);
-        if self.ready != Ready::Unknown || !self.agent.is_known() || self.agent.answer() == AgentAnswer::Answered {
-            return;
-        }
+        let is_heard = self.ready != Ready::Unknown || !self.agent.is_known() || self.agent.answer() == AgentAnswer::Answered;
+        let silent = self.silent_since().filter(|_| !is_heard);
         for member in self.members.values_mut().filter(|member| member.gone.is_none()) {
-            member.unheard = member.unheard.or(since);
+            member.unheard = member.unheard.or(silent);
         }
     }
 
@@ -224,6 +229,15 @@ impl Story {
     /// The Node object was deleted, and pods that this ends are still there.
     pub fn is_left(&self) -> bool {
         self.removed.is_some() && self.back.is_none() && self.members.values().any(|member| member.gone.is_none())
+    }
+
+    /// No container of before can run: a kubelet starts the pods again that were not being deleted when it booted.
+    fn ended_by_boot(&self, boot: Boot) -> bool {
+        self.members.values().all(|member| {
+            let is_deleted = member.requested.is_some_and(|(requested, _)| requested.at <= boot);
+            let is_gone = member.gone.is_some_and(|gone| gone.at <= boot);
+            member.is_of_node || member.is_finished || is_deleted || is_gone
+        })
     }
 
     /// It harmed a pod, or could have: more than a moment of a busy kubelet, a shutdown that went well, or an empty node that was
@@ -284,11 +298,12 @@ impl Story {
     }
 
     pub fn known(&self, until: Boot, version: Option<ClusterVersion>) -> Known<'_> {
+        let not_ready_until = self.back.map_or(until, |back| until.min(back.at));
         Known {
             node: &self.key.node,
             ready: self.ready,
             reason: &self.reason,
-            lasted: until.since(self.begin.at),
+            lasted: not_ready_until.since(self.begin.at),
             renewed: self.renewed.map(|renewed| self.silent_from().since(renewed.at)),
             was_heard: self.silent_from() > self.begin.at,
             agent: self.agent.answer(),
@@ -298,8 +313,8 @@ impl Story {
             held_back: self.is_held_back(until),
             at_once: self.at_once,
             is_over: self.is_over(),
-            is_rebooted: self.is_rebooted,
-            is_left: self.is_left(),
+            is_rebooted: self.rebooted.is_some_and(|boot| self.ended_by_boot(boot)),
+            is_left: self.removed.is_some() && self.back.is_none(),
             stuck: self.stuck(),
             gone: self.gone(),
             version,

@@ -122,7 +122,10 @@ impl Nodes {
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
             story.is_scanned = true;
             // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since.
-            let is_done = story.members.values().all(|member| member.stays || !member.is_to_end());
+            let is_done = story.members.values().all(|member| match member.requested {
+                Some(_) => member.stays,
+                None => !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
+            });
             let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
             story.is_reported |= is_done && lasted;
         }
@@ -149,7 +152,10 @@ impl Nodes {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
             let is_pressing = story.wants_number(now);
-            if let Some(address) = story.agent.ask(now, is_pressing) {
+            // The address of a deleted node may be another's.
+            if story.removed.is_none()
+                && let Some(address) = story.agent.ask(now, is_pressing)
+            {
                 asks.push(Ask::Agent {
                     node: name.clone(),
                     address,

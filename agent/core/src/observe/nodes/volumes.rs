@@ -231,14 +231,14 @@ impl Volumes {
     }
 
     /// Replacements that have waited for so long, once each.
-    pub fn overdue(&mut self, now: Boot, stuck_after: Duration) -> Vec<Overdue> {
+    pub fn overdue(&mut self, now: Boot, stuck_after: Duration, is_due: impl Fn(&str) -> bool) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for (claim, (_, since)) in &self.waiting {
             let waited = now.since(since.at);
             let Some(owner) = self
                 .owners
                 .get(claim)
-                .filter(|owner| !owner.is_alarmed && waited >= stuck_after)
+                .filter(|owner| !owner.is_alarmed && waited >= stuck_after && is_due(&owner.pod.node))
             else {
                 continue;
             };
@@ -251,13 +251,13 @@ impl Volumes {
                 overdue.push((claim.clone(), Overdue { pod, attachment, waited }));
             }
         }
-        let said = overdue.into_iter().map(|(claim, overdue)| {
+        let alarmed = overdue.into_iter().map(|(claim, overdue)| {
             if let Some(owner) = self.owners.get_mut(&claim) {
                 owner.is_alarmed = true;
             }
             overdue
         });
-        said.collect()
+        alarmed.collect()
     }
 
     /// A version of a pod on another node: does it wait for a volume of a lost node?

@@ -44,7 +44,7 @@ fn a_deleted_node_that_registers_again_with_its_boot_ran_twice() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.deleted +60.0
-                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
                   stuck by node: +30.0 → +100.0
@@ -53,7 +53,7 @@ fn a_deleted_node_that_registers_again_with_its_boot_ran_twice() {
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 182 s before: both may have run
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 182 s before the return: both may have run
                   remedy: check what both wrote in these 182 s; power a lost node off before its pods are replaced
         "#]],
     );
@@ -78,7 +78,7 @@ fn a_replacement_runs_before_it_is_ready() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -86,12 +86,12 @@ fn a_replacement_runs_before_it_is_ready() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0
             +150.0 node.down of n1 lost at +10: +10.0 → +150.0 same-boot
             +150.0 db-0 twice: +115.0 → +150.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 35.0 s before: both may have run
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 35.0 s before the return: both may have run
                   remedy: check what both wrote in these 35.0 s; power a lost node off before its pods are replaced
             +200.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +200.0, of a lost node
         "#]],
@@ -127,12 +127,12 @@ fn a_deployments_pod_ran_until_the_nodes_return() {
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 a twice: +35.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `a` existed there until the node's return, its replacement `b` on `n2` ran 265 s before: both may have run
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `a` existed there until the node's return, and its replacement `b` on `n2` had started 265 s before the return: both may have run
                   remedy: check what both wrote in these 265 s; power a lost node off before its pods are replaced
             +302.0 pod a lost: +10.0 → +302.0, requested +30.0
                   stuck by node: +30.0 → +300.0
                   stuck by runtime: +300.0 → +302.0
-                  lost: the pod's node `n1` was not ready for 292 s, and the pod was terminated only after the node's return, 272 s after the deletion request
+                  lost: the pod's node `n1` was not ready for 290 s, and the pod was terminated only after the node's return, 272 s after the deletion request
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
         "#]],
     );
@@ -167,7 +167,7 @@ fn a_forced_deletion_on_a_cordoned_silent_node_is_a_loss() {
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +200.0 node.down of n1 lost at +10: +10.0 → +200.0 same-boot
             +200.0 db-0 twice: +30.0 → +200.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 170 s before: both may have run
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 170 s before the return: both may have run
                   remedy: check what both wrote in these 170 s; power a lost node off before its pods are replaced
         "#]],
     );
@@ -198,14 +198,14 @@ fn an_order_that_a_gap_hides_is_not_claimed() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.ready +114.0
-                  lost: node `n1` was not ready for 104 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` was not ready for 104 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
             +115.0 node.down of n1 lost at +10: +10.0 → +114.0 same-boot
             +115.5 db-0 replaces db-0 (name-in-stateful-set): created +115.5 (gap 65.5), scheduled +115.5 (gap 65.5), ready +115.5 (gap 65.5), of a lost node
             +115.5 pod db-0 lost: +10.0 → +115.5 (gap 65.5), requested +30.0
                   stuck by node: +30.0 → +114.0
                   stuck by runtime: +114.0 → +115.5 (gap 65.5)
-                  lost: the pod's node `n1` was not ready for 106 s, and the pod was deleted while the watch was interrupted: without the kubelet before the node's return, or after it, 86 s after the deletion request
+                  lost: the pod's node `n1` was not ready for 104 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 86 s after the deletion request
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
         "#]],
     );
@@ -251,7 +251,7 @@ fn a_pod_that_its_kubelet_terminated_did_not_run_twice() {
             +501.0 pod db-0 lost: +10.0 → +501.0, requested +311.0
                   stuck by node: +311.0 → +500.0
                   stuck by runtime: +500.0 → +501.0
-                  unreachable: the pod's node `n1` was not ready for 491 s, and the pod was terminated only after the node's return, 190 s after the deletion request
+                  unreachable: the pod's node `n1` was not ready for 490 s, and the pod was terminated only after the node's return, 190 s after the deletion request
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
         "#]],
     );
@@ -279,14 +279,20 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
         expect![[r#"
             +340.0 alarm about the node of n1
                   unreachable: node `n1` has not been ready for 310 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +340.0 alarm about db-0 of n1
                   unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 310 s; its kubelet itself reports this, and no agent on it could be asked
-                  remedy: `n1` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node n1). Only if that takes long: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+            +400.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 370 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +400.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 370 s; its kubelet itself reports this, and no agent on it could be asked
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
                   stuck by node: +330.0 → +410.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine still ran: so may its containers
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   node.not_ready +30.0
                   node.evicting +35.0
@@ -294,7 +300,7 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
                   fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
             +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
             +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
@@ -314,10 +320,10 @@ fn an_agent_that_answers_after_the_alarm_changes_the_advice() {
     ",
         expect![[r#"
             +85.0 alarm about the node of n1
-                  unreachable: node `n1` has not been ready for 75 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+                  unreachable: node `n1` has not been ready for 75 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated
                   remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +85.0 alarm about db-0 of n1
-                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 75 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 75 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
                   remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +90.0 ask agent n1
         "#]],
@@ -334,10 +340,10 @@ fn a_power_off_that_is_confirmed_after_the_alarm_changes_the_advice() {
     ",
         expect![[r#"
             +60.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
     );
@@ -361,11 +367,14 @@ fn a_deleted_node_object_is_no_proof_of_power_off() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.deleted +60.0
-                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
                   stuck by node: +30.0 → +100.0
                   lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +190.0 alarm about db-0 of n1
+                  stuck-by-volume: the replacement of pod `db-0` has waited 90 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
         "#]],
     );
@@ -421,10 +430,10 @@ fn a_taint_on_a_machine_that_runs_is_said_at_once() {
         expect![[r#"
             +95.0 ask agent n1
             +100.0 alarm about the node of n1
-                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 alarm about db-0 of n1
-                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );

@@ -83,16 +83,16 @@ fn evictions_that_the_controller_holds_back_are_said_once() {
             +12.0 ask renewal n2
             +14.0 ask renewal n3
             +71.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 61 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
-                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 61 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods yet: it limits evictions, and stops them while most nodes of a zone are not ready; 3 of 4 nodes fell silent within minutes of each other
+                  remedy: find out first why 3 of 4 nodes fell silent within minutes of each other: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +81.0 alarm about the node of n2
-                  lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it holds evictions back while many nodes of a zone are not ready; 3 of 4 nodes fell silent at once
-                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods yet: it limits evictions, and stops them while most nodes of a zone are not ready; 3 of 4 nodes fell silent within minutes of each other
+                  remedy: find out first why 3 of 4 nodes fell silent within minutes of each other: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +81.0 node n3 lost at +14: +14.0 → +81.0 by no-pods, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +14.0
                   node.unknown +14.0
-                  lost: node `n3` has not been ready for 67 s; its kubelet is silent, and no agent on it could be asked; 3 of 4 nodes fell silent at once
-                  remedy: find out first why 3 of 4 nodes fell silent at once: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n3` has not been ready for 67 s; its kubelet is silent, and no agent on it could be asked; 3 of 4 nodes fell silent within minutes of each other
+                  remedy: find out first why 3 of 4 nodes fell silent within minutes of each other: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
     );
     expect![[r#"
@@ -277,10 +277,10 @@ fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
             +200.0 ask renewal n1
             +215.0 node.not_ready of n1 lost at +200: +10.0 → +215.0
             +510.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 500 s; its kubelet renewed its Lease last 42.0 s before it fell silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 500 s; its kubelet last renewed its Lease 42.0 s before it fell silent, and no agent on it could be asked; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +510.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 500 s; its kubelet renewed its Lease last 42.0 s before it fell silent, and no agent on it could be asked
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 500 s; its kubelet last renewed its Lease 42.0 s before it fell silent, and no agent on it could be asked
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
         "#]],
     );
@@ -307,14 +307,14 @@ fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
             +15.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
             +15.0 alarm about the node of n1
                   fenced-by-taint: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +15.0 alarm about db-0 of n1
                   fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +30.0 pod db-0 lost: +5.5 → +30.0, requested +5.5
                   stuck by node: +10.0 → +30.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 24.5 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +80.0 node n1 lost at +10: +10.0 → +30.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   taint.out_of_service +5.0
                   node.not_ready +10.0
@@ -323,7 +323,7 @@ fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
                   pods.first_stuck +15.0
                   pods.last_gone +30.0
                   fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -395,7 +395,7 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +410.0 pod a lost: +10.0 → +410.0, requested +30.0
                   stuck by node: +30.0 → +410.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 380 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +10: +10.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods a
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -404,7 +404,7 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
                   fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +411.0 volume pv-0 of a (data): +410.0 → +411.0
                   stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`
                   remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com

@@ -221,15 +221,15 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -237,8 +237,8 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
@@ -264,15 +264,15 @@ fn a_pause_is_a_duplicate_run() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -280,12 +280,12 @@ fn a_pause_is_a_duplicate_run() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, its replacement `db-0` on `n2` ran 182 s before: both may have run
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 182 s before the return: both may have run
                   remedy: check what both wrote in these 182 s; power a lost node off before its pods are replaced
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
         "#]],
@@ -313,10 +313,10 @@ fn without_the_taint_the_pod_hangs_until_the_node_returns() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
@@ -324,13 +324,13 @@ fn without_the_taint_the_pod_hangs_until_the_node_returns() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.ready +300.0
-                  lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +303.0 pod db-0 lost: +10.0 → +303.0, requested +30.0
                   stuck by node: +30.0 → +300.0
                   stuck by runtime: +300.0 → +303.0
-                  lost: the pod's node `n1` was not ready for 293 s, and the pod was terminated only after the node's return, 273 s after the deletion request
+                  lost: the pod's node `n1` was not ready for 290 s, and the pod was terminated only after the node's return, 273 s after the deletion request
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
             +310.0 db-0 replaces db-0 (name-in-stateful-set): created +303.1, scheduled +303.1, ready +310.0, of a lost node
         "#]],
@@ -351,34 +351,34 @@ fn a_node_whose_agent_answers_is_unreachable() {
     check(
         &[&script, more].concat(),
         expect![[r#"
-        +10.0 ask renewal n1
-        +10.0 ask agent n1
-        +10.0 ask claim pv-0
-        +16.0 ask agent n1
-        +21.0 ask agent n1
-        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
-        +40.0 alarm about the node of n1
-              unreachable: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated
-              remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +40.0 alarm about db-0 of n1
-              unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
-              remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-        +81.0 ask agent n1
-        +90.0 node n1 lost at +10: +10.0 → +90.0 by back, agent answered, stuck 1, gone 0; pods db-0
-              node.not_ready +10.0
-              node.unknown +10.0
-              node.evicting +25.0
-              pods.first_stuck +40.0
-              node.ready +90.0
-              unreachable: node `n1` was not ready for 80 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs; 1 pod on it could not be terminated
-              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-        +90.0 node.down of n1 lost at +10: +10.0 → +90.0 same-boot
-        +92.0 pod db-0 lost: +10.0 → +92.0, requested +30.0
-              stuck by node: +30.0 → +90.0
-              stuck by runtime: +90.0 → +92.0
-              unreachable: the pod's node `n1` was not ready for 82 s, and the pod was terminated only after the node's return, 62 s after the deletion request
-              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-    "#]],
+            +10.0 ask renewal n1
+            +10.0 ask agent n1
+            +10.0 ask claim pv-0
+            +16.0 ask agent n1
+            +21.0 ask agent n1
+            +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+            +40.0 alarm about the node of n1
+                  unreachable: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+                  remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +40.0 alarm about db-0 of n1
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+                  remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            +81.0 ask agent n1
+            +90.0 node n1 lost at +10: +10.0 → +90.0 by back, agent answered, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +40.0
+                  node.ready +90.0
+                  unreachable: node `n1` was not ready for 80 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +90.0 node.down of n1 lost at +10: +10.0 → +90.0 same-boot
+            +92.0 pod db-0 lost: +10.0 → +92.0, requested +30.0
+                  stuck by node: +30.0 → +90.0
+                  stuck by runtime: +90.0 → +92.0
+                  unreachable: the pod's node `n1` was not ready for 80 s, and the pod was terminated only after the node's return, 62 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        "#]],
     );
 }
 
@@ -444,10 +444,10 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +170.0 pod db-0 lost: +10.0 → +170.0, requested +30.0
                   stuck by node: +30.0 → +110.0
@@ -461,8 +461,8 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +170.0
-                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -492,15 +492,15 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -508,11 +508,11 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +400.0 ask agent n1
             +400.0 alarm about db-0 of n1
-                  stuck-by-volume: the replacement of pod `db-0` has waited 290 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; the driver reported: timeout
+                  stuck-by-volume: the replacement of pod `db-0` has waited 290 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; the driver reported: timeout
                   remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
             +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
                   stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
@@ -682,7 +682,7 @@ fn a_kubelet_that_cannot_terminate_pods_has_lost_them() {
             +91.0 pod db-0 lost: +10.0 → +91.0, requested +20.0
                   stuck by node: +20.0 → +90.0
                   stuck by runtime: +90.0 → +91.0
-                  unreachable: the pod's node `n1` was not ready for 81 s, and the pod was terminated only after the node's return, 71 s after the deletion request
+                  unreachable: the pod's node `n1` was not ready for 80 s, and the pod was terminated only after the node's return, 71 s after the deletion request
                   remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
             +95.0 db-0 replaces db-0 (name-in-stateful-set): created +92.0, scheduled +92.0, ready +95.0, of a lost node
         "#]],
@@ -837,7 +837,7 @@ fn a_node_that_is_removed_with_its_pods_is_lost() {
                   remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod a lost: +40.0 → +100.0
                   lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +103.0 b replaces a (next-of-replica-set): created +100.1, scheduled +100.1, ready +103.0, of a lost node
         "#]],
     );
@@ -916,10 +916,10 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             second observer
             +60.0 ask renewal n1
@@ -933,7 +933,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent unknown, stuck 1, gone 1, unwatched 50.0; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -941,7 +941,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
                   fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
@@ -959,12 +959,12 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
         &[LOST, back].concat(),
         105,
         expect![[r#"
-        pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
-              stuck by node: +30.0 → +100.0
-              stuck by runtime: +100.0 → +105.0
-              lost: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, its kubelet had not completed the termination, 75 s after the deletion request
-              remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
-    "#]],
+            pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
+                  stuck by node: +30.0 → +100.0
+                  stuck by runtime: +100.0 → +105.0
+                  lost: the pod's node `n1` was not ready for 90 s; when this observer stopped after the node's return, its kubelet had not completed the termination, 75 s after the deletion request
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+        "#]],
     );
     // The successor goes on with the loss, and with what is over, nothing is left.
     check_stop(LOST, 105, expect![]);
@@ -981,12 +981,12 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
         &[LOST, held].concat(),
         105,
         expect![[r#"
-        pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
-              stuck by node: +30.0 → +90.0
-              stuck by finalizer x/y: +90.0 → +105.0
-              stuck-by-finalizer: the pod's node `n1` was not ready for 95 s; when this observer stopped after the node's return, the finalizer `x/y` kept the object, 75 s after the deletion request
-              remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
-    "#]],
+            pod db-0 lost: +10.0 → +105.0, still terminating, requested +30.0
+                  stuck by node: +30.0 → +90.0
+                  stuck by finalizer x/y: +90.0 → +105.0
+                  stuck-by-finalizer: the pod's node `n1` was not ready for 90 s; when this observer stopped after the node's return, the finalizer `x/y` kept the object, 75 s after the deletion request
+                  remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
+        "#]],
     );
 }
 
@@ -1016,15 +1016,15 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -1032,8 +1032,8 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             second observer
@@ -1066,15 +1066,15 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
                   stuck by node: +30.0 → +115.0 (gap 65.0)
                   fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 85 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
             +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
@@ -1083,8 +1083,8 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
                   pods.first_stuck +40.0
                   taint.out_of_service +115.0 (gap 65.0)
                   pods.last_gone +115.0 (gap 65.0)
-                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: make sure that `n1` is powered off, which nothing confirms. When it is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
         "#]],
@@ -1140,7 +1140,7 @@ fn what_the_machine_itself_says_counts_more_than_its_provider() {
         .replace("evicting", "evicting off")
         .replace("+18 agent n1 silent", "+18 agent n1 answers");
     expect![[r#"
-        unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+        unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
         remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
     "#]]
     .assert_eq(&last_alarm(&script));
@@ -1162,7 +1162,7 @@ fn the_taint_on_a_machine_that_runs_is_the_first_thing_to_end() {
         .replace("evicting", "evicting out-of-service")
         .replace("+18 agent n1 silent", "+18 agent n1 answers");
     expect![[r#"
-        fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent still answers: the machine runs
+        fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
         remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
     "#]]
     .assert_eq(&last_alarm(&script));
@@ -1214,10 +1214,10 @@ fn a_volume_of_several_nodes_stays_attached_to_the_lost_one() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet renewed its Lease last 41.0 s before that, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
                   remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 pod db-0 lost: +10.0 → +60.0, requested +30.0
                   stuck by node: +30.0 → +60.0

@@ -87,11 +87,12 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             Some(inside::to_others(case, &target(case.main()), signal))
         }
-        (Why::Completed, _) if inside::left_running(case).is_some() => Some(format!(
-            "if {} is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1",
-            inside::left_running(case).unwrap_or_default()
-        )),
-        (_, Exit::Clean) => clients_remedy(case, axis),
+        (_, Exit::Clean) => match inside::left_running(case) {
+            Some(left) => Some(format!(
+                "if {left} is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1"
+            )),
+            None => clients_remedy(case, axis),
+        },
         (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
                 "find out why {} sent {}, and use the stop command of the {} instead",

@@ -4,11 +4,14 @@ use super::pages::Page;
 use super::{LASTING, Rule, Rules, rule};
 use crate::sink::metrics::observer::{EVICTIONS_HELD, HELD_PODS, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE};
 
+/// Minutes: the controller evicts from one node in ten seconds.
+const EVICTED_WITHIN: u64 = 2;
+
 /// `cluster` is a label of a Prometheus of several clusters.
 const BY_NODE: &str = "cluster, k8s_node_name";
 
 pub(super) fn rules(of: &Rules) -> Vec<Rule> {
-    vec![lost(), evictions_held(), taint_left(of), volumes_left(of), pods_stuck(of)]
+    vec![lost(), evictions_held(of), taint_left(of), volumes_left(of), pods_stuck(of)]
 }
 
 fn lost() -> Rule {
@@ -33,18 +36,18 @@ fn lost() -> Rule {
     }
 }
 
-/// The observer has waited for a minute already.
-fn evictions_held() -> Rule {
+fn evictions_held(of: &Rules) -> Rule {
     Rule {
         expr: format!("sum by (cluster) (max by ({BY_NODE}) ({})) > 0", EVICTIONS_HELD.prometheus()),
         severity: "critical",
+        lasting: of.seconds(EVICTED_WITHIN),
         ..rule(
             "EpitaphEvictionsHeld",
-            "{{ $value | printf \"%.0f\" }} nodes are silent, and the controller does not evict their pods".into(),
-            "Their pods are not deleted, so nothing is replaced: neither Deployments nor StatefulSets. The node lifecycle controller holds \
-             evictions back while many nodes of a zone are not ready. Suspect the network to the API server and the control plane before \
-             the machines, which may run: set no taint before a machine is certainly powered off. kubectl get nodes shows which nodes \
-             have this in common."
+            "Pods are not evicted from silent nodes: {{ $value | printf \"%.0f\" }}".into(),
+            "Their pods are not deleted, so nothing is replaced: neither Deployments nor StatefulSets. The node lifecycle controller limits \
+             evictions, and stops them while most nodes of a zone are not ready. Suspect the network to the API server and the control plane before \
+             the machines, which may run: set no taint before a machine is certainly powered off. Find what the nodes have in \
+             common: kubectl get nodes -L topology.kubernetes.io/zone"
                 .into(),
         )
     }
@@ -56,8 +59,8 @@ fn taint_left(of: &Rules) -> Rule {
         lasting: of.seconds(LASTING),
         ..rule(
             "EpitaphTaintLeftBehind",
-            "Node {{ $labels.k8s_node_name }} is ready and still has the taint out-of-service".into(),
-            "The effect NoExecute evicts the pods of the node, and NoSchedule keeps new ones away. kubectl taint nodes {{ $labels.k8s_node_name }} \
+            "Node {{ $labels.k8s_node_name }} is ready and has the taint out-of-service".into(),
+            "The effect NoExecute evicts the pods of the node, and NoSchedule keeps new ones away. Check that the node is repaired, then: kubectl taint nodes {{ $labels.k8s_node_name }} \
              node.kubernetes.io/out-of-service-"
                 .into(),
         )
@@ -118,8 +121,9 @@ pub(super) const PAGES: [Page; 5] = [
     Page {
         alert: "EpitaphEvictionsHeld",
         means: "Nodes have been silent for more than a minute, and the node lifecycle controller does not evict their pods. No pod is \
-                deleted, so nothing hangs and nothing is replaced, while the containers may be gone. The controller does so while \
-                more than half of a zone is not ready (flag `--unhealthy-zone-threshold`, 55 %), or all zones are.",
+                deleted, so nothing hangs and nothing is replaced, while the containers may be gone. The controller stops the \
+                evictions of a zone of at most 50 nodes while 55 % of the zone is not ready (`--unhealthy-zone-threshold`), and all of \
+                them while no zone is ready; in a larger zone it evicts more slowly.",
         proves: "`epitaph_node_evictions_held` by node: `Ready` is `Unknown`, and the node lacks the taint \
                  `node.kubernetes.io/unreachable:NoExecute`. The observer's log has a line for each node.",
         to_do: &[
