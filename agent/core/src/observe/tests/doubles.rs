@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::nodes::{LOST, state};
+use super::nodes::{LOST, check_stop, state};
 use super::{LIMITS, play, show, time};
 use crate::observe::Observer;
 use crate::observe::tests::script::{ZERO, parse};
@@ -458,4 +458,333 @@ fn an_interrupted_watch_raises_no_alarm() {
         .concat(),
     );
     assert!(!text.contains("alarm") && !text.contains("could not be terminated"), "{text}");
+}
+
+#[test]
+fn a_kubelet_that_speaks_again_counts_the_grace_period() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +100 node n1 false since=+100 reason=KubeletNotReady
+        +110 pod db-0 StatefulSet/db node=n1 ready deleting grace=30
+        +113 tick
+        +125 gone db-0
+        +125.1 pod db-0 StatefulSet/db pending node=n2 again=1
+        +130 pod db-0 StatefulSet/db ready node=n2 again=1
+        +200 node n1 true since=+200
+        ",
+        expect![[r#"
+            +130.0 db-0 replaces db-0 (name-in-stateful-set): created +125.1, scheduled +125.1, ready +130.0
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_ended_before_the_silence_is_not_lost() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +20 pod db-0 StatefulSet/db node=n1 ready deleting grace=30
+        +23 gone db-0
+        +23.1 pod db-0 StatefulSet/db pending node=n2 again=1
+        +30 pod db-0 StatefulSet/db ready node=n2 again=1
+        +60 node n1 unknown since=+60
+        +300 node n1 true since=+300
+        ",
+        expect![[r#"
+            +60.0 ask renewal n1
+            +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +10.0
+                  node.unknown +60.0
+                  node.ready +300.0
+                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_beside_the_replacement_is_reported_once() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod a ReplicaSet/web node=n1 ready deleting grace=5 by-taint
+        +30.1 pod b ReplicaSet/web node=n2 pending
+        +35 pod b ReplicaSet/web node=n2 ready
+        +300 node n1 true since=+300 boot=boot-2
+        +302 node n1 unknown since=+302 boot=boot-2
+        +303 tick
+        +400 node n1 true since=+400 boot=boot-2
+        ",
+        expect![[r#"
+            +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent unknown, stuck 1, gone 0; pods a
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  pods.first_stuck +35.0
+                  node.ready +300.0
+                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+            +302.0 ask renewal n1
+            +400.0 node n1 lost at +302: +302.0 → +400.0 by back, agent unknown, stuck 1, gone 0; pods a
+                  node.not_ready +302.0
+                  node.unknown +302.0
+                  node.ready +400.0
+                  lost: node `n1` was not ready for 98 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +400.0 node.down of n1 lost at +302: +302.0 → +400.0 same-boot
+        "#]],
+    );
+}
+
+#[test]
+fn a_daemonsets_next_pod_on_the_node_is_no_second_run() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod log-a DaemonSet/log node=n1 ready outlasts
+        +10 node n1 unknown
+        +11 tick
+        +100 gone log-a
+        +100.1 pod log-b DaemonSet/log node=n1 pending outlasts
+        +299 pod log-b DaemonSet/log node=n1 outlasts
+        +300 node n1 true since=+300
+        ",
+        expect![[r#"
+            +100.0 pod log-a lost: +10.0 → +100.0
+                  lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+            +100.0 node n1 lost at +10: +10.0 → +100.0 by pods-gone, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  pods.last_gone +100.0
+                  lost: node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_deleted_while_its_kubelet_spoke_may_run_its_pods_on() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 false reason=KubeletNotReady
+        +11 tick
+        +20 no-node n1
+        +60 gone db-0
+        +60.1 pod db-0 StatefulSet/db pending node=n2 again=1
+        +62 pod db-0 StatefulSet/db ready node=n2 again=1
+        +110 node n1 true since=+110
+        ",
+        expect![[r#"
+            +60.0 pod db-0 lost: +10.0 → +60.0
+                  unreachable: the pod's node `n1` was not ready, but ran; the object was deleted, without the kubelet: its containers may still have run
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
+            +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
+            +110.0 db-0 twice: +62.0 → +110.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 48.0 s before the return: both may have run
+                  remedy: check what both wrote in these 48.0 s; power a lost node off before its pods are replaced
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_the_garbage_collection_fails_may_run_on() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +20 no-node n1
+        +59 pod db-0 StatefulSet/db node=n1 failed
+        +60 gone db-0
+        +60.1 pod db-0 StatefulSet/db pending node=n2 again=1
+        +62 pod db-0 StatefulSet/db ready node=n2 again=1
+        +100 node n1 false since=+100
+        +110 node n1 true since=+110
+        ",
+        expect![[r#"
+            +60.0 pod db-0 lost: +10.0 → +60.0
+                  lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+            +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
+            +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
+            +110.0 db-0 twice: +62.0 → +110.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 48.0 s before the return: both may have run
+                  remedy: check what both wrote in these 48.0 s; power a lost node off before its pods are replaced
+        "#]],
+    );
+}
+
+#[test]
+fn a_root_waits_for_an_interrupted_watch() {
+    check(
+        "
+        +0 node n1 true
+        +0 pod log-a DaemonSet/log node=n1 ready outlasts
+        +10 node n1 unknown
+        +11 tick
+        +31 broken nodes
+        +71 tick
+        +95.5 node n1 true since=+32
+        ",
+        expect![[r#"
+            +95.5 node n1 lost at +10: +10.0 → +32.0 by back, agent unknown, stuck 0, gone 0; pods 
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.ready +32.0
+                  lost: node `n1` was not ready for 22.0 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +95.5 node.down of n1 lost at +10: +10.0 → +32.0 same-boot
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_gone_with_its_node_is_lost() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +9.5 tick
+        +10 node n1 unknown
+        +10.2 gone db-0
+        +10.3 pod db-0 StatefulSet/db pending node=n2 again=1
+        +15 pod db-0 StatefulSet/db ready node=n2 again=1
+        +300 node n1 true since=+300
+        ",
+        expect![[r#"
+            +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent unknown, stuck 0, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.ready +300.0
+                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+            +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
+            +300.0 db-0 twice: +15.0 → +300.0
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 285 s before the return: both may have run
+                  remedy: check what both wrote in these 285 s; power a lost node off before its pods are replaced
+        "#]],
+    );
+}
+
+#[test]
+fn a_taint_goes_with_the_node_object() {
+    check(
+        "
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        +30 pod db-0 StatefulSet/db node=n1 ready deleting grace=5 by-taint
+        +100 node n1 unknown since=+10 evicting out-of-service
+        +101 no-node n1
+        +102 tick
+        ",
+        expect![[r#"
+            +100.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +100.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked
+                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +101.0 node.out_of_service of n1 lost at +10: +100.0 → +101.0
+            +101.0 node n1 lost at +10: +10.0 → +101.0 by node-deleted, agent unknown, stuck 1, gone 0; pods db-0
+                  node.not_ready +10.0
+                  node.unknown +10.0
+                  node.evicting +25.0
+                  taint.out_of_service +100.0
+                  pods.first_stuck +100.0
+                  node.deleted +101.0
+                  lost: node `n1` was not ready for 91 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+        "#]],
+    );
+}
+
+#[test]
+fn the_advice_to_power_off_is_withdrawn_when_the_machine_has_booted() {
+    let script = LOST.replace("+18 agent n1 silent", "+18 agent n1 answers");
+    check(
+        &[
+            &script,
+            "
+        +95 agent n1 answers
+        +100 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service
+        +101 tick
+        +200 node n1 false since=+200 boot=boot-2 evicting out-of-service
+        +201 tick
+        ",
+        ]
+        .concat(),
+        expect![[r#"
+            +95.0 ask agent n1
+            +100.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +100.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +200.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 190 s; its kubelet itself reports this, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +200.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 190 s; its kubelet itself reports this, and its agent still answers: the machine runs
+                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        "#]],
+    );
+}
+
+/// The first changes of the advice are alarms at once, then one in ten minutes.
+#[test]
+fn an_agent_that_answers_now_and_then_raises_few_alarms() {
+    let flaps = (0..40).map(|n| {
+        let at = 84 + 75 * n;
+        format!(
+            "+{at} tick\n+{} agent n1 answers\n+{} tick\n+{} agent n1 silent\n+{} agent n1 silent\n+{} agent n1 silent\n",
+            at + 1,
+            at + 2,
+            at + 10,
+            at + 20,
+            at + 30
+        )
+    });
+    let text = play(&[LOST, &flaps.collect::<String>()].concat());
+    let alarms = text.matches("alarm about the node").count();
+    assert!((3..=9).contains(&alarms), "{alarms} alarms: {text}");
+}
+
+#[test]
+fn pods_of_a_deleted_node_are_reported_when_the_observer_stops() {
+    check_stop(&[LOST, "+60 no-node n1\n +61 tick"].concat(), 70, expect![[r#"
+        pod db-0 lost: +10.0 → +70.0, still terminating, requested +30.0
+              stuck by node: +30.0 → +70.0
+              lost: the pod's node `n1` was not ready for 60 s; when this observer stopped after the deletion of the Node object, nothing had deleted the pod, 40.0 s after the deletion request
+              remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+    "#]]);
 }

@@ -129,7 +129,7 @@ pub(super) fn check_takeover(before: &str, after: &str, expected: expect_test::E
 }
 
 /// The script, and what the observer reports when it stops in order at that time.
-fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
+pub(super) fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
     let mut text = String::new();
