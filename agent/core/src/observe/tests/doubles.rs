@@ -781,10 +781,14 @@ fn an_agent_that_answers_now_and_then_raises_few_alarms() {
 
 #[test]
 fn pods_of_a_deleted_node_are_reported_when_the_observer_stops() {
-    check_stop(&[LOST, "+60 no-node n1\n +61 tick"].concat(), 70, expect![[r#"
+    check_stop(
+        &[LOST, "+60 no-node n1\n +61 tick"].concat(),
+        70,
+        expect![[r#"
         pod db-0 lost: +10.0 → +70.0, still terminating, requested +30.0
               stuck by node: +30.0 → +70.0
               lost: the pod's node `n1` was not ready for 60 s; when this observer stopped after the deletion of the Node object, nothing had deleted the pod, 40.0 s after the deletion request
               remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
-    "#]]);
+    "#]],
+    );
 }
