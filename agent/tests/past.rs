@@ -88,8 +88,8 @@ fn why_shows_the_newest_termination_of_a_name() {
     // A beginning may be one of several names.
     let beginning = shown(&["why", "--from", "-", "cart-7d9f"]);
     for part in [
-        "\nthe newest of 2 whose names begin so\n",
-        "\nEarlier, whose names begin so (",
+        "\nonly the beginning matched: the newest of 2 terminations\n",
+        "\nEarlier, whose name begins with this (",
     ] {
         assert!(beginning.contains(part), "{part}: {beginning}");
     }

@@ -325,7 +325,7 @@ mod tests {
             expect![[r#"
                 ! oom-killed             The OOM killer killed the main process because memory ran out.
                 ! oom-child              The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
-                ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit; or a fault or an abort terminated a process below PID 1, and PID 1 at once exited with 128 + that signal; or after a stop signal a process to which the signal was forwarded, by a fault or an abort, whatever code PID 1 then has.
+                ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
                 ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or after a stop signal a process to which the signal was forwarded, by a process from outside.
                 ! stuck                  The grace period ended long ago, and the process is still running.
                 ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
@@ -412,7 +412,7 @@ mod tests {
                             203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeShutdown,
                             Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook, DeadlineExceeded,
                             ImagePullBackOff, ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit,
-                            exit-code
+                            exit-code, signal
             "#]],
         );
     }

@@ -70,12 +70,7 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
 pub(super) fn ambiguous(story: &Story) -> Option<String> {
     let by = story.found.by;
     let all = story.more + 1;
-    (by.is_prefix() && all > 1).then(|| {
-        format!(
-            "only the beginning matched: the newest of {all} terminations {}",
-            by.in_common()
-        )
-    })
+    (by.is_prefix() && all > 1).then(|| format!("only the beginning matched: the newest of {all} terminations"))
 }
 
 fn remedy(shown: &Report, width: usize, paint: &Paint, out: &mut String) {
