@@ -10,7 +10,7 @@ use super::Shell;
 /// Seconds: a smaller difference is accepted.
 const RIGHT: f64 = 0.02;
 const SAMPLES: usize = 5;
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 10;
 
 /// How far the node is ahead, in seconds: of several samples the fastest, minus half its round trip.
 pub fn ahead(shell: &Shell) -> anyhow::Result<f64> {
