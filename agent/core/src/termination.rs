@@ -127,10 +127,8 @@ pub struct MainExit {
 /// 128 + that signal, as shells and inits do with the status of their child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedChild {
-    pub at: Boot,
     pub process: InnerProcess,
-    pub signal: Signal,
-    pub core_dumped: bool,
+    pub exit: MainExit,
 }
 
 /// A process of the subject that the OOM killer terminated.

@@ -19,16 +19,15 @@ pub fn word(text: &str) -> Option<&'static Word> {
 /// What is known of an exit code without an entry; None for text that is not an exit code.
 pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
     let normal = normal(text);
-    let status = normal
-        .rsplit_once("status=")
-        .map(|(_, status)| status.split('/').next().unwrap_or_default());
-    if let Some(signal) = normal.rsplit_once("status=").and_then(|(_, status)| of_signal(status)) {
+    let status = normal.rsplit_once("status=").map(|(_, status)| status);
+    if let Some(signal) = status.and_then(of_signal) {
         return Some((
             format!("{signal} terminated the main process of the unit."),
             &["default-action", "killed-by-other", "crashed"],
         ));
     }
-    let code: u8 = status.unwrap_or_else(|| code(&normal)).trim().parse().ok()?;
+    let code = status.map_or_else(|| code(&normal), |status| status.split('/').next().unwrap_or_default());
+    let code: u8 = code.trim().parse().ok()?;
     Some(match code {
         129..=192 => (
             format!(

@@ -108,12 +108,8 @@ impl Evidence {
         }
     }
 
-    /// Nothing is observed from here on.
-    pub fn end(&mut self, now: Boot) {
-        self.beat(now);
-    }
-
-    fn beat(&mut self, now: Boot) {
+    /// The agent observes until now: at its end, the gap begins here.
+    pub fn beat(&mut self, now: Boot) {
         self.last = now;
         self.journal.input(now, &Input::Tick);
     }
@@ -144,7 +140,7 @@ mod tests {
         for seconds in 40..=100 {
             evidence.tick(&core, at(seconds));
         }
-        evidence.end(at(107));
+        evidence.beat(at(107));
         opened.thread.close(Duration::from_secs(30));
         let next = journal::open(&options, &observation(), &|| false).unwrap();
         let mut seen = Vec::new();

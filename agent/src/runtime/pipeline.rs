@@ -120,7 +120,7 @@ impl Pipeline {
     /// The agent ends, and a successor takes over: the gap begins here.
     pub fn hand_over(&mut self, now: Boot) {
         if let Some(evidence) = &mut self.evidence {
-            evidence.end(now);
+            evidence.beat(now);
         }
     }
 

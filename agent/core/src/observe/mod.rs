@@ -331,7 +331,7 @@ impl Observer {
             self.replacements.finish(now, &self.pods, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
                 let is_in_gap = pods_in_gap || self.contact[Watch::Nodes as usize].is_in_gap();
-                self.nodes.finish(now, (&self.pods, is_in_gap), &mut out);
+                self.nodes.finish(now, &self.pods, is_in_gap, &mut out);
             }
         }
         self.pods.forget(now);

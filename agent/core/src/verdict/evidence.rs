@@ -8,7 +8,7 @@ use super::sentence::{actor, many, seconds, target};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::Signal;
-use crate::termination::{Count, FailedChild, RefusedSource, Role};
+use crate::termination::{Count, RefusedSource, Role};
 use crate::time::Boot;
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
@@ -71,8 +71,13 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         add(oom.at, Kind::OomVictim, text);
     }
     if let Some(child) = case.failed_child {
-        let text = format!("`{}` (pid {}) {}", child.process.comm, child.process.tgid, failed(&child));
-        add(child.at, Kind::ProcessExit, text);
+        let text = format!(
+            "`{}` (pid {}) {}",
+            child.process.comm,
+            child.process.tgid,
+            status(child.exit.status)
+        );
+        add(child.exit.at, Kind::ProcessExit, text);
     }
     if let Some(exit) = case.exit {
         add(
@@ -230,13 +235,6 @@ fn state(state: TargetState) -> String {
     } else {
         format!("; {}", words.join(", "))
     }
-}
-
-pub(super) fn failed(child: &FailedChild) -> String {
-    status(ExitStatus::Signaled {
-        signal: child.signal,
-        core_dumped: child.core_dumped,
-    })
 }
 
 pub(super) fn status(status: ExitStatus) -> String {

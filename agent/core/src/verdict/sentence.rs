@@ -389,7 +389,11 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
 /// Not "crashed with": a signal between two processes below PID 1 has no record without a stop.
 fn child_crashed(case: &Case<'_>, who: &str) -> String {
     let child = case.failed_child.map_or(String::new(), |child| {
-        format!("`{}` {}, and ", child.process.comm, super::evidence::failed(&child))
+        format!(
+            "`{}` {}, and ",
+            child.process.comm,
+            super::evidence::status(child.exit.status)
+        )
     });
     format!("{child}{who} {}{}", status(case), young(case))
 }

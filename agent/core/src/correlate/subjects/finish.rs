@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::attribute::{Index, Subject};
-use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult};
+use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::termination::{
-    FailedChild, Fatal, Gaps, InnerProcess, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
-    TerminationKey,
+    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey,
 };
 use crate::time::Boot;
 use crate::verdict;
@@ -15,7 +14,7 @@ use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Home, LATE_REACH};
-use super::inside::{Way, acted, left_running};
+use super::inside::{Way, acted, left_running, process};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -120,8 +119,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
     // A process without an exit may be one whose exit was dropped.
-    let is_unseen = stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
-    let exits_matter = state.rare().exits_dropped > 0 && is_unseen;
+    let lacks_exit = stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
+    let exits_matter = state.rare().exits_dropped > 0 && lacks_exit;
     missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter;
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
     let since = if stop.is_none() { begin.minus(CHILD_REACH) } else { begin };
@@ -480,24 +479,19 @@ fn stop(
 /// See [`FailedChild`].
 fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
     let ExitStatus::Exited(code) = exit.status else { return None };
-    let failed = state.exits.iter().filter_map(|&(at, of)| match of.status {
-        ExitStatus::Signaled { signal, core_dumped } => Some(FailedChild {
-            at,
-            process: InnerProcess {
-                tgid: of.task.tgid,
-                comm: of.task.comm,
-                start: of.task.start,
-            },
-            signal,
-            core_dumped,
-        }),
-        ExitStatus::Exited(_) => None,
-    });
-    let is_passed_on = |child: &FailedChild| {
-        let in_time = child.at <= exit.at && exit.at.since(child.at) <= CHILD_REACH;
-        in_time && child.signal.is_fault() && u32::from(code) == 128 + u32::from(child.signal.number())
+    let is_passed_on = |(at, of): &&(Boot, ProcessExit)| {
+        let in_time = *at <= exit.at && exit.at.since(*at) <= CHILD_REACH;
+        let is_fault = matches!(of.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
+        in_time && is_fault && of.status.reported_code() == i32::from(code)
     };
-    failed.filter(is_passed_on).max_by_key(|child| child.at)
+    let (at, of) = state.exits.iter().filter(is_passed_on).max_by_key(|(at, _)| *at)?;
+    Some(FailedChild {
+        process: process(&of.task),
+        exit: MainExit {
+            at: *at,
+            status: of.status,
+        },
+    })
 }
 
 fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {

@@ -423,7 +423,7 @@ fn keep(forwards: &mut Vec<Forward>) -> u64 {
     more as u64
 }
 
-fn process(task: &Task) -> InnerProcess {
+pub(super) fn process(task: &Task) -> InnerProcess {
     InnerProcess {
         tgid: task.tgid,
         comm: task.comm,

@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub vanished: bool,
     /// Its object was removed while the kubelet was silent, or after its return.
     pub is_unconfirmed: bool,
-    /// Since when nobody on the node counts the grace period: kubelet and agent are silent.
+    /// Since when no process on the node counts the grace period: kubelet and agent are silent.
     pub unheard: Option<Boot>,
     /// It ran at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
@@ -47,7 +47,7 @@ pub(super) struct Member {
     pub is_owner: bool,
     /// An agent reports the pod, too.
     pub has_trace: bool,
-    /// It is said that nothing evicts the pod.
+    /// There was an alarm that nothing evicts the pod.
     pub is_stay_alarmed: bool,
 }
 
@@ -169,7 +169,7 @@ impl Member {
             .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(SLACK))
     }
 
-    /// When a healthy node would have terminated the pod; nobody waits for a grace period that nobody counts.
+    /// When a healthy node would have terminated the pod; a grace period that no kubelet counts does not delay that.
     pub fn expected(&self) -> Option<Boot> {
         let (requested, deletion) = self.requested?;
         let ends = requested.at.plus(deletion.grace);

@@ -231,14 +231,12 @@ impl Nodes {
                 member.is_finished = was_finished;
             }
             member.has_trace = pods.has_trace(record);
-            if member.requested.is_some() && !step.is_gone && story.back.is_none() {
-                let is_first = !std::mem::replace(&mut member.is_owner, true);
-                let lacking = self.volumes.pod_ends(&member.pod, &member.claims, None);
-                out.extend((0..lacking).filter(|_| is_first).map(|_| dropped(DropReason::AttachmentCap)));
+            if !step.is_gone && story.back.is_none() {
+                follow_volumes(&mut self.volumes, member, out);
             }
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
-                // Nobody on the node confirmed that.
+                // No kubelet confirmed that.
                 let is_unheard = story.ready == Ready::Unknown || (story.removed.is_some() && member.requested.is_none());
                 member.vanished = is_unheard && story.back.is_none() && member.is_to_end();
                 member.is_unconfirmed = story.ready == Ready::Unknown;
@@ -248,7 +246,7 @@ impl Nodes {
                 if story.is_away() {
                     self.volumes.pod_ends(&member.pod, &member.claims, Some(gone));
                 }
-                if pods.has_trace(record) {
+                if member.has_trace {
                     phases::pod(story, member, gone, self.version, out);
                 }
             }
@@ -337,9 +335,8 @@ impl Nodes {
         self.version = Some(version);
     }
 
-    /// Time has passed.
-    /// `is_in_gap`: a watch is interrupted, so the node may be back, and its pods gone.
-    pub fn finish(&mut self, now: Boot, (pods, is_in_gap): (&Pods, bool), out: &mut Vec<Output>) {
+    /// Time has passed. `is_in_gap`: a watch is interrupted, so the node may be back, and its pods gone.
+    pub fn finish(&mut self, now: Boot, pods: &Pods, is_in_gap: bool, out: &mut Vec<Output>) {
         if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
             return;
         }
@@ -353,8 +350,6 @@ impl Nodes {
             }
             if !is_in_gap {
                 phases::alarms(story, now, self.version, out);
-                phases::held_back(story, now, self.version, out);
-                phases::left_alone(story, now, self.version, out);
             }
             let is_lasting = now.since(story.begin.at) >= LASTING;
             if !is_in_gap && !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over()
@@ -381,13 +376,8 @@ impl Nodes {
         for known in left_behind {
             known.is_alarmed = true;
             let since = known.left_behind.map_or(now, |since| since.at);
-            out.push(Output::LossAlarm(Box::new(LossAlarm {
-                advice: Advice::Unfence,
-                verdict: sentence::left_behind(&known.identity, known.taint, now.since(since)),
-                node: known.identity.clone(),
-                pod: None,
-                at: Moment::exact(now),
-            })));
+            let verdict = sentence::left_behind(&known.identity, known.taint, now.since(since));
+            out.push(phases::alarm(&known.identity, None, now, (Advice::Unfence, verdict)));
         }
         self.forget(now);
     }
@@ -398,8 +388,9 @@ impl Nodes {
         let Some(transition) = fact.transition else { return };
         let at = moment(seen, Some(transition));
         // A kubelet that could not renew: the Node object was deleted and is registered again, by the same boot.
-        let is_registered_again =
-            |story: &Story| story.removed.is_some() && story.back.is_none() && story.returned(fact) == Returned::SameBoot;
+        let is_registered_again = |story: &Story| {
+            story.removed.is_some() && story.back.is_none() && story.returned(&fact.identity) == Returned::SameBoot
+        };
         if let Some(story) = self.stories.get_mut(name).filter(|story| is_registered_again(story)) {
             story.removed = None;
             if let Some(known) = self.known.get_mut(name) {
@@ -469,7 +460,7 @@ impl Nodes {
         phases::shutting_down(story, at, out);
         story.back = Some(at);
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
-        if story.removed.is_none() || story.returned(fact) == Returned::SameBoot {
+        if story.removed.is_none() || story.returned(&fact.identity) == Returned::SameBoot {
             story.step(Step::Back, at);
             phases::back(story, &fact.identity, at, self.version, out);
         }
@@ -539,13 +530,13 @@ impl Nodes {
                 continue;
             };
             let known = story.known(now, self.version);
-            out.push(Output::LossAlarm(Box::new(LossAlarm {
-                node: story.key.node.clone(),
-                verdict: known.volume_waits(&overdue.pod, &overdue.attachment, overdue.waited),
-                pod: Some(overdue.pod),
-                at: Moment::exact(now),
-                advice: known.advice(),
-            })));
+            let verdict = known.volume_waits(&overdue.pod, &overdue.attachment, overdue.waited);
+            out.push(phases::alarm(
+                &story.key.node,
+                Some(overdue.pod),
+                now,
+                (known.advice(), verdict),
+            ));
         }
     }
 
@@ -580,6 +571,16 @@ impl Nodes {
             keep
         });
     }
+}
+
+/// The volumes of a pod that is being deleted are the lost node's from now on.
+fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Output>) {
+    if member.requested.is_none() {
+        return;
+    }
+    let is_first = !std::mem::replace(&mut member.is_owner, true);
+    let lacking = volumes.pod_ends(&member.pod, &member.claims, None);
+    out.extend((0..lacking).filter(|_| is_first).map(|_| dropped(DropReason::AttachmentCap)));
 }
 
 /// A pod that a loss can end, and that has not opted out.

@@ -13,6 +13,7 @@ use super::story::Story;
 use super::verdict::LossVerdict;
 use crate::ids::PodUid;
 use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};
+use crate::pod::PodIdentity;
 use crate::shutdown::ShutdownKey;
 use crate::time::Boot;
 
@@ -56,9 +57,7 @@ pub(super) fn root(
         unwatched: story.unwatched,
     })));
     // A kubelet that reports its own trouble: only now it is a loss.
-    let mut steps = story.steps.iter();
-    let evicting = steps.find(|(step, at)| *step == Step::Evicting && at.at > story.begin.at);
-    if let Some(at) = evicting.map(|(_, at)| *at) {
+    if let Some(at) = story.time_of(Step::Evicting).filter(|at| at.at > story.begin.at) {
         not_ready(story, at, out);
     }
 }
@@ -120,7 +119,7 @@ pub(super) fn back(
     if !story.is_reported {
         return;
     }
-    let how = sentence::returned(&story.key.node.boot_id, &node.boot_id);
+    let how = story.returned(node);
     out.push(Output::NodePhase(Box::new(NodePhase {
         key: story.key.clone(),
         kind: PhaseKind::Down,
@@ -242,58 +241,33 @@ fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (M
     }))
 }
 
-/// The controller holds the evictions back: nothing is deleted, so nothing hangs.
-pub(super) fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
-    if story.is_held_back_alarmed || !story.agent.is_known() || !story.is_held_back(now) {
-        return;
-    }
-    story.is_held_back_alarmed = true;
-    let advice = story.known(now, version).advice();
-    if story.advised.replace(advice) == Some(advice) {
-        return;
-    }
-    out.push(Output::LossAlarm(Box::new(LossAlarm {
-        node: story.key.node.clone(),
-        pod: None,
-        at: Moment::exact(now),
-        advice,
-        verdict: story.known(now, version).node(),
-    })));
-}
-
-/// A StatefulSet's pods that tolerate the loss: nothing deletes them, so nothing hangs, and nothing replaces them.
-pub(super) fn left_alone(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
-    if !story.agent.is_known() || !story.is_long_silent(now) {
-        return;
-    }
-    let mut left = Vec::new();
-    for member in story.members.values_mut() {
-        if member.is_stateful && member.is_left_alone() && !std::mem::replace(&mut member.is_stay_alarmed, true) {
-            left.push(member.pod.clone());
-        }
-    }
-    if left.is_empty() {
-        return;
-    }
-    story.advised = Some(story.known(now, version).advice());
-    let known = story.known(now, version);
-    out.extend(left.into_iter().map(|pod| {
-        Output::LossAlarm(Box::new(LossAlarm {
-            node: story.key.node.clone(),
-            verdict: known.left_alone(&pod),
-            pod: Some(pod),
-            at: Moment::exact(now),
-            advice: known.advice(),
-        }))
-    }));
-}
-
-/// Alarms that are due: each pod of a StatefulSet and the node, once, and again when the advice changes.
+/// Alarms that are due. The remedy depends on whether the machine runs.
 pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
-    // The remedy depends on whether the machine runs.
     if story.is_over() || !story.agent.is_known() {
         return;
     }
+    hanging(story, now, version, out);
+    held_back(story, now, version, out);
+    left_alone(story, now, version, out);
+}
+
+pub(super) fn alarm(
+    node: &Arc<NodeIdentity>,
+    pod: Option<Arc<PodIdentity>>,
+    now: Boot,
+    (advice, verdict): (Advice, LossVerdict),
+) -> Output {
+    Output::LossAlarm(Box::new(LossAlarm {
+        node: node.clone(),
+        pod,
+        at: Moment::exact(now),
+        advice,
+        verdict,
+    }))
+}
+
+/// Each pod of a StatefulSet and the node, once, and again when the advice changes.
+fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     let advice = story.known(now, version).advice();
     // An agent that answers now and then.
     let is_flapping = story.changes >= CHANGES && story.changed.is_some_and(|at| now.since(at) < AGAIN);
@@ -322,27 +296,52 @@ pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersio
     if hanging.is_empty() && is_settled {
         return;
     }
-    let at = Moment::exact(now);
     if !hanging.is_empty() {
-        story.step(Step::FirstPodStuck, at);
+        story.step(Step::FirstPodStuck, Moment::exact(now));
     }
-    let node = story.key.node.clone();
     let known = story.known(now, version);
-    let alarm = |pod, verdict| {
-        Output::LossAlarm(Box::new(LossAlarm {
-            node: node.clone(),
-            pod,
-            at,
-            advice,
-            verdict,
-        }))
-    };
     if is_of_node {
-        out.push(alarm(None, known.node()));
+        out.push(alarm(&story.key.node, None, now, (advice, known.node())));
     }
     let stateful = hanging.into_iter().filter(|(_, is_stateful)| *is_stateful);
     out.extend(stateful.map(|(pod, _)| {
         let verdict = known.hangs(&pod);
-        alarm(Some(pod), verdict)
+        alarm(&story.key.node, Some(pod), now, (advice, verdict))
     }));
+}
+
+/// The controller holds the evictions back: nothing is deleted, so nothing hangs.
+fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if story.is_held_back_alarmed || !story.is_held_back(now) {
+        return;
+    }
+    story.is_held_back_alarmed = true;
+    let known = story.known(now, version);
+    let (advice, verdict) = (known.advice(), known.node());
+    if story.advised.replace(advice) != Some(advice) {
+        out.push(alarm(&story.key.node, None, now, (advice, verdict)));
+    }
+}
+
+/// A StatefulSet's pods that tolerate the loss: nothing deletes them, so nothing hangs, and nothing replaces them.
+fn left_alone(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if !story.is_long_silent(now) {
+        return;
+    }
+    let mut left = Vec::new();
+    for member in story.members.values_mut() {
+        if member.is_stateful && member.is_left_alone() && !std::mem::replace(&mut member.is_stay_alarmed, true) {
+            left.push(member.pod.clone());
+        }
+    }
+    if left.is_empty() {
+        return;
+    }
+    let known = story.known(now, version);
+    let advice = known.advice();
+    out.extend(left.into_iter().map(|pod| {
+        let verdict = known.left_alone(&pod);
+        alarm(&story.key.node, Some(pod), now, (advice, verdict))
+    }));
+    story.advised = Some(advice);
 }

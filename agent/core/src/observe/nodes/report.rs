@@ -282,7 +282,7 @@ pub struct DuplicateRun {
     pub verdict: LossVerdict,
 }
 
-/// What a remedy tells people to do. A change of it is an alarm of its own: what was right before may do harm now.
+/// The class of a remedy. A change of it is an alarm of its own: what was right before may do harm now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
     /// The machine may run: make sure that it is off, then release its pods.

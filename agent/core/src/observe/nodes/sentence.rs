@@ -48,8 +48,8 @@ pub(super) struct Known<'a> {
     pub at_once: (usize, usize),
     /// The node is back, or its object is deleted.
     pub is_over: bool,
-    /// The Node object was deleted: what of its pods and volumes is left, nobody on it ends.
-    pub is_left: bool,
+    /// The Node object was deleted, and no kubelet ends what is left of its pods and volumes.
+    pub is_deleted: bool,
     /// The machine has booted since, so its old containers are gone.
     pub is_rebooted: bool,
     /// Pods that the node could not terminate.
@@ -62,12 +62,16 @@ pub(super) struct Known<'a> {
 impl Known<'_> {
     /// The verdict while the loss goes on.
     pub fn verdict(&self) -> Loss {
-        if self.fenced {
-            Loss::FencedByTaint
-        } else if self.ran() {
-            Loss::Unreachable
-        } else {
-            Loss::Lost
+        match self.fenced {
+            true => Loss::FencedByTaint,
+            false => self.contacted(),
+        }
+    }
+
+    fn contacted(&self) -> Loss {
+        match self.ran() {
+            true => Loss::Unreachable,
+            false => Loss::Lost,
         }
     }
 
@@ -81,11 +85,11 @@ impl Known<'_> {
         !self.is_rebooted && (self.agent == AgentAnswer::Answered || self.ready == Ready::False)
     }
 
-    /// What [`Known::remedy`] tells people to do.
+    /// The class of [`Known::remedy`].
     pub fn advice(&self) -> Advice {
         if self.fenced && self.runs() && !self.is_over {
             Advice::PowerOff
-        } else if self.fenced || (self.is_over && !self.is_left) {
+        } else if self.fenced || (self.is_over && !self.is_deleted) {
             Advice::Unfence
         } else if self.is_off() {
             Advice::Release
@@ -145,7 +149,7 @@ impl Known<'_> {
                 "the pod's node `{node}` was lost, and then {} kept the object, which was deleted{after}",
                 finalizers(names)
             );
-            return Loss::StuckByFinalizer.judged(text, Loss::StuckByFinalizer.row().remedy.to_owned());
+            return stuck_by_finalizer(text);
         }
         let verdict = self.verdict();
         let power = if self.is_off() {
@@ -177,9 +181,7 @@ impl Known<'_> {
     /// The pod of a node that came back: the kubelet completed the termination.
     /// `is_unsure`: the watch was interrupted, and the pod may have been deleted before.
     pub fn pod_after_return(&self, requested: Option<Duration>, is_unsure: bool) -> LossVerdict {
-        let after = requested.map_or(String::new(), |after| {
-            format!(", {} after the deletion request", seconds(after))
-        });
+        let after = after_request(requested);
         let how = match is_unsure {
             true => {
                 "the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return"
@@ -191,34 +193,30 @@ impl Known<'_> {
             self.node.name,
             seconds(self.lasted)
         );
-        let verdict = if self.ran() { Loss::Unreachable } else { Loss::Lost };
-        verdict.judged(text, self.remedy())
+        self.contacted().judged(text, self.remedy())
     }
 
     /// The same, while the termination is not complete and the observer stops.
     pub fn pod_at_stop(&self, by: Holder, names: &[Box<str>], requested: Option<Duration>) -> LossVerdict {
-        let after = requested.map_or(String::new(), |after| {
-            format!(", {} after the deletion request", seconds(after))
-        });
+        let after = after_request(requested);
         let held = match by {
             Holder::Finalizer => format!("{} kept the object", finalizers(names)),
-            _ if self.is_left => "nothing had deleted the pod".to_owned(),
+            _ if self.is_deleted => "nothing had deleted the pod".to_owned(),
             _ => "its kubelet had not completed the termination".to_owned(),
         };
         let text = format!(
             "the pod's node `{}` was not ready for {}; when this observer stopped after {}, {held}{after}",
             self.node.name,
             seconds(self.lasted),
-            if self.is_left {
+            if self.is_deleted {
                 "the deletion of the Node object"
             } else {
                 "the node's return"
             }
         );
         match by {
-            Holder::Finalizer => Loss::StuckByFinalizer.judged(text, Loss::StuckByFinalizer.row().remedy.to_owned()),
-            _ if self.ran() => Loss::Unreachable.judged(text, self.remedy()),
-            _ => Loss::Lost.judged(text, self.remedy()),
+            Holder::Finalizer => stuck_by_finalizer(text),
+            _ => self.contacted().judged(text, self.remedy()),
         }
     }
 
@@ -310,7 +308,7 @@ impl Known<'_> {
                 unfence(self.node)
             );
         }
-        if self.is_left {
+        if self.is_deleted {
             return format!(
                 "the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `{name}` is powered off: \
                  on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to \
@@ -413,6 +411,17 @@ pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
         driver_error(at)
     );
     Loss::StuckByVolume.judged(text, detach(at))
+}
+
+fn after_request(requested: Option<Duration>) -> String {
+    requested.map_or(String::new(), |after| {
+        format!(", {} after the deletion request", seconds(after))
+    })
+}
+
+fn stuck_by_finalizer(text: String) -> LossVerdict {
+    let loss = Loss::StuckByFinalizer;
+    loss.judged(text, loss.row().remedy.to_owned())
 }
 
 fn driver_error(at: &AttachmentFact) -> String {

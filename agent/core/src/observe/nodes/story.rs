@@ -59,7 +59,7 @@ pub(super) struct Story {
     pub changed: Option<Boot>,
     /// Since when the machine is known to have booted again.
     pub rebooted: Option<Boot>,
-    /// It is said that the controller holds the evictions back.
+    /// There was an alarm that the controller holds the evictions back.
     pub is_held_back_alarmed: bool,
     /// Nodes that fell silent at about the same time, this node included, and all nodes.
     pub at_once: (usize, usize),
@@ -120,7 +120,7 @@ impl Story {
         self.ready = fact.ready;
         self.reason = fact.reason.clone();
         self.message = fact.message.clone();
-        if self.rebooted.is_none() && self.returned(fact) == Returned::Rebooted {
+        if self.rebooted.is_none() && self.returned(&fact.identity) == Returned::Rebooted {
             self.rebooted = Some(at.at);
         }
         if let Some(transition) = fact.transition
@@ -152,23 +152,27 @@ impl Story {
         self.was_fenced |= fact.out_of_service;
     }
 
-    /// How the machine of this version compares with the one that was lost.
-    pub fn returned(&self, fact: &NodeFact) -> Returned {
-        sentence::returned(&self.key.node.boot_id, &fact.identity.boot_id)
+    /// How the machine compares with the one that was lost.
+    pub fn returned(&self, node: &NodeIdentity) -> Returned {
+        sentence::returned(&self.key.node.boot_id, &node.boot_id)
     }
 
     /// The taint was there before the node was lost.
     pub fn fenced_before(&mut self, set: Moment) {
-        if !self.steps.iter().any(|(known, _)| *known == Step::OutOfService) {
+        if self.time_of(Step::OutOfService).is_none() {
             self.steps.insert(0, (Step::OutOfService, set));
         }
     }
 
     /// A step is in the story once.
     pub fn step(&mut self, step: Step, at: Moment) {
-        if !self.steps.iter().any(|(known, _)| *known == step) {
+        if self.time_of(step).is_none() {
             self.steps.push((step, at));
         }
+    }
+
+    pub fn time_of(&self, step: Step) -> Option<Moment> {
+        self.steps.iter().find(|(known, _)| *known == step).map(|(_, at)| *at)
     }
 
     /// The kubelet was silent, at some time of the loss.
@@ -177,8 +181,7 @@ impl Story {
     }
 
     pub fn silent_since(&self) -> Option<Boot> {
-        let mut steps = self.steps.iter();
-        steps.find(|(step, _)| *step == Step::Unknown).map(|(_, at)| at.at)
+        self.time_of(Step::Unknown).map(|at| at.at)
     }
 
     /// No Lease is renewed from then on.
@@ -272,8 +275,7 @@ impl Story {
     /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss, for ever or for long,
     /// waits as long as no other pod was ended.
     pub fn is_settled(&self, now: Boot) -> bool {
-        let evicting = self.steps.iter().find(|(step, _)| *step == Step::Evicting);
-        let since = evicting.map_or(self.begin, |(_, at)| *at);
+        let since = self.time_of(Step::Evicting).unwrap_or(self.begin);
         let is_long = self.evicting && now.since(since.at) >= TOLERATED;
         let is_felt = self.members.values().any(|member| member.gone.is_some());
         let waits = |member: &Member| {
@@ -314,7 +316,7 @@ impl Story {
             at_once: self.at_once,
             is_over: self.is_over(),
             is_rebooted: self.rebooted.is_some_and(|boot| self.ended_by_boot(boot)),
-            is_left: self.removed.is_some() && self.back.is_none(),
+            is_deleted: self.removed.is_some() && self.back.is_none(),
             stuck: self.stuck(),
             gone: self.gone(),
             version,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::member::{self, Member};
 use super::story::Story;
-use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, verdict};
+use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, Pods};
 use crate::observe::{Ask, DropReason, Moment, Output};
@@ -112,10 +112,8 @@ impl Nodes {
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
             member.held_from(story.begin);
             member.has_trace = pods.has_trace(record);
-            if member.requested.is_some() && story.is_away() {
-                member.is_owner = true;
-                let lacking = self.volumes.pod_ends(&member.pod, &member.claims, None);
-                out.extend((0..lacking).map(|_| dropped(DropReason::AttachmentCap)));
+            if story.is_away() {
+                follow_volumes(&mut self.volumes, &mut member, out);
             }
             story.members.insert(uid.clone(), member);
         }

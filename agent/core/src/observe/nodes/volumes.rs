@@ -59,7 +59,7 @@ struct Owner {
     gone: Option<Moment>,
     /// The replacement waited, from then.
     waited: Option<Moment>,
-    /// It is said that a replacement waits for long.
+    /// There was an alarm that a replacement waits for long.
     is_alarmed: bool,
 }
 

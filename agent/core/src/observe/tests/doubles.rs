@@ -1,23 +1,23 @@
 //! Two runs of one pod, and advice that changes: what is said must be right at that time.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
 use super::nodes::{LOST, check_stop, state};
-use super::{LIMITS, play, show, time};
+use super::{LIMITS, play, play_from};
 use crate::observe::Observer;
-use crate::observe::tests::script::{ZERO, parse};
+use crate::observe::tests::script::ZERO;
 
 /// What is said from the time on at which the alarms of [`LOST`] are over.
 fn check(script: &str, expected: expect_test::Expect) {
-    let mut observer = Observer::new(LIMITS);
     let mut text = String::new();
-    for (at, input) in parse(script) {
-        for output in observer.handle(at, input) {
-            if at.since(ZERO).as_secs() > 41 {
-                text += &format!("{} {}\n", time(at), show(&output));
-            }
-        }
-    }
+    play_from(
+        ZERO.plus(Duration::from_secs(42)),
+        &mut Observer::new(LIMITS),
+        script,
+        &mut text,
+    );
     expected.assert_eq(&text);
 }
 

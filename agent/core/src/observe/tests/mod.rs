@@ -32,9 +32,14 @@ fn play(script: &str) -> String {
 }
 
 fn play_on(observer: &mut Observer, script: &str, text: &mut String) {
+    play_from(Boot(0), observer, script, text);
+}
+
+/// Shows the outputs from that time on.
+fn play_from(since: Boot, observer: &mut Observer, script: &str, text: &mut String) {
     for (at, input) in parse(script) {
-        for output in observer.handle(at, input) {
-            let _ = writeln!(text, "{} {}", time(at), show(&output));
+        for output in observer.handle(at, input).iter().filter(|_| at >= since) {
+            let _ = writeln!(text, "{} {}", time(at), show(output));
         }
     }
 }
