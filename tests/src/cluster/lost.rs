@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -175,6 +175,11 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         Ok(events.any(is_ours).then_some(()))
     })?;
     let transition = transition(stage, lost)?;
+    let mut api = ApiTimes {
+        evicting: evicting(stage, lost)?,
+        deleted: deleted(stage, name, &gone)?,
+        ..ApiTimes::default()
+    };
     eprintln!("{name}: its pods hang, not ready since {transition}");
     if death == Death::CutOffApiAway {
         let mut plane = stage.cluster.control_plane()?;
@@ -184,6 +189,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         eprintln!("{name}: the API server is back");
     }
     if death.is_fenced() {
+        api.tainted = Some(wall());
         stage
             .kubectl
             .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
@@ -193,11 +199,14 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         death.heal(&mut node)?;
         until("the replacements run", || replaced(stage, name, &gone))?;
     }
-    until("the node is ready", || {
+    api.back = until("the node is ready", || {
         let node = stage.kubectl.json(&["get", "node", lost, "-o", "json"])?;
-        Ok((ready(&node)?["status"] == "True").then_some(()))
+        let ready = ready(&node)?;
+        let since = seconds(ready["lastTransitionTime"].as_str().context("no time")?)?;
+        Ok((ready["status"] == "True").then_some(since))
     })?;
     if death.is_fenced() {
+        api.untainted = Some(wall());
         stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
     }
     eprintln!("{name}: {lost} is back");
@@ -207,6 +216,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
 
     let of_loss = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
     let mut problems = of_node(&of_loss, death, &transition);
+    problems.extend(api.of_node(&of_loss));
     // Another observer took over: what began under the first is not reported twice, and the root says so.
     let is_whole = of_loss.iter().all(|span| tag(span, "epitaph.node.unwatched").is_null());
     if !is_whole && death != Death::CutOffApiAway {
@@ -216,7 +226,8 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     for pod in &gone {
         let new = after.get(&pod.name).context("a pod of that name")?;
         let spans = shown(stage, "k8s.pod.uid", &pod.uid, "pod.lost")?;
-        let found = of_pod(&spans, death, new, is_whole);
+        let mut found = of_pod(&spans, death, new, is_whole);
+        found.extend(api.of_pod(&spans, pod, new));
         problems.extend(found.into_iter().map(|problem| format!("{} on {lost}: {problem}", pod.name)));
     }
     eprintln!("{name}: {} pods asked back, by one observer: {is_whole}", gone.len());
@@ -231,6 +242,108 @@ fn spread_observers(stage: &Stage) -> anyhow::Result<()> {
         .run(&["-n", deploy::NAMESPACE, "rollout", "restart", &observer])?;
     let args = ["-n", deploy::NAMESPACE, "rollout", "status", &observer, "--timeout=240s"];
     stage.kubectl.run(&args).map(drop)
+}
+
+/// When the API server has each step, in seconds since the epoch; where its objects have no time of it, when the story asked for it.
+#[derive(Debug, Default)]
+struct ApiTimes {
+    /// The taint by which the controller evicts.
+    evicting: f64,
+    /// The request of each pod's deletion, by UID.
+    deleted: BTreeMap<String, f64>,
+    tainted: Option<f64>,
+    back: f64,
+    untainted: Option<f64>,
+}
+
+impl ApiTimes {
+    fn of_node(&self, spans: &[Value]) -> Vec<String> {
+        let step = |name, at: fn((f64, f64)) -> f64, expected| (name, at, expected);
+        let steps = [
+            step("node.not_ready", |(_, end)| end, Some(self.evicting)),
+            step("node.out_of_service", |(begin, _)| begin, self.tainted),
+            step("node.out_of_service", |(_, end)| end, self.untainted),
+            step("node.down", |(_, end)| end, Some(self.back)),
+        ];
+        let mut problems = Vec::new();
+        for (name, at, expected) in steps {
+            let Some((span, expected)) = spans.iter().find(|span| span["operationName"] == name).zip(expected) else {
+                continue;
+            };
+            let shown = at(times(span));
+            if !is_near(span, shown, (expected, expected)) {
+                problems.push(format!("{name} has {shown}, the API {expected}: {span}"));
+            }
+        }
+        problems
+    }
+
+    /// Of a pod that was deleted and is gone when its replacement is created.
+    fn of_pod(&self, spans: &[Value], old: &Pod, new: &Pod) -> Vec<String> {
+        let stuck = spans.iter().filter(|span| span["operationName"] == "stuck");
+        let begins = stuck.min_by(|one, other| times(one).0.total_cmp(&times(other).0));
+        let root = spans.iter().find(|span| name_of(span).starts_with("pod.lost "));
+        let mut problems = Vec::new();
+        if let Some((span, deleted)) = begins.zip(self.deleted.get(&old.uid))
+            && !is_near(span, times(span).0, (*deleted, *deleted))
+        {
+            problems.push(format!("is deleted at {deleted}, not at {}", times(span).0));
+        }
+        if let Some(span) = root
+            && !is_near(span, times(span).1, (new.created, new.created))
+        {
+            problems.push(format!("is gone by {}, not at {}", new.created, times(span).1));
+        }
+        problems
+    }
+}
+
+fn is_near(span: &Value, shown: f64, (first, last): (f64, f64)) -> bool {
+    let gap = tag(span, "epitaph.watch.gap").as_f64().unwrap_or_default();
+    shown >= first - APART && shown <= last + RESOLUTION + APART + gap
+}
+
+/// When the controller set the taint by which it evicts.
+fn evicting(stage: &Stage, node: &str) -> anyhow::Result<f64> {
+    let node = stage.kubectl.json(&["get", "node", node, "-o", "json"])?;
+    let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let taint = taints.find(|taint| {
+        taint["effect"] == "NoExecute"
+            && ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"]
+                .iter()
+                .any(|key| taint["key"] == *key)
+    });
+    seconds(
+        taint.context("no taint by which it evicts")?["timeAdded"]
+            .as_str()
+            .context("no time")?,
+    )
+}
+
+/// When the deletion of each of these pods was requested, by UID; only of those that are being deleted.
+fn deleted(stage: &Stage, name: &str, gone: &[&Pod]) -> anyhow::Result<BTreeMap<String, f64>> {
+    let selector = format!("story={name}");
+    let list = stage
+        .kubectl
+        .json(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "-o", "json"])?;
+    let mut found = BTreeMap::new();
+    for pod in list["items"].as_array().context("no items")? {
+        let metadata = &pod["metadata"];
+        let (Some(uid), Some(deletion)) = (metadata["uid"].as_str(), metadata["deletionTimestamp"].as_str()) else {
+            continue;
+        };
+        if gone.iter().any(|pod| pod.uid == uid) {
+            let grace = metadata["deletionGracePeriodSeconds"].as_f64().unwrap_or_default();
+            found.insert(uid.to_owned(), seconds(deletion)? - grace);
+        }
+    }
+    Ok(found)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a person who sets a taint has a clock")]
+fn wall() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
 }
 
 /// What the trace of a lost pod, which `new` replaces, does not show. `is_whole`: one observer watched all of it.
@@ -252,7 +365,7 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<Strin
         // An observer sees what the API server has.
         let ready = (new.ready, new.posted.max(new.ready));
         for (what, shown, (first, last)) in [("created", begin, (new.created, new.created)), ("ready", end, ready)] {
-            if shown < first - APART || shown > last + RESOLUTION + APART {
+            if !is_near(replacement, shown, (first, last)) {
                 problems.push(format!("its replacement is {what} at {shown}, not from {first} to {last}"));
             }
         }

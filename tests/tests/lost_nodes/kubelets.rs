@@ -171,7 +171,7 @@ fn start(kubectl: &Kubectl, namespace: &str, name: &str) -> anyhow::Result<()> {
     kubectl.run(&[&args[..], &[&status.to_string()]].concat()).map(drop)
 }
 
-/// Each of the pod's claims is bound to a volume that is attached to the pod's node.
+/// Each of the pod's claims is bound to a volume that is attached to the pod's node, or whose driver attaches none.
 fn volumes_are_attached(kubectl: &Kubectl, pod: &Value) -> anyhow::Result<bool> {
     let volumes = pod["spec"]["volumes"].as_array();
     let claims: Vec<&str> = volumes
@@ -187,6 +187,11 @@ fn volumes_are_attached(kubectl: &Kubectl, pod: &Value) -> anyhow::Result<bool> 
     for claim in claims {
         let namespace = text(&pod["metadata"]["namespace"]);
         let claim = kubectl.json(&["-n", namespace, "get", "pvc", claim, "-o", "json"])?;
+        let volume = kubectl.json(&["get", "pv", text(&claim["spec"]["volumeName"]), "-o", "json"])?;
+        let driver = kubectl.json(&["get", "csidriver", text(&volume["spec"]["csi"]["driver"]), "-o", "json"])?;
+        if driver["spec"]["attachRequired"] == false {
+            continue;
+        }
         let is_attached = attachments.iter().any(|attachment| {
             attachment["spec"]["source"]["persistentVolumeName"] == claim["spec"]["volumeName"]
                 && attachment["spec"]["nodeName"] == pod["spec"]["nodeName"]

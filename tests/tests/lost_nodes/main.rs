@@ -33,6 +33,8 @@ const TO_END: Duration = Duration::from_secs(20);
 /// The real controllers, with a shorter wait; long enough for a loaded machine.
 const CONTROLLERS: &[&str] = &["--node-monitor-period=1s", "--node-monitor-grace-period=30s"];
 const NODES: [&str; 2] = ["node-a", "node-b"];
+/// Pods whose end no volume's detach follows.
+const DETACHLESS: [&str; 2] = ["files-0", "cache-0"];
 const TAINT: &str = "node.kubernetes.io/out-of-service";
 
 struct Stage {
@@ -103,21 +105,25 @@ impl Stage {
         Service::of("observer", &self.epitaph, self.directory.path(), &args)
     }
 
-    /// A StatefulSet with a volume, one without, and a Deployment beside them; all are evicted after 3 s.
+    /// Beside a StatefulSet whose volume is attached: one whose driver attaches none, as NFS, one without a volume, and a Deployment.
+    /// The StatefulSets' pods share a node; all pods are evicted after 3 s.
     fn workloads(&self) -> anyhow::Result<()> {
-        let driver = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.test"}, "spec": {"attachRequired": true},
-        });
-        self.kubectl.apply(&driver.to_string())?;
-        let volume = json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv-db-0"},
-            "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-                "csi": {"driver": "csi.test", "volumeHandle": "db-0"},
-                "claimRef": {"namespace": "shop", "name": "data-db-0"},
-            },
-        });
-        self.kubectl.apply(&volume.to_string())?;
+        for (driver, attaches, claim) in [("csi.test", true, "data-db-0"), ("nfs.test", false, "data-files-0")] {
+            let object = json!({
+                "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": driver},
+                "spec": {"attachRequired": attaches},
+            });
+            self.kubectl.apply(&object.to_string())?;
+            let volume = json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{claim}")},
+                "spec": {
+                    "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                    "csi": {"driver": driver, "volumeHandle": claim},
+                    "claimRef": {"namespace": "shop", "name": claim},
+                },
+            });
+            self.kubectl.apply(&volume.to_string())?;
+        }
         let claim = json!({
             "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}},
@@ -135,16 +141,24 @@ impl Stage {
             })
         };
         let set = |name: &str, mounts: Value, claims: Value| {
+            let mut template = of(name, mounts);
+            if name != "db" {
+                template["spec"]["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}},
+                ]}});
+            }
             json!({
                 "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": "shop"},
                 "spec": {
                     "replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}},
-                    "template": of(name, mounts), "volumeClaimTemplates": claims,
+                    "template": template, "volumeClaimTemplates": claims,
                 },
             })
         };
         let mount = json!([{"name": "data", "mountPath": "/data"}]);
-        self.kubectl.apply(&set("db", mount, json!([claim])).to_string())?;
+        self.kubectl.apply(&set("db", mount.clone(), json!([claim])).to_string())?;
+        self.kubectl.apply(&set("files", mount, json!([claim])).to_string())?;
+        self.kubectl.apply(&set("cache", json!([]), json!([])).to_string())?;
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": of("web", json!([]))},
@@ -265,6 +279,7 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
     let first = stage.observer()?;
     until_active(&first)?;
     let (old, node) = stage.running("db-0", &[])?;
+    let detachless = DETACHLESS.map(|pod| stage.running(pod, &[]));
     let other = NODES.into_iter().find(|name| *name != node).context("two nodes")?;
 
     stage.kubelets.lose(&node);
@@ -301,9 +316,19 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
     let replacement = named(&spans, "replacement")?;
     assert_eq!(tag(replacement, "epitaph.replacement.pod.uid"), new.as_str());
     let detach = named(&stage.spans(&trace, "volume.detach")?, "volume.detach")?.clone();
-    assert_eq!(tag(&detach, "epitaph.volume.name"), "pv-db-0");
+    assert_eq!(tag(&detach, "epitaph.volume.name"), "pv-data-db-0");
     for span in [stuck, replacement, &detach] {
         assert_eq!(parent(span), &root["spanID"]);
+    }
+    // By now every detach is over.
+    for (pod, old) in DETACHLESS.into_iter().zip(detachless) {
+        let (old, on) = old?;
+        assert_eq!(on, node, "{pod}");
+        stage.running(pod, &[&old])?;
+        let spans = stage.spans(&pod_trace(&old), "replacement")?;
+        named(&spans, "pod.lost fenced-by-taint")?;
+        let detaches = spans.iter().filter(|span| span["operationName"] == "volume.detach");
+        assert_eq!(detaches.count(), 0, "{pod}: {spans:#?}");
     }
 
     let wall = Wall::parse_rfc3339(&transition).context("a time")?;

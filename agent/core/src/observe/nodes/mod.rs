@@ -13,6 +13,7 @@ mod report;
 mod sentence;
 mod story;
 mod survey;
+mod taint;
 pub mod verdict;
 mod volumes;
 
@@ -33,6 +34,7 @@ use crate::pod::PodIdentity;
 use crate::time::Boot;
 use member::Member;
 use story::Story;
+use taint::Taint;
 use volumes::Volumes;
 
 /// A shorter loss has no root, unless it harmed a pod.
@@ -71,25 +73,9 @@ pub(super) struct Nodes {
 struct Known {
     identity: Arc<NodeIdentity>,
     is_ready: bool,
-    /// Since when the node has the taint `out-of-service`.
-    out_of_service: Option<Moment>,
-    taint: TaintOf,
-    /// Ready with that taint, since then.
-    left_behind: Option<Moment>,
-    is_alarmed: bool,
+    taint: Taint,
     /// The last loss, for the span of the taint.
     loss: Option<LossKey>,
-}
-
-/// When the taint `out-of-service` was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaintOf {
-    /// While the node was lost, or the node was lost with it.
-    Loss,
-    /// While the node was ready.
-    Ready,
-    /// Before the observation.
-    Unseen,
 }
 
 impl Nodes {
@@ -148,10 +134,7 @@ impl Nodes {
             let known = Known {
                 identity: fact.identity.clone(),
                 is_ready: true,
-                out_of_service: None,
-                taint: TaintOf::Unseen,
-                left_behind: None,
-                is_alarmed: false,
+                taint: Taint::new(),
                 loss: None,
             };
             self.known.insert(name.clone(), known);
@@ -161,28 +144,22 @@ impl Nodes {
         } else {
             self.not_ready(fact, seen, out);
         }
-        self.taint(fact, seen, out);
         if let Some(known) = self.known.get_mut(&name) {
+            let story = self.stories.get_mut(&name);
+            out.extend(known.taint.follow(fact, seen, story, known.loss.as_ref()));
             known.identity = fact.identity.clone();
             known.is_ready = fact.ready == Ready::True;
         }
     }
 
     pub fn node_gone(&mut self, name: &Arc<str>, seen: Seen, out: &mut Vec<Output>) {
-        let known = self.known.remove(name);
-        if let Some(Known {
-            out_of_service: Some(begin),
-            taint: TaintOf::Loss,
-            loss: Some(loss),
-            ..
-        }) = &known
-        {
-            out.push(phases::taint(loss, *begin, seen.moment()));
+        let at = seen.moment();
+        if let Some(known) = self.known.remove(name) {
+            out.extend(known.taint.deleted(known.loss.as_ref(), at));
         }
         let Some(story) = self.stories.get_mut(name).filter(|story| !story.is_over()) else {
             return;
         };
-        let at = seen.moment();
         phases::shutting_down(story, at, out);
         story.removed = Some(at);
         // The taint went with the object.
@@ -367,18 +344,13 @@ impl Nodes {
         if !is_in_gap {
             self.overdue(now, out);
         }
-        let is_due = |known: &&mut Known| {
-            let is_long = known.left_behind.is_some_and(|since| now.since(since.at) >= self.stuck_after);
-            is_long && !known.is_alarmed
-        };
-        let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(is_due).collect();
+        let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(|known| known.taint.is_left_behind()).collect();
         left_behind.sort_by(|a, b| a.identity.name.cmp(&b.identity.name));
-        for known in left_behind {
-            known.is_alarmed = true;
-            let since = known.left_behind.map_or(now, |since| since.at);
-            let verdict = sentence::left_behind(&known.identity, known.taint, now.since(since));
-            out.push(phases::alarm(&known.identity, None, now, (Advice::Unfence, verdict)));
-        }
+        out.extend(
+            left_behind
+                .into_iter()
+                .filter_map(|known| known.taint.alarm(&known.identity, now, self.stuck_after)),
+        );
         self.forget(now);
     }
 
@@ -441,13 +413,8 @@ impl Nodes {
             story.step(Step::Evicting, at);
         }
         if let Some(known) = self.known.get_mut(name) {
-            if let Some(set) = known.out_of_service.filter(|_| fact.out_of_service) {
-                story.fenced_before(set);
-                known.taint = TaintOf::Loss;
-            }
+            known.taint.lost(fact, &mut story);
             known.loss = Some(key);
-            known.left_behind = None;
-            known.is_alarmed = false;
         }
         self.stories.insert(name.clone(), story);
     }
@@ -472,50 +439,6 @@ impl Nodes {
             .retain(|_, member| member.gone.is_some() || member.requested.is_some());
         story.members.values_mut().for_each(|member| member.returned(at));
         self.members -= before - story.members.len();
-    }
-
-    fn taint(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
-        let Some(known) = self.known.get_mut(&fact.identity.name) else {
-            return;
-        };
-        let at = seen.moment();
-        let story = self.stories.get_mut(&fact.identity.name);
-        match (known.out_of_service, fact.out_of_service) {
-            (None, true) => {
-                // At the start: set at any time since the loss.
-                let unseen = story.as_ref().filter(|_| seen.is_at_start());
-                let set = Moment {
-                    gap: unseen.map(|story| at.at.since(story.begin.at)).or(at.gap),
-                    ..at
-                };
-                known.out_of_service = Some(set);
-                known.taint = match &story {
-                    Some(story) if !story.is_over() => TaintOf::Loss,
-                    _ if seen.is_at_start() => TaintOf::Unseen,
-                    _ => TaintOf::Ready,
-                };
-                if let Some(story) = story {
-                    story.step(Step::OutOfService, set);
-                }
-            }
-            (Some(begin), false) => {
-                known.out_of_service = None;
-                match (known.taint, &known.loss) {
-                    (TaintOf::Loss, Some(loss)) => out.push(phases::taint(loss, begin, at)),
-                    // Of no loss, and so of no trace.
-                    (TaintOf::Ready, _) => {}
-                    _ => out.push(dropped(DropReason::BeginUnseen)),
-                }
-            }
-            _ => {}
-        }
-        let is_left = fact.out_of_service && fact.ready == Ready::True;
-        if !is_left {
-            known.left_behind = None;
-            known.is_alarmed = false;
-        } else if known.left_behind.is_none() {
-            known.left_behind = Some(at);
-        }
     }
 
     /// Replacements that wait for long for a volume of a lost node.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::member::Member;
 use super::report::{
-    Advice, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, NodeLost, NodePhase, PhaseKind, PodLost, Return,
-    Returned, ShuttingDown, Step,
+    Advice, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned,
+    ShuttingDown, Step,
 };
 use super::sentence;
 use super::story::Story;
@@ -149,18 +149,6 @@ pub(super) fn back(
             end: at,
         })));
     }
-}
-
-/// The taint was removed.
-pub(super) fn taint(loss: &LossKey, begin: Moment, end: Moment) -> Output {
-    Output::NodePhase(Box::new(NodePhase {
-        key: loss.clone(),
-        kind: PhaseKind::OutOfService,
-        begin,
-        end,
-        boot: None,
-        unwatched: None,
-    }))
 }
 
 /// The node, not a kubelet, decided over the pod: the kubelet was silent, or did not finish in time.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::TaintOf;
 use super::report::{Advice, AgentAnswer, Holder, Returned};
+use super::taint::TaintOf;
 use super::verdict::{Loss, LossVerdict};
 use crate::observe::{AttachmentFact, ClusterVersion, NodeIdentity, Ready};
 use crate::pod::PodIdentity;

@@ -50,21 +50,16 @@ impl Nodes {
         // Of a deleted Node object, as long as something of it is held.
         let is_left = |story: &Story| story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0);
         let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
-        state.nodes.extend(lost.map(|story| {
-            LostNodeState {
-                name: story.key.node.name.clone(),
-                is_ready: false,
-                verdict: story.known(now, self.version).verdict().row().headline,
-                stuck: by_node.get(&*story.key.node.name).copied().unwrap_or_default(),
-                out_of_service: self
-                    .known
-                    .get(&story.key.node.name)
-                    .is_some_and(|known| known.out_of_service.is_some()),
-                volumes: self.volumes.left(&story.key.node.name),
-                evictions_held: story.is_held_back(now),
-            }
+        state.nodes.extend(lost.map(|story| LostNodeState {
+            name: story.key.node.name.clone(),
+            is_ready: false,
+            verdict: story.known(now, self.version).verdict().row().headline,
+            stuck: by_node.get(&*story.key.node.name).copied().unwrap_or_default(),
+            out_of_service: self.known.get(&story.key.node.name).is_some_and(|known| known.taint.is_set()),
+            volumes: self.volumes.left(&story.key.node.name),
+            evictions_held: story.is_held_back(now),
         }));
-        let left_behind = self.known.iter().filter(|(_, known)| known.left_behind.is_some());
+        let left_behind = self.known.iter().filter(|(_, known)| known.taint.is_left_behind());
         state.nodes.extend(left_behind.map(|(name, _)| LostNodeState {
             name: name.clone(),
             is_ready: true,

@@ -1,0 +1,134 @@
+//! The taint `out-of-service` of one node: set for a loss, with the node ready, or before the observation; removed, or left behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report::{Advice, LossKey, NodePhase, PhaseKind};
+use super::story::Story;
+use super::{Step, dropped, phases, sentence};
+use crate::observe::contact::Seen;
+use crate::observe::{DropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
+use crate::time::Boot;
+
+/// When the taint was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaintOf {
+    /// While the node was lost, or the node was lost with it.
+    Loss,
+    /// While the node was ready.
+    Ready,
+    /// Before the observation.
+    Unseen,
+}
+
+#[derive(Debug)]
+pub(super) struct Taint {
+    /// Since when the node has it.
+    set: Option<Moment>,
+    of: TaintOf,
+    /// Ready with it, since then.
+    left_behind: Option<Moment>,
+    is_alarmed: bool,
+}
+
+impl Taint {
+    pub fn new() -> Taint {
+        Taint {
+            set: None,
+            of: TaintOf::Unseen,
+            left_behind: None,
+            is_alarmed: false,
+        }
+    }
+
+    /// A version of the node. `story`: of its loss, if there is one; `loss`: the last one.
+    pub fn follow(&mut self, fact: &NodeFact, seen: Seen, story: Option<&mut Story>, loss: Option<&LossKey>) -> Option<Output> {
+        let at = seen.moment();
+        let mut out = None;
+        match (self.set, fact.out_of_service) {
+            (None, true) => {
+                // At the start: set at any time since the loss.
+                let unseen = story.as_ref().filter(|_| seen.is_at_start());
+                let set = Moment {
+                    gap: unseen.map(|story| at.at.since(story.begin.at)).or(at.gap),
+                    ..at
+                };
+                self.set = Some(set);
+                self.of = match &story {
+                    Some(story) if !story.is_over() => TaintOf::Loss,
+                    _ if seen.is_at_start() => TaintOf::Unseen,
+                    _ => TaintOf::Ready,
+                };
+                if let Some(story) = story {
+                    story.step(Step::OutOfService, set);
+                }
+            }
+            (Some(begin), false) => {
+                self.set = None;
+                out = match (self.of, loss) {
+                    (TaintOf::Loss, Some(loss)) => Some(phase(loss, begin, at)),
+                    // Of no loss, and so of no trace.
+                    (TaintOf::Ready, _) => None,
+                    _ => Some(dropped(DropReason::BeginUnseen)),
+                };
+            }
+            _ => {}
+        }
+        if !(fact.out_of_service && fact.ready == Ready::True) {
+            self.not_left();
+        } else if self.left_behind.is_none() {
+            self.left_behind = Some(at);
+        }
+        out
+    }
+
+    /// The node is lost, maybe with the taint.
+    pub fn lost(&mut self, fact: &NodeFact, story: &mut Story) {
+        if let Some(set) = self.set.filter(|_| fact.out_of_service) {
+            story.fenced_before(set);
+            self.of = TaintOf::Loss;
+        }
+        self.not_left();
+    }
+
+    /// The taint goes with the node's object.
+    pub fn deleted(&self, loss: Option<&LossKey>, at: Moment) -> Option<Output> {
+        let begin = self.set.filter(|_| self.of == TaintOf::Loss)?;
+        Some(phase(loss?, begin, at))
+    }
+
+    pub const fn is_set(&self) -> bool {
+        self.set.is_some()
+    }
+
+    /// A ready node has it.
+    pub const fn is_left_behind(&self) -> bool {
+        self.left_behind.is_some()
+    }
+
+    /// An alarm about a taint that a ready node has had for that long, once.
+    pub fn alarm(&mut self, node: &Arc<NodeIdentity>, now: Boot, stuck_after: Duration) -> Option<Output> {
+        let waited = now.since(self.left_behind?.at);
+        if waited < stuck_after || std::mem::replace(&mut self.is_alarmed, true) {
+            return None;
+        }
+        let verdict = sentence::left_behind(node, self.of, waited);
+        Some(phases::alarm(node, None, now, (Advice::Unfence, verdict)))
+    }
+
+    const fn not_left(&mut self) {
+        self.left_behind = None;
+        self.is_alarmed = false;
+    }
+}
+
+fn phase(loss: &LossKey, begin: Moment, end: Moment) -> Output {
+    Output::NodePhase(Box::new(NodePhase {
+        key: loss.clone(),
+        kind: PhaseKind::OutOfService,
+        begin,
+        end,
+        boot: None,
+        unwatched: None,
+    }))
+}
