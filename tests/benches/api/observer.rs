@@ -1,5 +1,5 @@
-//! What the observer of a large cluster costs, and how soon it reports a tenth of the nodes that are lost in one moment:
-//! `cargo xtask bench observer`.
+//! What the observer of a large cluster costs, and how soon it reports a tenth of the nodes, or a whole zone, that is lost in one
+//! moment: `cargo xtask bench observer`.
 //!
 //! The control plane is real. Two kwoks play the nodes with their Leases, and the pods; one of them is killed. Nodes have 50 images and
 //! pods the fields of an ordinary container, each with its managed fields.
@@ -28,10 +28,17 @@ use tokio::time::{Instant, sleep};
 use crate::kwok::{self, post, post_all};
 use crate::proxy::Proxy;
 
-const ROUNDS: [usize; 3] = [50, 150, 500];
+const ROUNDS: [Round; 4] = [
+    Round::tenth(50),
+    Round::tenth(150),
+    Round::tenth(500),
+    Round {
+        nodes: 150,
+        zones: 3,
+        lost: 50,
+    },
+];
 const PODS_PER_NODE: usize = 30;
-/// A tenth of the nodes is lost.
-const LOST_SHARE: usize = 10;
 const IMAGES: usize = 50;
 const MEASURED: Duration = Duration::from_secs(60);
 const MOST: Duration = Duration::from_secs(900);
@@ -52,15 +59,38 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, only: Option<us
          evicted | Resident at most | CPU of the loss | Requests | Bytes | Reported after | All pods stuck after |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for nodes in ROUNDS {
-        if only.is_none_or(|only| only == nodes) {
-            round(tools, kwok, epitaph, nodes).await?;
+    for round in ROUNDS {
+        if only.is_none_or(|only| only == round.nodes) {
+            measure_round(tools, kwok, epitaph, round).await?;
         }
     }
     Ok(())
 }
 
-async fn round(tools: &Tools, kwok: &Path, epitaph: &Path, nodes: usize) -> anyhow::Result<()> {
+/// A cluster, and how many of its nodes are lost: the first ones, which with several zones are one of these.
+#[derive(Clone, Copy)]
+struct Round {
+    nodes: usize,
+    zones: usize,
+    lost: usize,
+}
+
+impl Round {
+    const fn tenth(nodes: usize) -> Round {
+        Round {
+            nodes,
+            zones: 1,
+            lost: nodes / 10,
+        }
+    }
+
+    const fn zone(self, node: usize) -> usize {
+        node * self.zones / self.nodes
+    }
+}
+
+async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round) -> anyhow::Result<()> {
+    let Round { nodes, zones, lost } = round;
     let directory = tempfile::tempdir()?;
     let (policy, audit) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
     // Of a watch the beginning counts, of every other request the end.
@@ -87,7 +117,7 @@ async fn round(tools: &Tools, kwok: &Path, epitaph: &Path, nodes: usize) -> anyh
     as_observer(&plane)?;
     kubectl.run(&["-n", "epitaph", "delete", "deployment", "epitaph-observer"])?;
 
-    let mut cluster = Cluster::start(kwok, directory.path(), &plane.admin(), &client, nodes).await?;
+    let mut cluster = Cluster::start(kwok, directory.path(), &plane.admin(), &client, round).await?;
     eprintln!("{nodes} nodes: {} pods run", cluster.pods);
 
     let proxy = Proxy::start(plane.port()).await?;
@@ -117,7 +147,7 @@ async fn round(tools: &Tools, kwok: &Path, epitaph: &Path, nodes: usize) -> anyh
     let at_rest = Usage::of(&observer, &proxy, &audit)?.since(&at_start);
 
     let before = Usage::of(&observer, &proxy, &audit)?;
-    let lost = cluster.lose()?;
+    cluster.lose()?;
     // By the API's own times, whose whole seconds are the beginning of the second.
     let mut not_ready = BTreeMap::new();
     let (mut reported, mut stuck) = (None, None);
@@ -149,8 +179,9 @@ async fn round(tools: &Tools, kwok: &Path, epitaph: &Path, nodes: usize) -> anyh
     let change = of_loss.since(&before);
     let last = not_ready.values().copied().fold(0.0, f64::max);
     let after = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{:.1} s", time - last));
+    let of_zone = if zones > 1 { ", a whole zone" } else { "" };
     println!(
-        "| {nodes} | {} | {:.1} MiB | {:.1} MB | {:.2} % | {:.1} | {:.0} | {lost} | {evicted} | {:.1} MiB | {:.2} s | {} | {:.2} MB | {} | {} |",
+        "| {nodes} | {} | {:.1} MiB | {:.1} MB | {:.2} % | {:.1} | {:.0} | {lost}{of_zone} | {evicted} | {:.1} MiB | {:.2} s | {} | {:.2} MB | {} | {} |",
         cluster.pods,
         mib(at_start.resident),
         at_start.bytes / 1e6,
@@ -171,17 +202,17 @@ struct Cluster {
     keeper: Process,
     /// The kubelets of the nodes that are to be lost.
     doomed: Process,
-    lost: usize,
     pods: usize,
 }
 
 impl Cluster {
-    async fn start(kwok: &Path, directory: &Path, admin: &Path, client: &Client, nodes: usize) -> anyhow::Result<Cluster> {
-        let lost = (nodes / LOST_SHARE).max(1);
+    async fn start(kwok: &Path, directory: &Path, admin: &Path, client: &Client, round: Round) -> anyhow::Result<Cluster> {
+        let Round { nodes, lost, .. } = round;
         let name = |node: usize| format!("node-{node}");
         let of_nodes = (0..nodes).map(|node| {
             let doomed = (node < lost).to_string();
-            let labels = json!({"doomed": doomed, "topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"});
+            let zone = format!("zone-{}", round.zone(node));
+            let labels = json!({"doomed": doomed, "topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": "r"});
             (
                 "/api/v1/nodes".to_owned(),
                 json!({"metadata": {"name": name(node), "labels": labels}}),
@@ -217,7 +248,6 @@ impl Cluster {
         let cluster = Cluster {
             keeper: start("keeper", false)?,
             doomed: start("doomed", true)?,
-            lost,
             pods: nodes * PODS_PER_NODE,
         };
         let of_pods = (0..cluster.pods).map(|pod| ("/api/v1/namespaces/shop/pods".to_owned(), a_pod(pod, &name(pod % nodes))));
@@ -237,10 +267,8 @@ impl Cluster {
         }
     }
 
-    /// How many nodes are lost.
-    fn lose(&mut self) -> anyhow::Result<usize> {
-        self.doomed.signal(nix::libc::SIGKILL)?;
-        Ok(self.lost)
+    fn lose(&mut self) -> anyhow::Result<()> {
+        self.doomed.signal(nix::libc::SIGKILL)
     }
 }
 

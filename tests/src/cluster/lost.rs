@@ -176,8 +176,11 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     })?;
     let transition = transition(stage, lost)?;
     let mut api = ApiTimes {
-        evicting: evicting(stage, lost)?,
-        deleted: deleted(stage, name, &gone)?,
+        // The Event can be one of an earlier loss of this node.
+        evicting: until("the taint by which it evicts", || evicting(stage, lost))?,
+        deleted: until("the deletions", || {
+            Ok(Some(deleted(stage, name, &gone)?).filter(|deleted| deleted.len() == gone.len()))
+        })?,
         ..ApiTimes::default()
     };
     eprintln!("{name}: its pods hang, not ready since {transition}");
@@ -304,7 +307,7 @@ fn is_near(span: &Value, shown: f64, (first, last): (f64, f64)) -> bool {
 }
 
 /// When the controller set the taint by which it evicts.
-fn evicting(stage: &Stage, node: &str) -> anyhow::Result<f64> {
+fn evicting(stage: &Stage, node: &str) -> anyhow::Result<Option<f64>> {
     let node = stage.kubectl.json(&["get", "node", node, "-o", "json"])?;
     let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
     let taint = taints.find(|taint| {
@@ -313,11 +316,8 @@ fn evicting(stage: &Stage, node: &str) -> anyhow::Result<f64> {
                 .iter()
                 .any(|key| taint["key"] == *key)
     });
-    seconds(
-        taint.context("no taint by which it evicts")?["timeAdded"]
-            .as_str()
-            .context("no time")?,
-    )
+    let added = taint.map(|taint| seconds(taint["timeAdded"].as_str().context("no time")?));
+    added.transpose()
 }
 
 /// When the deletion of each of these pods was requested, by UID; only of those that are being deleted.

@@ -330,8 +330,9 @@ impl Observer {
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
             self.replacements.finish(now, &self.pods, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
-                let is_in_gap = pods_in_gap || self.contact[Watch::Nodes as usize].is_in_gap();
-                self.nodes.finish(now, &self.pods, is_in_gap, &mut out);
+                let is_in_gap = |watch: Watch| self.contact[watch as usize].is_in_gap();
+                let in_gap = (pods_in_gap || is_in_gap(Watch::Nodes), is_in_gap(Watch::VolumeAttachments));
+                self.nodes.finish(now, &self.pods, in_gap, &mut out);
             }
         }
         self.pods.forget(now);
@@ -387,7 +388,8 @@ impl Observer {
             self.nodes.replaced(&pod, &by, at);
         }
         self.replacements.settle(step, &self.pods, out);
-        self.nodes.pod(step, &self.pods, out);
+        let nodes_in_gap = self.contact[Watch::Nodes as usize].is_in_gap();
+        self.nodes.pod(step, &self.pods, nodes_in_gap, out);
     }
 
     /// A pod that terminates before the namespaces are known may be ignored by annotation: it counts as terminated before our start.
@@ -421,7 +423,7 @@ impl Observer {
             }
             Watch::Namespaces => self.pods.ignored = self.ignored_so_far.take().unwrap_or_default(),
             Watch::Nodes => self.nodes.list_end(seen, out),
-            Watch::VolumeAttachments => self.nodes.attachments_end(seen, out),
+            Watch::VolumeAttachments => self.nodes.attachments_end(seen, &self.pods, out),
         }
         self.contact[watch as usize].list_end();
     }

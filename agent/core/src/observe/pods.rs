@@ -45,6 +45,8 @@ pub(super) struct Record {
     pub(super) outlasts: bool,
     /// Phase Succeeded or Failed.
     pub(super) finished: bool,
+    /// See [`PodSight::terminated`].
+    pub(super) terminated: bool,
     /// None for the many pods without any of this.
     details: Option<Box<Details>>,
 }
@@ -157,6 +159,7 @@ impl Pods {
             ignored: None,
             outlasts: sight.outlasts,
             finished: false,
+            terminated: false,
             details: None,
         });
         let is_scheduled = sight.scheduled && record.scheduled.is_none();
@@ -177,6 +180,7 @@ impl Pods {
         record.ignored = sight.ignored;
         record.outlasts = sight.outlasts;
         record.finished = sight.failed || sight.succeeded;
+        record.terminated = sight.terminated;
         let details = Details {
             deletion: sight.deletion,
             finalizers: sight.finalizers,

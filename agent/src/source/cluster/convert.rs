@@ -110,6 +110,7 @@ pub(super) fn pod(pod: &Pod, allowed: &Allowed, agents: &Agents, offset: WallOff
         failed: phase == "Failed",
         succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
+        terminated: status.is_some_and(has_terminated),
         ignored: ignored(annotations, meta.namespace.as_deref()?, allowed),
         outlasts: pod.spec.as_ref().is_some_and(outlasts),
         finalizers: kept(meta.finalizers.iter().flatten().map(String::as_str)),
@@ -172,6 +173,11 @@ fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
     let mut init = status.init_container_statuses.iter().flatten();
     let mut main = status.container_statuses.iter().flatten();
     init.any(|of| runs(of) || exit_code(of).is_some_and(|code| code != 0)) || main.any(|of| runs(of) || exit_code(of).is_some())
+}
+
+fn has_terminated(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
+    let mut main = status.container_statuses.iter().flatten().peekable();
+    main.peek().is_some() && main.all(|of| of.state.as_ref().is_some_and(|state| state.terminated.is_some()))
 }
 
 pub(super) fn namespace(meta: &ObjectMeta, allowed: &Allowed) -> Option<Input> {

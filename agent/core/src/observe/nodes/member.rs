@@ -34,10 +34,15 @@ pub(super) struct Member {
     pub held: Vec<Stuck>,
     current: Option<(Holder, Vec<Box<str>>, Moment)>,
     pub gone: Option<Moment>,
-    /// Its object was removed while the kubelet was silent.
+    /// A kubelet reported that the pod's containers had terminated, after the deletion request: no container ran any more.
+    pub confirmed: Option<Moment>,
+    is_terminated: bool,
+    /// Its object was removed without the kubelet.
     pub vanished: bool,
-    /// Its object was removed while the kubelet was silent, or after its return.
+    /// The same, maybe after the node's return.
     pub is_unconfirmed: bool,
+    /// Its grace period was over when the loss began: its runtime holds it, unless the node falls silent.
+    pub is_overdue: bool,
     /// Since when no process on the node counts the grace period: kubelet and agent are silent.
     pub unheard: Option<Boot>,
     /// It ran at that time.
@@ -64,8 +69,11 @@ impl Member {
             held: Vec::new(),
             current: None,
             gone: None,
+            confirmed: None,
+            is_terminated: record.terminated,
             vanished: false,
             is_unconfirmed: false,
+            is_overdue: false,
             unheard: None,
             replaced: None,
             is_alarmed: false,
@@ -90,6 +98,11 @@ impl Member {
     pub fn follow(&mut self, record: &Record, is_away: bool, at: Moment) {
         let details = record.details();
         self.stays = record.outlasts;
+        // Of a container that waits for its restart, the status can have been the last one before the loss.
+        if self.requested.is_some() && record.terminated && !self.is_terminated {
+            self.confirmed = self.confirmed.or(Some(at));
+        }
+        self.is_terminated = record.terminated;
         self.is_finished |= record.finished && self.requested.is_none();
         if self.requested.is_none()
             && let Some(deletion) = details.deletion
@@ -114,6 +127,7 @@ impl Member {
 
     /// Before the loss its kubelet held the pod, and not the node.
     pub fn held_from(&mut self, begin: Moment) {
+        self.is_overdue = self.expected().is_some_and(|expected| expected < begin.at);
         if let Some((Holder::Node, _, since)) = &mut self.current
             && since.at < begin.at
         {
@@ -164,6 +178,9 @@ impl Member {
 
     /// The node holds the pod for longer than a healthy node would need.
     pub fn hangs(&self, now: Boot) -> bool {
+        if self.is_overdue {
+            return false;
+        }
         let held = self.current.as_ref().filter(|(by, ..)| *by == Holder::Node);
         held.zip(self.expected())
             .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(SLACK))
@@ -181,6 +198,9 @@ impl Member {
         let Some(expected) = self.expected() else {
             return false;
         };
+        if self.is_overdue {
+            return false;
+        }
         let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(SLACK);
         let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
         ended || self.is_alarmed

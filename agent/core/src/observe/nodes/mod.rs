@@ -74,8 +74,6 @@ struct Known {
     identity: Arc<NodeIdentity>,
     is_ready: bool,
     taint: Taint,
-    /// The last loss, for the span of the taint.
-    loss: Option<LossKey>,
 }
 
 impl Nodes {
@@ -135,7 +133,6 @@ impl Nodes {
                 identity: fact.identity.clone(),
                 is_ready: true,
                 taint: Taint::new(),
-                loss: None,
             };
             self.known.insert(name.clone(), known);
         }
@@ -146,7 +143,7 @@ impl Nodes {
         }
         if let Some(known) = self.known.get_mut(&name) {
             let story = self.stories.get_mut(&name);
-            out.extend(known.taint.follow(fact, seen, story, known.loss.as_ref()));
+            out.extend(known.taint.follow(fact, seen, story));
             known.identity = fact.identity.clone();
             known.is_ready = fact.ready == Ready::True;
         }
@@ -155,7 +152,7 @@ impl Nodes {
     pub fn node_gone(&mut self, name: &Arc<str>, seen: Seen, out: &mut Vec<Output>) {
         let at = seen.moment();
         if let Some(known) = self.known.remove(name) {
-            out.extend(known.taint.deleted(known.loss.as_ref(), at));
+            out.extend(known.taint.deleted(at));
         }
         let Some(story) = self.stories.get_mut(name).filter(|story| !story.is_over()) else {
             return;
@@ -169,7 +166,8 @@ impl Nodes {
     }
 
     /// A change of a pod.
-    pub fn pod(&mut self, step: &pods::Step, pods: &Pods, out: &mut Vec<Output>) {
+    /// `is_in_gap`: the watch of nodes is interrupted.
+    pub fn pod(&mut self, step: &pods::Step, pods: &Pods, is_in_gap: bool, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
         let is_ending = !record.is_gone() && record.details().deletion.is_some();
         if !is_ending {
@@ -192,6 +190,7 @@ impl Nodes {
                     return;
                 }
                 if self.members >= self.most_pods {
+                    story.is_partial = true;
                     out.push(dropped(DropReason::LostPodCap));
                     return;
                 }
@@ -213,10 +212,13 @@ impl Nodes {
             }
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
-                // No kubelet confirmed that.
-                let is_unheard = story.ready == Ready::Unknown || (story.removed.is_some() && member.requested.is_none());
-                member.vanished = is_unheard && story.back.is_none() && member.is_to_end();
-                member.is_unconfirmed = story.ready == Ready::Unknown;
+                let is_unheard = story.ready == Ready::Unknown
+                    || (story.removed.is_some() && member.requested.is_none())
+                    // The controller does not wait for the kubelet.
+                    || story.fenced;
+                let is_unconfirmed = is_unheard && member.confirmed.is_none();
+                member.vanished = is_unconfirmed && story.back.is_none() && member.is_to_end();
+                member.is_unconfirmed = is_unconfirmed;
                 member.release(gone);
                 member.gone = Some(gone);
                 let member = &story.members[&step.uid];
@@ -224,14 +226,11 @@ impl Nodes {
                     self.volumes.pod_ends(&member.pod, &member.claims, Some(gone));
                 }
                 if member.has_trace {
-                    phases::pod(story, member, gone, self.version, out);
+                    phases::pod(story, member, (gone, is_in_gap), self.version, out);
                 }
             }
-        } else if !record.details().claims.is_empty() {
-            let is_settled = record.ready.is_some() || record.ended.is_some();
-            let at = step.seen.moment();
-            self.volumes
-                .pod(&step.uid, &record.identity, &record.details().claims, (is_settled, at));
+        } else {
+            self.volumes.pod(&step.uid, record, step.seen.moment());
         }
     }
 
@@ -283,9 +282,12 @@ impl Nodes {
         self.volumes.list_begin();
     }
 
-    pub fn attachments_end(&mut self, seen: Seen, out: &mut Vec<Output>) {
+    pub fn attachments_end(&mut self, seen: Seen, pods: &Pods, out: &mut Vec<Output>) {
         for name in self.volumes.list_end() {
             self.attachment_gone(&name, seen, out);
+        }
+        if seen.is_at_start() {
+            self.attachments_known(seen.moment().at, pods, out);
         }
     }
 
@@ -312,8 +314,9 @@ impl Nodes {
         self.version = Some(version);
     }
 
-    /// Time has passed. `is_in_gap`: a watch is interrupted, so the node may be back, and its pods gone.
-    pub fn finish(&mut self, now: Boot, pods: &Pods, is_in_gap: bool, out: &mut Vec<Output>) {
+    /// Time has passed. `is_in_gap`: the watch of nodes or pods is interrupted, so the node may be back, and its pods
+    /// gone; `attachments_in_gap`: that of VolumeAttachments, so the volumes may be detached.
+    pub fn finish(&mut self, now: Boot, pods: &Pods, (is_in_gap, attachments_in_gap): (bool, bool), out: &mut Vec<Output>) {
         if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
             return;
         }
@@ -341,7 +344,7 @@ impl Nodes {
                 phases::root(story, end, self.version, out);
             }
         }
-        if !is_in_gap {
+        if !is_in_gap && !attachments_in_gap {
             self.overdue(now, out);
         }
         let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(|known| known.taint.is_left_behind()).collect();
@@ -365,21 +368,20 @@ impl Nodes {
         };
         if let Some(story) = self.stories.get_mut(name).filter(|story| is_registered_again(story)) {
             story.removed = None;
-            if let Some(known) = self.known.get_mut(name) {
-                known.loss = Some(story.key.clone());
-            }
         }
         if let Some(story) = self.stories.get_mut(name)
             && !story.is_over()
         {
             let began_evicting = fact.evicting && !story.evicting;
             // False becomes Unknown: a later observer sees this transition only. Once something is exported, the id stays.
-            let is_exported =
-                story.is_reported || story.is_not_ready_reported || story.members.values().any(|member| member.gone.is_some());
+            let is_exported = story.is_reported
+                || story.is_not_ready_reported
+                || story.is_taint_reported
+                || story.members.values().any(|member| member.gone.is_some());
             if !is_exported && story.key.transition != transition.wall {
-                story.key.transition = transition.wall;
+                let before = std::mem::replace(&mut story.key.transition, transition.wall);
                 if let Some(known) = self.known.get_mut(name) {
-                    known.loss = Some(story.key.clone());
+                    known.taint.moved(before, &story.key);
                 }
             }
             story.follow(fact, at);
@@ -400,7 +402,7 @@ impl Nodes {
         };
         let key = LossKey::of(&Arc::new(identity), transition);
         let unwatched = seen.is_at_start().then(|| seen.moment().at.since(at.at));
-        let mut story = Story::new(fact, key.clone(), at, unwatched);
+        let mut story = Story::new(fact, key, at, unwatched);
         // Lost again before all pods of the last loss were gone: they are still its pods.
         if let Some(last) = self.stories.remove(name) {
             let (left, done): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -414,7 +416,6 @@ impl Nodes {
         }
         if let Some(known) = self.known.get_mut(name) {
             known.taint.lost(fact, &mut story);
-            known.loss = Some(key);
         }
         self.stories.insert(name.clone(), story);
     }
@@ -426,6 +427,7 @@ impl Nodes {
         let at = moment(seen, fact.transition);
         phases::shutting_down(story, at, out);
         story.back = Some(at);
+        story.saw_boot(&fact.identity, at);
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
         if story.removed.is_none() || story.returned(&fact.identity) == Returned::SameBoot {
             story.step(Step::Back, at);

@@ -137,16 +137,17 @@ pub(super) fn back(
     // One that is still there ran as well: a Deployment's is replaced at once.
     let ran = |member: &&Member| !member.is_finished && is_lost(story, member);
     for member in story.members.values().filter(ran) {
-        let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < at.at) else {
+        let end = member.confirmed.filter(|confirmed| confirmed.at < at.at).unwrap_or(at);
+        let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < end.at) else {
             continue;
         };
         out.push(Output::DuplicateRun(Box::new(DuplicateRun {
-            verdict: sentence::duplicate(node, &member.pod, &by, at.at.since(ran.at)),
+            verdict: sentence::duplicate(node, &member.pod, &by, end.at.since(ran.at)),
             pod: member.pod.clone(),
             by,
             loss: story.key.clone(),
             begin: ran,
-            end: at,
+            end,
         })));
     }
 }
@@ -193,7 +194,14 @@ pub(super) fn unfinished(
 }
 
 /// A pod of the node is gone.
-pub(super) fn pod(story: &Story, member: &Member, gone: Moment, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+/// `is_unsure`: the watch of nodes is interrupted, and the node may be back.
+pub(super) fn pod(
+    story: &Story,
+    member: &Member,
+    (gone, is_unsure): (Moment, bool),
+    version: Option<ClusterVersion>,
+    out: &mut Vec<Output>,
+) {
     if !is_lost(story, member) {
         return;
     }
@@ -205,7 +213,11 @@ pub(super) fn pod(story: &Story, member: &Member, gone: Moment, version: Option<
     let (by, names) = member.holder();
     let known = story.known(gone.at, version);
     let verdict = match story.back {
-        Some(back) if by != Holder::Finalizer => known.pod_after_return(after, gone.earliest() < back.at),
+        Some(back) if by != Holder::Finalizer => {
+            known.pod_after_return(after, gone.earliest() < back.at && member.confirmed.is_none())
+        }
+        None if by != Holder::Finalizer && member.confirmed.is_none() && is_unsure => known.pod_after_return(after, true),
+        None if by != Holder::Finalizer && member.confirmed.is_some() => known.pod_confirmed(after),
         _ => known.pod(by, names, after),
     };
     out.push(lost(story, member, verdict, (gone, true)));
@@ -259,11 +271,15 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     let advice = story.known(now, version).advice();
     // An agent that answers now and then.
     let is_flapping = story.changes >= CHANGES && story.changed.is_some_and(|at| now.since(at) < AGAIN);
-    let is_changed = story.advised.is_some_and(|last| last != advice) && !is_flapping;
     // The taint was set by whoever made sure: nothing is urgent any more.
     let is_settled = advice == Advice::Unfence && story.advised != Some(Advice::PowerOff);
-    // Whether a pod hangs or not.
-    let is_dangerous = advice == Advice::PowerOff && story.advised != Some(advice) && !is_flapping && story.is_serious();
+    // Whether a pod hangs or not, and however often the advice has changed.
+    let is_dangerous = advice == Advice::PowerOff
+        && story.advised != Some(advice)
+        && story.endangered.is_none_or(|at| now.since(at) >= AGAIN)
+        && story.is_serious();
+    let is_new = story.advised.is_some_and(|last| last != advice);
+    let is_changed = is_new && (!is_flapping || is_dangerous);
     let mut hanging = Vec::new();
     for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
         let is_again = is_changed && !is_settled && member.is_alarmed;
@@ -276,7 +292,10 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     if hanging.is_empty() && !is_changed && !is_dangerous {
         return;
     }
-    let is_of_node = !is_flapping && story.advised != Some(advice);
+    let is_of_node = (!is_flapping || is_dangerous) && story.advised != Some(advice);
+    if is_dangerous {
+        story.endangered = Some(now);
+    }
     if is_of_node {
         story.advised = Some(advice);
         (story.changes, story.changed) = (story.changes.saturating_add(1), Some(now));

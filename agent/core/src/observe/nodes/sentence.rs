@@ -8,6 +8,7 @@ use super::taint::TaintOf;
 use super::verdict::{Loss, LossVerdict};
 use crate::observe::{AttachmentFact, ClusterVersion, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
+use crate::text::bounded;
 use crate::verdict::seconds;
 
 const TAINT: &str = "node.kubernetes.io/out-of-service";
@@ -50,12 +51,18 @@ pub(super) struct Known<'a> {
     pub is_over: bool,
     /// The Node object was deleted, and no kubelet ends what is left of its pods and volumes.
     pub is_deleted: bool,
-    /// The machine has booted since, so its old containers are gone.
+    /// The machine has booted since.
+    pub has_booted: bool,
+    /// The same, and so none of its old containers can run.
     pub is_rebooted: bool,
     /// Pods that the node could not terminate.
     pub stuck: usize,
     /// Of these, pods that are gone.
     pub gone: usize,
+    /// Pods that were deleted without the kubelet, and that may be replaced.
+    pub vanished: usize,
+    /// Pods that the taint ends, or that hang.
+    pub to_release: usize,
     pub version: Option<ClusterVersion>,
 }
 
@@ -69,7 +76,8 @@ impl Known<'_> {
     }
 
     fn contacted(&self) -> Loss {
-        match self.ran() {
+        let is_heard = !self.is_over && self.ready == Ready::False && !self.has_booted;
+        match self.ran() || is_heard {
             true => Loss::Unreachable,
             false => Loss::Lost,
         }
@@ -87,7 +95,7 @@ impl Known<'_> {
 
     /// The class of [`Known::remedy`].
     pub fn advice(&self) -> Advice {
-        if self.fenced && self.runs() && !self.is_over {
+        if self.is_dangerous() {
             Advice::PowerOff
         } else if self.fenced || (self.is_over && !self.is_deleted) {
             Advice::Unfence
@@ -98,6 +106,11 @@ impl Known<'_> {
         } else {
             Advice::MakeSure
         }
+    }
+
+    /// The machine runs, and its pods are, or are about to be, replaced.
+    fn is_dangerous(&self) -> bool {
+        self.runs() && !self.is_over && (self.vanished > 0 || (self.fenced && self.to_release > 0))
     }
 
     /// The provider's word counts only while nothing on the machine speaks: its taint stays until the node is ready.
@@ -122,14 +135,24 @@ impl Known<'_> {
             1 => text += "; 1 pod on it could not be terminated",
             many => text += &format!("; {many} pods on it could not be terminated"),
         }
-        if self.fenced && self.gone < self.stuck {
-            text += "; the taint out-of-service is set, and has not released all of them yet";
-        } else if self.fenced && self.stuck == 0 && !self.is_over {
-            text += "; the taint out-of-service is set";
-        } else if self.fenced {
-            text += "; the taint out-of-service released its pods and volumes";
+        if self.fenced {
+            text += if self.is_over {
+                "; the taint out-of-service was set"
+            } else {
+                "; the taint out-of-service is set"
+            };
+            if self.gone < self.stuck {
+                text += ", and has not released all of them yet";
+            } else if self.stuck > 0 {
+                text += ", and all of these pods are gone";
+            }
         } else if self.held_back {
-            text += "; the controller does not evict its pods yet: it limits evictions, and stops them while most nodes of a zone are not ready";
+            text += "; the controller does not evict its pods: it limits or stops evictions while many nodes of a zone are not ready";
+        }
+        match self.vanished.saturating_sub(self.stuck) {
+            0 => {}
+            1 => text += "; 1 pod was deleted without the kubelet",
+            many => text += &format!("; {many} pods were deleted without the kubelet"),
         }
         if self.is_one_of_many() {
             let (silent, all) = self.at_once;
@@ -146,7 +169,7 @@ impl Known<'_> {
         });
         if by == Holder::Finalizer {
             let text = format!(
-                "the pod's node `{node}` was lost, and then {} kept the object, which was deleted{after}",
+                "the pod's node `{node}` was lost; then {} kept the pod's object, which was gone{after}",
                 finalizers(names)
             );
             return stuck_by_finalizer(text);
@@ -157,21 +180,21 @@ impl Known<'_> {
         } else if self.is_rebooted {
             "the machine has booted again, so its old containers are gone"
         } else if self.ran() {
-            "the machine still ran: so may its containers"
+            "the machine still ran, and the pod's containers may have run, too"
         } else {
-            "whether its containers still ran is not known"
+            "whether the pod's containers still ran is not known"
         };
         let text = match verdict {
             Loss::FencedByTaint => format!(
-                "the pod's node `{node}` was lost, and the taint out-of-service let the controller delete the object{after}, without \
+                "the pod's node `{node}` was lost, and the pod's object was deleted{after}, while the taint out-of-service was set, without \
                  the kubelet; {power}"
             ),
             Loss::Unreachable => format!(
-                "the pod's node `{node}` was not ready, but ran; the object was deleted{after}, without the kubelet: its containers may \
-                 still have run"
+                "the pod's node `{node}` was not ready, but ran; the pod's object was deleted{after}, without the kubelet: the pod's \
+                 containers may still have run"
             ),
             _ => format!(
-                "the pod's node `{node}` was lost, and the object was deleted{after}, without the kubelet and without the taint \
+                "the pod's node `{node}` was lost, and the pod's object was deleted{after}, without the kubelet and without the taint \
                  out-of-service; {power}"
             ),
         };
@@ -196,12 +219,22 @@ impl Known<'_> {
         self.contacted().judged(text, self.remedy())
     }
 
+    /// The kubelet completed the termination while the node was not ready.
+    pub fn pod_confirmed(&self, requested: Option<Duration>) -> LossVerdict {
+        let text = format!(
+            "the pod's node `{}` was not ready, and its kubelet completed the termination only then{}",
+            self.node.name,
+            after_request(requested)
+        );
+        self.contacted().judged(text, self.find_out())
+    }
+
     /// The same, while the termination is not complete and the observer stops.
     pub fn pod_at_stop(&self, by: Holder, names: &[Box<str>], requested: Option<Duration>) -> LossVerdict {
         let after = after_request(requested);
         let held = match by {
             Holder::Finalizer => format!("{} kept the object", finalizers(names)),
-            _ if self.is_deleted => "nothing had deleted the pod".to_owned(),
+            _ if self.is_deleted => "the pod's object still existed".to_owned(),
             _ => "its kubelet had not completed the termination".to_owned(),
         };
         let text = format!(
@@ -243,7 +276,7 @@ impl Known<'_> {
             self.contact()
         );
         let remedy = format!(
-            "{}; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace {} {}",
+            "{}; and, when the machine is off, if the pod still exists then: kubectl delete pod --namespace {} {}",
             self.remedy(),
             pod.namespace,
             pod.name
@@ -262,7 +295,11 @@ impl Known<'_> {
             self.contact(),
             driver_error(at)
         );
-        let remedy = if self.fenced { detach(at) } else { self.remedy() };
+        let remedy = if self.fenced && !self.runs() {
+            detach(at)
+        } else {
+            self.remedy()
+        };
         Loss::StuckByVolume.judged(text, remedy)
     }
 
@@ -270,56 +307,53 @@ impl Known<'_> {
         let then = if self.was_heard {
             "it fell silent"
         } else {
-            "the node was not ready"
+            "`Ready` became `Unknown`"
         };
         let lease = self
             .renewed
             .map(|before| format!("its kubelet last renewed its Lease {} before {then}", seconds(before)));
         let agent = match self.agent {
+            AgentAnswer::Answered if self.is_over => "its agent answered: the machine ran",
             AgentAnswer::Answered => "its agent still answers: the machine runs",
+            AgentAnswer::Silent if self.is_over => "its agent did not answer",
             AgentAnswer::Silent => "its agent does not answer",
             AgentAnswer::Unknown => "no agent on it could be asked",
         };
-        match (self.ready, lease) {
-            (Ready::Unknown, Some(lease)) => format!("{lease}, and {agent}"),
-            (Ready::Unknown, None) => format!("its kubelet is silent, and {agent}"),
-            _ => format!("its kubelet itself reports this, and {agent}"),
-        }
+        let kubelet = match (self.ready, lease) {
+            (Ready::Unknown, Some(lease)) => lease,
+            (Ready::Unknown, None) if self.is_over => "its kubelet was silent".to_owned(),
+            (Ready::Unknown, None) => "its kubelet is silent".to_owned(),
+            _ if self.is_over => "its kubelet itself reported this".to_owned(),
+            _ => "its kubelet itself reports this".to_owned(),
+        };
+        format!("{kubelet}, and {agent}")
     }
 
     /// The next command for the whole node.
     fn remedy(&self) -> String {
         let name = &self.node.name;
-        if self.fenced && self.runs() && !self.is_over {
-            return format!(
-                "`{name}` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: {}",
-                unfence(self.node)
-            );
+        if self.is_dangerous() {
+            return self.power_off();
         }
-        if self.fenced && !self.is_over && !self.is_off() && !self.is_rebooted {
+        if self.fenced && !self.is_over && !self.is_off() && !self.runs() && !self.is_rebooted {
             return format!(
-                "nothing confirms that `{name}` is powered off: make sure. When the machine is repaired, or before it is used again: {}",
+                "nothing confirms that `{name}` is powered off: check its console or its provider. Later, when the machine is repaired, \
+                 remove the taint: {}",
                 unfence(self.node)
             );
         }
         if self.fenced {
-            return format!(
-                "when `{name}` is repaired, or before it is used again: {}",
-                unfence(self.node)
-            );
+            return format!("when `{name}` is repaired, remove the taint: {}", unfence(self.node));
         }
         if self.is_deleted {
             return format!(
                 "the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `{name}` is powered off: \
-                 on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to \
+                 on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to \
                  `{name}`: kubectl get volumeattachments"
             );
         }
         if self.is_over {
-            return format!(
-                "find out why `{name}` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing \
-                 is left to release"
-            );
+            return format!("{}. No taint is needed any more", self.find_out());
         }
         let release = self.release();
         if self.is_off() {
@@ -340,8 +374,8 @@ impl Known<'_> {
         }
         if !self.runs() {
             return format!(
-                "first make sure that `{name}` is powered off: on a machine that still runs, two pods would write the same volume. \
-                 Then, while it is not ready: {release}"
+                "first make sure that `{name}` is powered off: on a machine that still runs, two pods may write the same volume. \
+                 If the node is still not ready then: {release}"
             );
         }
         let repair = match self.ready {
@@ -353,6 +387,33 @@ impl Known<'_> {
         )
     }
 
+    fn find_out(&self) -> String {
+        let name = &self.node.name;
+        if self.has_booted {
+            format!("find out why `{name}` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events")
+        } else {
+            format!("find out why `{name}` was not ready: journalctl -u kubelet, and its network to the API server")
+        }
+    }
+
+    /// Once a pod is gone, removing the taint does not stop its old containers.
+    fn power_off(&self) -> String {
+        let name = &self.node.name;
+        let both = "two pods may write the same volume. Power it off at once";
+        match (self.vanished, self.fenced) {
+            (0, _) => format!(
+                "`{name}` runs in spite of the taint: {both}, or remove the taint: {}",
+                unfence(self.node)
+            ),
+            (_, true) => format!(
+                "`{name}` runs, and pods of it were deleted without the kubelet: {both}; without the taint their old containers run on, too. \
+                 Later, when the machine is repaired, remove the taint: {}",
+                unfence(self.node)
+            ),
+            (_, false) => format!("`{name}` runs, and pods of it were deleted without the kubelet: {both}"),
+        }
+    }
+
     fn release(&self) -> String {
         let name = &self.node.name;
         let taint = format!("kubectl taint nodes {name} {TAINT}=nodeshutdown:NoExecute");
@@ -361,8 +422,8 @@ impl Known<'_> {
         match self.version {
             Some(version) if version < ALPHA => by_hand,
             Some(version) if version < BETA => format!(
-                "{taint} (alpha in Kubernetes {}.{}: without the feature gate NodeOutOfServiceVolumeDetach it does nothing; then: \
-                 {by_hand})",
+                "{taint} (alpha in Kubernetes {}.{}: without the feature gate NodeOutOfServiceVolumeDetach it only evicts, and the \
+                 pods stay Terminating; then: {by_hand})",
                 version.major, version.minor
             ),
             Some(_) => taint,
@@ -380,7 +441,9 @@ pub(super) fn left_behind(node: &NodeIdentity, set: TaintOf, since: Duration) ->
         }
         TaintOf::Unseen => format!("node `{name}` has been ready for at least {since} and has the taint out-of-service"),
     };
-    let text = format!("{still}: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away");
+    let text = format!(
+        "{still}: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away"
+    );
     Loss::TaintLeftBehind.judged(text, unfence(node))
 }
 
@@ -410,7 +473,11 @@ pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
         at.node,
         driver_error(at)
     );
-    Loss::StuckByVolume.judged(text, detach(at))
+    let remedy = format!(
+        "the volume is detached now; for the cause: the log of the external-attacher of {}, VolumeAttachment {}",
+        at.attacher, at.name
+    );
+    Loss::StuckByVolume.judged(text, remedy)
 }
 
 fn after_request(requested: Option<Duration>) -> String {
@@ -424,10 +491,13 @@ fn stuck_by_finalizer(text: String) -> LossVerdict {
     loss.judged(text, loss.row().remedy.to_owned())
 }
 
+/// An Event's note has 1,024 bytes, and the command is its end.
+const DRIVER_ERROR: usize = 120;
+
 fn driver_error(at: &AttachmentFact) -> String {
-    at.error
-        .as_ref()
-        .map_or(String::new(), |error| format!("; the driver reported: {error}"))
+    at.error.as_ref().map_or(String::new(), |error| {
+        format!("; the driver reported: {}", bounded(error, DRIVER_ERROR))
+    })
 }
 
 fn detach(at: &AttachmentFact) -> String {

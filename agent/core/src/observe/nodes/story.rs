@@ -39,7 +39,10 @@ pub(super) struct Story {
     pub powered_off: bool,
     /// Its last word.
     pub is_off: bool,
+    /// The controller evicts, now.
     pub evicting: bool,
+    /// Since when it does not, after it did.
+    not_evicting: Option<Boot>,
     /// The kubelet announced a shutdown.
     pub announced: Option<Announced>,
     pub back: Option<Moment>,
@@ -52,11 +55,19 @@ pub(super) struct Story {
     pub is_reported: bool,
     /// The time until the controller evicted is exported.
     pub is_not_ready_reported: bool,
+    /// The time of its taint is exported.
+    pub is_taint_reported: bool,
+    /// There was no room for some of its pods.
+    pub is_partial: bool,
+    /// Pods run there that opted out.
+    pub has_ignored: bool,
     /// As the last alarm about the node had it.
     pub advised: Option<Advice>,
     /// How often that changed, and when last.
     pub changes: u8,
     pub changed: Option<Boot>,
+    /// The last alarm that the machine runs and must not.
+    pub endangered: Option<Boot>,
     /// Since when the machine is known to have booted again.
     pub rebooted: Option<Boot>,
     /// There was an alarm that the controller holds the evictions back.
@@ -96,6 +107,7 @@ impl Story {
             powered_off: false,
             is_off: false,
             evicting: false,
+            not_evicting: None,
             announced: None,
             back: None,
             removed: None,
@@ -103,7 +115,11 @@ impl Story {
             is_scanned: false,
             is_reported: false,
             is_not_ready_reported: false,
+            is_taint_reported: false,
+            is_partial: false,
+            has_ignored: false,
             advised: None,
+            endangered: None,
             changes: 0,
             changed: None,
             rebooted: None,
@@ -120,9 +136,7 @@ impl Story {
         self.ready = fact.ready;
         self.reason = fact.reason.clone();
         self.message = fact.message.clone();
-        if self.rebooted.is_none() && self.returned(&fact.identity) == Returned::Rebooted {
-            self.rebooted = Some(at.at);
-        }
+        self.saw_boot(&fact.identity, at);
         if let Some(transition) = fact.transition
             && self.announced.is_none()
             && fact.ready == Ready::False
@@ -139,6 +153,7 @@ impl Story {
         }
         if fact.ready == Ready::Unknown {
             self.step(Step::Unknown, at);
+            self.members.values_mut().for_each(|member| member.is_overdue = false);
         } else {
             // The kubelet counts the grace periods of deletions from now on.
             let not_asked = self.members.values_mut().filter(|member| member.requested.is_none());
@@ -147,9 +162,19 @@ impl Story {
         // As of now: the machine may be switched off, or on, and the taint set and removed, by whoever repairs the node.
         self.powered_off |= fact.powered_off;
         self.is_off = fact.powered_off && fact.ready == Ready::Unknown;
-        self.evicting |= fact.evicting;
+        if self.evicting && !fact.evicting {
+            self.not_evicting = Some(at.at);
+        }
+        self.evicting = fact.evicting;
         self.fenced = fact.out_of_service;
         self.was_fenced |= fact.out_of_service;
+    }
+
+    /// A version of the node.
+    pub fn saw_boot(&mut self, node: &NodeIdentity, at: Moment) {
+        if self.rebooted.is_none() && self.returned(node) == Returned::Rebooted {
+            self.rebooted = Some(at.at);
+        }
     }
 
     /// How the machine compares with the one that was lost.
@@ -204,8 +229,11 @@ impl Story {
         self.renewed = renewed.filter(|renewed| renewed.at <= self.silent_from()).or(self.renewed);
     }
 
-    /// The controller has not begun to evict the pods, for longer than it takes.
+    /// The controller has not begun to evict the pods, or has stopped it, for longer than it takes.
     pub fn is_held_back(&self, now: Boot) -> bool {
+        if self.not_evicting.is_some_and(|since| now.since(since) < HELD_BACK) {
+            return false;
+        }
         let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
         self.is_long_silent(now) && !self.evicting && !self.fenced && self.members.values().any(waits)
     }
@@ -236,11 +264,13 @@ impl Story {
 
     /// No container of before can run: a kubelet starts the pods again that were not being deleted when it booted.
     fn ended_by_boot(&self, boot: Boot) -> bool {
-        self.members.values().all(|member| {
-            let is_deleted = member.requested.is_some_and(|(requested, _)| requested.at <= boot);
-            let is_gone = member.gone.is_some_and(|gone| gone.at <= boot);
-            member.is_of_node || member.is_finished || is_deleted || is_gone
-        })
+        let is_known = !self.has_ignored && !self.is_partial;
+        is_known
+            && self.members.values().all(|member| {
+                let is_deleted = member.requested.is_some_and(|(requested, _)| requested.at <= boot);
+                let is_gone = member.gone.is_some_and(|gone| gone.at <= boot);
+                member.is_of_node || member.is_finished || is_deleted || is_gone
+            })
     }
 
     /// It harmed a pod, or could have: more than a moment of a busy kubelet, a shutdown that went well, or an empty node that was
@@ -266,6 +296,18 @@ impl Story {
             .count()
     }
 
+    /// Pods that were deleted without the kubelet, and that may be replaced elsewhere.
+    pub fn vanished(&self) -> usize {
+        let is_its = |member: &&Member| member.vanished && !member.is_of_node && !member.is_finished;
+        self.members.values().filter(is_its).count()
+    }
+
+    /// Pods that the taint ends, or that hang.
+    fn to_release(&self) -> usize {
+        let is_its = |member: &&Member| member.is_to_end() && !member.is_of_node;
+        self.members.values().filter(is_its).count()
+    }
+
     /// The agent has not said which shutdown it is.
     pub fn wants_number(&self, now: Boot) -> bool {
         let announced = self.announced.as_ref().filter(|announced| !announced.is_over);
@@ -282,7 +324,7 @@ impl Story {
             let is_tolerant = member.requested.is_none() && is_long;
             (member.is_to_end() && !(is_tolerant && is_felt)) || (member.is_left_alone() && !is_felt)
         };
-        self.is_scanned && !self.members.values().any(waits)
+        self.is_scanned && !self.is_partial && !self.members.values().any(waits)
     }
 
     /// For longer than a controller needs to begin with evictions.
@@ -315,10 +357,13 @@ impl Story {
             held_back: self.is_held_back(until),
             at_once: self.at_once,
             is_over: self.is_over(),
+            has_booted: self.rebooted.is_some(),
             is_rebooted: self.rebooted.is_some_and(|boot| self.ended_by_boot(boot)),
             is_deleted: self.removed.is_some() && self.back.is_none(),
             stuck: self.stuck(),
             gone: self.gone(),
+            vanished: self.vanished(),
+            to_release: self.to_release(),
             version,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::member::{self, Member};
+use super::member::{self, Member, TOLERATED};
 use super::story::Story;
 use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, verdict};
 use crate::ids::PodUid;
@@ -94,10 +94,13 @@ impl Nodes {
             if story.agent.address.is_none() && !record.is_gone() {
                 story.agent.address = record.details().agent;
             }
+            let is_of_node = record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet");
+            story.has_ignored |= pods.is_ignored(record) && !record.is_gone() && !record.finished && !is_of_node;
             if record.is_gone() || story.members.contains_key(uid) || !belongs(pods, record) {
                 continue;
             }
             if self.members >= self.most_pods {
+                story.is_partial = true;
                 out.push(dropped(DropReason::LostPodCap));
                 continue;
             }
@@ -112,15 +115,41 @@ impl Nodes {
             }
             story.members.insert(uid.clone(), member);
         }
+        self.find_waiting(now, pods);
         for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
             story.is_scanned = true;
-            // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since.
+            // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since, and it did not
+            // wait for pods that tolerate the loss for long.
+            let is_tolerated = story.evicting && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED);
             let is_done = story.members.values().all(|member| match member.requested {
                 Some(_) => member.stays,
-                None => !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
+                None => is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
             });
             let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
             story.is_reported |= is_done && lasted;
+        }
+    }
+
+    /// The VolumeAttachments are known: of those that were there before, pods may wait.
+    pub(super) fn attachments_known(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+        for story in self.stories.values_mut().filter(|story| story.is_away()) {
+            for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
+                follow_volumes(&mut self.volumes, member, out);
+            }
+        }
+        self.find_waiting(now, pods);
+    }
+
+    /// Pods that waited for a lost node's volumes before it was known, and do not change while they wait.
+    fn find_waiting(&mut self, now: Boot, pods: &Pods) {
+        let with_claims = pods
+            .iter()
+            .filter(|(_, record)| !record.is_gone() && !record.details().claims.is_empty());
+        for (uid, record) in with_claims {
+            let story = self.stories.get(record.identity.node.as_str());
+            if !story.is_some_and(|story| story.members.contains_key(uid)) {
+                self.volumes.pod(uid, record, record.scheduled.unwrap_or(Moment::exact(now)));
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use super::story::Story;
 use super::{Step, dropped, phases, sentence};
 use crate::observe::contact::Seen;
 use crate::observe::{DropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
-use crate::time::Boot;
+use crate::time::{Boot, Wall};
 
 /// When the taint was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(super) struct Taint {
     /// Since when the node has it.
     set: Option<Moment>,
     of: TaintOf,
+    /// Of [`TaintOf::Loss`]: whose trace has the span.
+    loss: Option<LossKey>,
     /// Ready with it, since then.
     left_behind: Option<Moment>,
     is_alarmed: bool,
@@ -36,13 +38,14 @@ impl Taint {
         Taint {
             set: None,
             of: TaintOf::Unseen,
+            loss: None,
             left_behind: None,
             is_alarmed: false,
         }
     }
 
-    /// A version of the node. `story`: of its loss, if there is one; `loss`: the last one.
-    pub fn follow(&mut self, fact: &NodeFact, seen: Seen, story: Option<&mut Story>, loss: Option<&LossKey>) -> Option<Output> {
+    /// A version of the node. `story`: of its last loss.
+    pub fn follow(&mut self, fact: &NodeFact, seen: Seen, story: Option<&mut Story>) -> Option<Output> {
         let at = seen.moment();
         let mut out = None;
         match (self.set, fact.out_of_service) {
@@ -60,13 +63,19 @@ impl Taint {
                     _ => TaintOf::Ready,
                 };
                 if let Some(story) = story {
+                    self.loss = Some(story.key.clone()).filter(|_| self.of == TaintOf::Loss);
                     story.step(Step::OutOfService, set);
                 }
             }
             (Some(begin), false) => {
                 self.set = None;
-                out = match (self.of, loss) {
-                    (TaintOf::Loss, Some(loss)) => Some(phase(loss, begin, at)),
+                out = match (self.of, self.loss.take()) {
+                    (TaintOf::Loss, Some(loss)) => {
+                        if let Some(story) = story.filter(|story| story.key == loss) {
+                            story.is_taint_reported = true;
+                        }
+                        Some(phase(loss, begin, at))
+                    }
                     // Of no loss, and so of no trace.
                     (TaintOf::Ready, _) => None,
                     _ => Some(dropped(DropReason::BeginUnseen)),
@@ -86,15 +95,25 @@ impl Taint {
     pub fn lost(&mut self, fact: &NodeFact, story: &mut Story) {
         if let Some(set) = self.set.filter(|_| fact.out_of_service) {
             story.fenced_before(set);
-            self.of = TaintOf::Loss;
+            // One that an earlier loss left behind is of that loss.
+            if self.of != TaintOf::Loss {
+                self.of = TaintOf::Loss;
+                self.loss = Some(story.key.clone());
+            }
         }
         self.not_left();
     }
 
     /// The taint goes with the node's object.
-    pub fn deleted(&self, loss: Option<&LossKey>, at: Moment) -> Option<Output> {
-        let begin = self.set.filter(|_| self.of == TaintOf::Loss)?;
-        Some(phase(loss?, begin, at))
+    pub fn deleted(self, at: Moment) -> Option<Output> {
+        Some(phase(self.loss?, self.set?, at))
+    }
+
+    /// The loss is now known by another transition.
+    pub fn moved(&mut self, from: Wall, to: &LossKey) {
+        if let Some(loss) = self.loss.as_mut().filter(|loss| loss.transition == from) {
+            *loss = to.clone();
+        }
     }
 
     pub const fn is_set(&self) -> bool {
@@ -122,9 +141,9 @@ impl Taint {
     }
 }
 
-fn phase(loss: &LossKey, begin: Moment, end: Moment) -> Output {
+fn phase(key: LossKey, begin: Moment, end: Moment) -> Output {
     Output::NodePhase(Box::new(NodePhase {
-        key: loss.clone(),
+        key,
         kind: PhaseKind::OutOfService,
         begin,
         end,

@@ -8,6 +8,7 @@ use super::report::VolumeDetach;
 use super::sentence;
 use crate::ids::PodUid;
 use crate::observe::contact::Seen;
+use crate::observe::pods::Record;
 use crate::observe::{AttachmentFact, ClaimKey, DropReason, Moment};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -261,8 +262,10 @@ impl Volumes {
     }
 
     /// A version of a pod on another node: does it wait for a volume of a lost node?
-    pub fn pod(&mut self, uid: &PodUid, pod: &PodIdentity, claims: &[Box<str>], (is_settled, seen): (bool, Moment)) {
-        for name in claims {
+    pub fn pod(&mut self, uid: &PodUid, record: &Record, seen: Moment) {
+        let pod = &record.identity;
+        let is_settled = record.ready.is_some() || record.ended.is_some();
+        for name in &record.details().claims {
             let key = claim_key(pod, name);
             let is_elsewhere = self
                 .owners

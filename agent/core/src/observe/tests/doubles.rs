@@ -44,12 +44,12 @@ fn a_deleted_node_that_registers_again_with_its_boot_ran_twice() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.deleted +60.0
-                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer; 1 pod on it could not be terminated
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
                   stuck by node: +30.0 → +100.0
-                  lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: the pod's node `n1` was lost, and the pod's object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
@@ -77,8 +77,8 @@ fn a_replacement_runs_before_it_is_ready() {
         expect![[r#"
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -86,8 +86,8 @@ fn a_replacement_runs_before_it_is_ready() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0
             +150.0 node.down of n1 lost at +10: +10.0 → +150.0 same-boot
             +150.0 db-0 twice: +115.0 → +150.0
@@ -123,8 +123,8 @@ fn a_deployments_pod_ran_until_the_nodes_return() {
                   node.evicting +25.0
                   pods.first_stuck +35.0
                   node.ready +300.0
-                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 290 s; its kubelet was silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 a twice: +35.0 → +300.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `a` existed there until the node's return, and its replacement `b` on `n2` had started 265 s before the return: both may have run
@@ -133,7 +133,7 @@ fn a_deployments_pod_ran_until_the_nodes_return() {
                   stuck by node: +30.0 → +300.0
                   stuck by runtime: +300.0 → +302.0
                   lost: the pod's node `n1` was not ready for 290 s, and the pod was terminated only after the node's return, 272 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
         "#]],
     );
 }
@@ -163,8 +163,8 @@ fn a_forced_deletion_on_a_cordoned_silent_node_is_a_loss() {
                   node.unknown +10.0
                   node.evicting +15.0
                   pods.last_gone +20.0
-                  lost: node `n1` has not been ready for 10.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  lost: node `n1` has not been ready for 10.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod was deleted without the kubelet
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +200.0 node.down of n1 lost at +10: +10.0 → +200.0 same-boot
             +200.0 db-0 twice: +30.0 → +200.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 170 s before the return: both may have run
@@ -198,15 +198,15 @@ fn an_order_that_a_gap_hides_is_not_claimed() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.ready +114.0
-                  lost: node `n1` was not ready for 104 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 104 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer; 1 pod on it could not be terminated
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +115.0 node.down of n1 lost at +10: +10.0 → +114.0 same-boot
             +115.5 db-0 replaces db-0 (name-in-stateful-set): created +115.5 (gap 65.5), scheduled +115.5 (gap 65.5), ready +115.5 (gap 65.5), of a lost node
             +115.5 pod db-0 lost: +10.0 → +115.5 (gap 65.5), requested +30.0
                   stuck by node: +30.0 → +114.0
                   stuck by runtime: +114.0 → +115.5 (gap 65.5)
                   lost: the pod's node `n1` was not ready for 104 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 86 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
         "#]],
     );
 }
@@ -244,15 +244,15 @@ fn a_pod_that_its_kubelet_terminated_did_not_run_twice() {
                   node.evicting +15.0
                   pods.first_stuck +320.0
                   node.ready +500.0
-                  unreachable: node `n1` was not ready for 490 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  unreachable: node `n1` was not ready for 490 s (KubeletNotReady); its kubelet itself reported this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +500.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
             +500.0 node.down of n1 lost at +10: +10.0 → +500.0 same-boot
             +501.0 pod db-0 lost: +10.0 → +501.0, requested +311.0
                   stuck by node: +311.0 → +500.0
                   stuck by runtime: +500.0 → +501.0
                   unreachable: the pod's node `n1` was not ready for 490 s, and the pod was terminated only after the node's return, 190 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
         "#]],
     );
 }
@@ -291,16 +291,16 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
                   stuck by node: +330.0 → +410.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine still ran: so may its containers
-                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; the machine still ran, and the pod's containers may have run, too
+                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once; without the taint their old containers run on, too. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   node.not_ready +30.0
                   node.evicting +35.0
                   pods.first_stuck +340.0
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
-                  fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once; without the taint their old containers run on, too. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
             +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
             +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
@@ -320,10 +320,10 @@ fn an_agent_that_answers_after_the_alarm_changes_the_advice() {
     ",
         expect![[r#"
             +85.0 alarm about the node of n1
-                  unreachable: node `n1` has not been ready for 75 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+                  unreachable: node `n1` has not been ready for 75 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated
                   remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +85.0 alarm about db-0 of n1
-                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 75 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 75 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
                   remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +90.0 ask agent n1
         "#]],
@@ -340,10 +340,10 @@ fn a_power_off_that_is_confirmed_after_the_alarm_changes_the_advice() {
     ",
         expect![[r#"
             +60.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
+                  lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
                   remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
                   remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
     );
@@ -367,15 +367,15 @@ fn a_deleted_node_object_is_no_proof_of_power_off() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.deleted +60.0
-                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer; 1 pod on it could not be terminated
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
                   stuck by node: +30.0 → +100.0
-                  lost: the pod's node `n1` was lost, and the object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: the pod's node `n1` was lost, and the pod's object was deleted 70 s after the deletion request, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +190.0 alarm about db-0 of n1
-                  stuck-by-volume: the replacement of pod `db-0` has waited 90 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  stuck-by-volume: the replacement of pod `db-0` has waited 90 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
         "#]],
     );
     let left = [LOST, "+60 no-node n1\n +61 tick\n +190 tick"].concat();
@@ -398,8 +398,8 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
         expect![[r#"
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; the machine has booted again, so its old containers are gone
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; the machine has booted again, so its old containers are gone
+                  remedy: when `n1` is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -407,8 +407,8 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: when `n1` is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -430,10 +430,10 @@ fn a_taint_on_a_machine_that_runs_is_said_at_once() {
         expect![[r#"
             +95.0 ask agent n1
             +100.0 alarm about the node of n1
-                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 alarm about db-0 of n1
-                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
@@ -505,8 +505,8 @@ fn a_pod_that_ended_before_the_silence_is_not_lost() {
                   node.not_ready +10.0
                   node.unknown +60.0
                   node.ready +300.0
-                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 290 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
         "#]],
     );
@@ -537,16 +537,16 @@ fn a_run_beside_the_replacement_is_reported_once() {
                   node.evicting +25.0
                   pods.first_stuck +35.0
                   node.ready +300.0
-                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 290 s; its kubelet was silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +302.0 ask renewal n1
             +400.0 node n1 lost at +302: +302.0 → +400.0 by back, agent unknown, stuck 1, gone 0; pods a
                   node.not_ready +302.0
                   node.unknown +302.0
                   node.ready +400.0
-                  lost: node `n1` was not ready for 98 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 98 s; its kubelet was silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +400.0 node.down of n1 lost at +302: +302.0 → +400.0 same-boot
         "#]],
     );
@@ -567,14 +567,14 @@ fn a_daemonsets_next_pod_on_the_node_is_no_second_run() {
         ",
         expect![[r#"
             +100.0 pod log-a lost: +10.0 → +100.0
-                  lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  lost: the pod's node `n1` was lost, and the pod's object was deleted, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +100.0 node n1 lost at +10: +10.0 → +100.0 by pods-gone, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +10.0
                   node.unknown +10.0
                   pods.last_gone +100.0
                   lost: node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
         "#]],
     );
@@ -597,8 +597,8 @@ fn a_node_deleted_while_its_kubelet_spoke_may_run_its_pods_on() {
         ",
         expect![[r#"
             +60.0 pod db-0 lost: +10.0 → +60.0
-                  unreachable: the pod's node `n1` was not ready, but ran; the object was deleted, without the kubelet: its containers may still have run
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  unreachable: the pod's node `n1` was not ready, but ran; the pod's object was deleted, without the kubelet: the pod's containers may still have run
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
@@ -627,9 +627,12 @@ fn a_pod_that_the_garbage_collection_fails_may_run_on() {
         ",
         expect![[r#"
             +60.0 pod db-0 lost: +10.0 → +60.0
-                  lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: the pod's node `n1` was lost, and the pod's object was deleted, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
+            +100.0 alarm about the node of n1
+                  unreachable: node `n1` has not been ready for 90 s; its kubelet itself reports this, and no agent on it could be asked; 1 pod was deleted without the kubelet
+                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 48.0 s before the return: both may have run
@@ -655,8 +658,8 @@ fn a_root_waits_for_an_interrupted_watch() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   node.ready +32.0
-                  lost: node `n1` was not ready for 22.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 22.0 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +95.5 node.down of n1 lost at +10: +10.0 → +32.0 same-boot
         "#]],
     );
@@ -681,8 +684,8 @@ fn a_pod_that_is_gone_with_its_node_is_lost() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   node.ready +300.0
-                  lost: node `n1` was not ready for 290 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 290 s; its kubelet was silent, and no agent on it could be asked; 1 pod was deleted without the kubelet
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +15.0 → +300.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 285 s before the return: both may have run
@@ -709,10 +712,10 @@ fn a_taint_goes_with_the_node_object() {
         expect![[r#"
             +100.0 alarm about the node of n1
                   fenced-by-taint: node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 alarm about db-0 of n1
                   fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +101.0 node.out_of_service of n1 lost at +10: +100.0 → +101.0
             +101.0 node n1 lost at +10: +10.0 → +101.0 by node-deleted, agent unknown, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
@@ -721,8 +724,8 @@ fn a_taint_goes_with_the_node_object() {
                   taint.out_of_service +100.0
                   pods.first_stuck +100.0
                   node.deleted +101.0
-                  lost: node `n1` was not ready for 91 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: node `n1` was not ready for 91 s; its kubelet was silent, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
         "#]],
     );
 }
@@ -745,17 +748,17 @@ fn the_advice_to_power_off_is_withdrawn_when_the_machine_has_booted() {
         expect![[r#"
             +95.0 ask agent n1
             +100.0 alarm about the node of n1
-                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
+                  fenced-by-taint: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 alarm about db-0 of n1
-                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+                  fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
                   remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +200.0 alarm about the node of n1
                   fenced-by-taint: node `n1` has not been ready for 190 s; its kubelet itself reports this, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: when `n1` is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +200.0 alarm about db-0 of n1
                   fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 190 s; its kubelet itself reports this, and its agent still answers: the machine runs
-                  remedy: when `n1` is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: when `n1` is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -785,10 +788,10 @@ fn pods_of_a_deleted_node_are_reported_when_the_observer_stops() {
         &[LOST, "+60 no-node n1\n +61 tick"].concat(),
         70,
         expect![[r#"
-        pod db-0 lost: +10.0 → +70.0, still terminating, requested +30.0
-              stuck by node: +30.0 → +70.0
-              lost: the pod's node `n1` was not ready for 60 s; when this observer stopped after the deletion of the Node object, nothing had deleted the pod, 40.0 s after the deletion request
-              remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
-    "#]],
+            pod db-0 lost: +10.0 → +70.0, still terminating, requested +30.0
+                  stuck by node: +30.0 → +70.0
+                  lost: the pod's node `n1` was not ready for 60 s; when this observer stopped after the deletion of the Node object, the pod's object still existed, 40.0 s after the deletion request
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+        "#]],
     );
 }

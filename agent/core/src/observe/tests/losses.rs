@@ -4,23 +4,8 @@ use expect_test::expect;
 
 use super::nodes::{FENCED, LOST, check_takeover, state};
 use super::script::ZERO;
-use super::{LIMITS, check, play, play_on};
+use super::{LIMITS, check, headlines, play, play_on, ticks};
 use crate::observe::Observer;
-
-/// A tick each `step` seconds.
-fn ticks(seconds: std::ops::Range<u32>, step: usize) -> String {
-    seconds.step_by(step).map(|at| format!("+{at} tick\n")).collect()
-}
-
-/// Outputs that begin with one of these words, without their sentences.
-fn headlines(script: &str, words: &[&str]) -> String {
-    let text = play(script);
-    let about = |line: &&str| {
-        let what = line.split_once(' ').map_or("", |(_, what)| what);
-        line.starts_with(['+', '-']) && words.iter().any(|word| what.starts_with(word))
-    };
-    text.lines().filter(about).map(|line| format!("{line}\n")).collect()
-}
 
 #[test]
 fn a_grace_period_that_nobody_counts_delays_no_alarm() {
@@ -83,10 +68,10 @@ fn evictions_that_the_controller_holds_back_are_said_once() {
             +12.0 ask renewal n2
             +14.0 ask renewal n3
             +71.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 61 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods yet: it limits evictions, and stops them while most nodes of a zone are not ready; 3 of 4 nodes fell silent within minutes of each other
+                  lost: node `n1` has not been ready for 61 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it limits or stops evictions while many nodes of a zone are not ready; 3 of 4 nodes fell silent within minutes of each other
                   remedy: find out first why 3 of 4 nodes fell silent within minutes of each other: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +81.0 alarm about the node of n2
-                  lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods yet: it limits evictions, and stops them while most nodes of a zone are not ready; 3 of 4 nodes fell silent within minutes of each other
+                  lost: node `n2` has not been ready for 69 s; its kubelet is silent, and no agent on it could be asked; the controller does not evict its pods: it limits or stops evictions while many nodes of a zone are not ready; 3 of 4 nodes fell silent within minutes of each other
                   remedy: find out first why 3 of 4 nodes fell silent within minutes of each other: suspect the network and the control plane before the machines, which may run. Only for a machine that is certainly powered off: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +81.0 node n3 lost at +14: +14.0 → +81.0 by no-pods, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +14.0
@@ -143,17 +128,17 @@ fn a_pod_that_is_carried_into_the_second_of_two_losses_hangs_there() {
                   node.unknown +10.0
                   node.evicting +25.0
                   node.ready +31.0
-                  lost: node `n1` was not ready for 21.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 21.0 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +31.0 node.down of n1 lost at +10: +10.0 → +31.0 same-boot
             +80.0 ask renewal n1
             +85.0 node.not_ready of n1 lost at +80: +80.0 → +85.0
             +85.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +85.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
     );
     expect![[r#"
@@ -183,7 +168,7 @@ fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +70.0 alarm about db-0 of n1
                   lost: pod `db-0` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `n1` has not been ready for 60 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, because nothing else deletes the pod, when the machine is off: kubectl delete pod --namespace shop db-0
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, when the machine is off, if the pod still exists then: kubectl delete pod --namespace shop db-0
             +310.0 ask renewal n1
             +610.0 ask renewal n1
             +900.0 node n1 lost at +10: +10.0 → +900.0 by back, agent unknown, stuck 0, gone 0; pods 
@@ -191,8 +176,8 @@ fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
                   node.unknown +10.0
                   node.evicting +25.0
                   node.ready +900.0
-                  lost: node `n1` was not ready for 890 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 890 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +900.0 node.down of n1 lost at +10: +10.0 → +900.0 same-boot
         "#]],
     );
@@ -278,10 +263,10 @@ fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
             +215.0 node.not_ready of n1 lost at +200: +10.0 → +215.0
             +510.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 500 s; its kubelet last renewed its Lease 42.0 s before it fell silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +510.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 500 s; its kubelet last renewed its Lease 42.0 s before it fell silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
         "#]],
     );
 }
@@ -307,14 +292,14 @@ fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
             +15.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
             +15.0 alarm about the node of n1
                   fenced-by-taint: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and has not released all of them yet
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +15.0 alarm about db-0 of n1
                   fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +30.0 pod db-0 lost: +5.5 → +30.0, requested +5.5
                   stuck by node: +10.0 → +30.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 24.5 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 24.5 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +80.0 node n1 lost at +10: +10.0 → +30.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   taint.out_of_service +5.0
                   node.not_ready +10.0
@@ -322,8 +307,8 @@ fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
                   node.evicting +15.0
                   pods.first_stuck +15.0
                   pods.last_gone +30.0
-                  fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -387,15 +372,15 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +100.0 alarm about a of n1
                   stuck-by-volume: the replacement of pod `a` has waited 70 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +310.0 ask renewal n1
             +410.0 pod a lost: +10.0 → +410.0, requested +30.0
                   stuck by node: +30.0 → +410.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 380 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 380 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +10: +10.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods a
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -403,11 +388,11 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   pods.first_stuck +40.0
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
-                  fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +411.0 volume pv-0 of a (data): +410.0 → +411.0
                   stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`
-                  remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+                  remedy: the volume is detached now; for the cause: the log of the external-attacher of csi.example.com, VolumeAttachment va-0
             +415.0 b replaces a (next-of-replica-set): created +30.1, scheduled +30.2, ready +415.0, of a lost node
         "#]],
     );
@@ -472,18 +457,18 @@ fn a_taint_on_a_node_that_was_never_lost_is_said_as_what_it_is() {
         ",
         expect![[r#"
             +80.0 alarm about the node of n1
-                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away
+                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away
                   remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 ask renewal n1
             +150.0 node n1 lost at +100: +100.0 → +150.0 by back, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +100.0
                   node.unknown +100.0
                   node.ready +150.0
-                  lost: node `n1` was not ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 50.0 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +150.0 node.down of n1 lost at +100: +100.0 → +150.0 same-boot
             +230.0 alarm about the node of n1
-                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away
+                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away
                   remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
@@ -534,12 +519,12 @@ fn a_finalizer_that_is_removed_at_once_did_not_hold_the_pod() {
     expect![[r#"
         : +10.0 → +111.0, requested +30.0
               stuck by node: +30.0 → +110.0
-              fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 81 s after the deletion request, without the kubelet; whether its containers still ran is not known"#]].assert_eq(&pod(111));
+              fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 81 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known"#]].assert_eq(&pod(111));
     expect![[r#"
         : +10.0 → +113.0, requested +30.0
               stuck by node: +30.0 → +110.0
               stuck by finalizer batch.kubernetes.io/job-tracking: +110.0 → +113.0
-              stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `batch.kubernetes.io/job-tracking` kept the object, which was deleted 83 s after the deletion request"#]].assert_eq(&pod(113));
+              stuck-by-finalizer: the pod's node `n1` was lost; then the finalizer `batch.kubernetes.io/job-tracking` kept the pod's object, which was gone 83 s after the deletion request"#]].assert_eq(&pod(113));
 }
 
 #[test]
@@ -650,7 +635,7 @@ fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   lost: node `n1` has not been ready for 91 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
         "#]],
     );
@@ -664,7 +649,7 @@ fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   lost: node `n1` has not been ready for 65 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             second observer
             +90.0 ask renewal n1
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot

@@ -1,6 +1,7 @@
 mod doubles;
 mod election;
 mod endpoints;
+mod kubelets_word;
 mod losses;
 mod nodes;
 mod replacements;
@@ -29,6 +30,21 @@ fn play(script: &str) -> String {
     let mut text = String::new();
     play_on(&mut observer, script, &mut text);
     text
+}
+
+/// A tick each `step` seconds.
+fn ticks(seconds: std::ops::Range<u32>, step: usize) -> String {
+    seconds.step_by(step).map(|at| format!("+{at} tick\n")).collect()
+}
+
+/// Outputs that begin with one of these words, without their sentences.
+fn headlines(script: &str, words: &[&str]) -> String {
+    let text = play(script);
+    let about = |line: &&str| {
+        let what = line.split_once(' ').map_or("", |(_, what)| what);
+        line.starts_with(['+', '-']) && words.iter().any(|word| what.starts_with(word))
+    };
+    text.lines().filter(about).map(|line| format!("{line}\n")).collect()
 }
 
 fn play_on(observer: &mut Observer, script: &str, text: &mut String) {

@@ -221,15 +221,15 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -237,8 +237,8 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
@@ -264,15 +264,15 @@ fn a_pause_is_a_duplicate_run() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -280,8 +280,8 @@ fn a_pause_is_a_duplicate_run() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
@@ -313,25 +313,25 @@ fn without_the_taint_the_pod_hangs_until_the_node_returns() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.ready +300.0
-                  lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer; 1 pod on it could not be terminated
+                  remedy: find out why `n1` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +303.0 pod db-0 lost: +10.0 → +303.0, requested +30.0
                   stuck by node: +30.0 → +300.0
                   stuck by runtime: +300.0 → +303.0
                   lost: the pod's node `n1` was not ready for 290 s, and the pod was terminated only after the node's return, 273 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events. No taint is needed any more
             +310.0 db-0 replaces db-0 (name-in-stateful-set): created +303.1, scheduled +303.1, ready +310.0, of a lost node
         "#]],
     );
@@ -358,10 +358,10 @@ fn a_node_whose_agent_answers_is_unreachable() {
             +21.0 ask agent n1
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +40.0 alarm about the node of n1
-                  unreachable: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated
+                  unreachable: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated
                   remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+                  unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
                   remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +81.0 ask agent n1
             +90.0 node n1 lost at +10: +10.0 → +90.0 by back, agent answered, stuck 1, gone 0; pods db-0
@@ -370,14 +370,14 @@ fn a_node_whose_agent_answers_is_unreachable() {
                   node.evicting +25.0
                   pods.first_stuck +40.0
                   node.ready +90.0
-                  unreachable: node `n1` was not ready for 80 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  unreachable: node `n1` was not ready for 80 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent answered: the machine ran; 1 pod on it could not be terminated
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +90.0 node.down of n1 lost at +10: +10.0 → +90.0 same-boot
             +92.0 pod db-0 lost: +10.0 → +92.0, requested +30.0
                   stuck by node: +30.0 → +90.0
                   stuck by runtime: +90.0 → +92.0
                   unreachable: the pod's node `n1` was not ready for 80 s, and the pod was terminated only after the node's return, 62 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
         "#]],
     );
 }
@@ -389,21 +389,21 @@ fn the_next_command_depends_on_the_version_and_on_the_power() {
             "1.23",
             "",
             expect![[r#"
-                first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
+                first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
             "#]],
         ),
         (
             "1.25",
             "",
             expect![[r#"
-                first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it does nothing; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
+                first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it only evicts, and the pods stay Terminating; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
             "#]],
         ),
         (
             "1.28",
             "",
             expect![[r#"
-                first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             "#]],
         ),
         (
@@ -444,15 +444,15 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +170.0 pod db-0 lost: +10.0 → +170.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   stuck by finalizer example.com/hold: +110.0 → +170.0
-                  stuck-by-finalizer: the pod's node `n1` was lost, and then the finalizer `example.com/hold` kept the object, which was deleted 140 s after the deletion request
+                  stuck-by-finalizer: the pod's node `n1` was lost; then the finalizer `example.com/hold` kept the pod's object, which was gone 140 s after the deletion request
                   remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
             +170.0 node n1 lost at +10: +10.0 → +170.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
@@ -461,8 +461,8 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +170.0
-                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
 }
@@ -492,15 +492,15 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -508,15 +508,15 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +400.0 ask agent n1
             +400.0 alarm about db-0 of n1
-                  stuck-by-volume: the replacement of pod `db-0` has waited 290 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; the driver reported: timeout
+                  stuck-by-volume: the replacement of pod `db-0` has waited 290 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; the driver reported: timeout
                   remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
             +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
                   stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-                  remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+                  remedy: the volume is detached now; for the cause: the log of the external-attacher of csi.example.com, VolumeAttachment va-0
             +480.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +480.0, of a lost node
         "#]],
     );
@@ -550,7 +550,7 @@ fn a_replacement_on_a_node_that_is_back_waits_for_its_volume_too() {
     expect![[r#"
         of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
               stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-              remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
+              remedy: the volume is detached now; for the cause: the log of the external-attacher of csi.example.com, VolumeAttachment va-0
     "#]].assert_eq(said);
     expect![[r#"
         n1 not ready fenced-by-taint: stuck 0, taint true, volumes 1
@@ -606,7 +606,7 @@ fn a_taint_that_is_left_behind_is_said_once() {
         .split_once("alarm about the node of n1\n      taint-left-behind")
         .expect("an alarm");
     expect![[r#"
-        : node `n1` has been ready again for 61 s and still has the taint out-of-service: the effect NoExecute evicts its pods, and NoSchedule keeps new ones away
+        : node `n1` has been ready again for 61 s and still has the taint out-of-service: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away
               remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +500.0 node.out_of_service of n1 lost at +10: +100.0 → +500.0
     "#]].assert_eq(said);
@@ -675,15 +675,15 @@ fn a_kubelet_that_cannot_terminate_pods_has_lost_them() {
                   node.evicting +15.0
                   pods.first_stuck +25.0
                   node.ready +90.0
-                  unreachable: node `n1` was not ready for 80 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  unreachable: node `n1` was not ready for 80 s (KubeletNotReady); its kubelet itself reported this, and no agent on it could be asked; 1 pod on it could not be terminated
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +90.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
             +90.0 node.down of n1 lost at +10: +10.0 → +90.0 same-boot
             +91.0 pod db-0 lost: +10.0 → +91.0, requested +20.0
                   stuck by node: +20.0 → +90.0
                   stuck by runtime: +90.0 → +91.0
                   unreachable: the pod's node `n1` was not ready for 80 s, and the pod was terminated only after the node's return, 71 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +95.0 db-0 replaces db-0 (name-in-stateful-set): created +92.0, scheduled +92.0, ready +95.0, of a lost node
         "#]],
     );
@@ -833,11 +833,11 @@ fn a_node_that_is_removed_with_its_pods_is_lost() {
                   node.not_ready +40.0
                   node.unknown +40.0
                   node.deleted +60.0
-                  lost: node `n1` was not ready for 20.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: node `n1` was not ready for 20.0 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +100.0 pod a lost: +40.0 → +100.0
-                  lost: the pod's node `n1` was lost, and the object was deleted, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: the pod's node `n1` was lost, and the pod's object was deleted, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +103.0 b replaces a (next-of-replica-set): created +100.1, scheduled +100.1, ready +103.0, of a lost node
         "#]],
     );
@@ -916,32 +916,32 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             second observer
             +60.0 ask renewal n1
             +60.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +61.0 ask claim pv-0
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent unknown, stuck 1, gone 1, unwatched 50.0; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
                   pods.first_stuck +60.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
@@ -963,7 +963,7 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
                   stuck by node: +30.0 → +100.0
                   stuck by runtime: +100.0 → +105.0
                   lost: the pod's node `n1` was not ready for 90 s; when this observer stopped after the node's return, its kubelet had not completed the termination, 75 s after the deletion request
-                  remedy: find out why `n1` stopped: its console, its provider's events, and journalctl -u kubelet of the boot before; nothing is left to release
+                  remedy: find out why `n1` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events. No taint is needed any more
         "#]],
     );
     // The successor goes on with the loss, and with what is over, nothing is left.
@@ -1016,15 +1016,15 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 80 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -1032,8 +1032,8 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             second observer
@@ -1066,15 +1066,15 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
                   stuck by node: +30.0 → +115.0 (gap 65.0)
-                  fenced-by-taint: the pod's node `n1` was lost, and the taint out-of-service let the controller delete the object 85 s after the deletion request, without the kubelet; whether its containers still ran is not known
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  lost: the pod's node `n1` was not ready for 105 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 85 s after the deletion request
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
             +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
@@ -1083,8 +1083,8 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
                   pods.first_stuck +40.0
                   taint.out_of_service +115.0 (gap 65.0)
                   pods.last_gone +115.0 (gap 65.0)
-                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service released its pods and volumes
-                  remedy: nothing confirms that `n1` is powered off: make sure. When the machine is repaired, or before it is used again: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
         "#]],
@@ -1140,7 +1140,7 @@ fn what_the_machine_itself_says_counts_more_than_its_provider() {
         .replace("evicting", "evicting off")
         .replace("+18 agent n1 silent", "+18 agent n1 answers");
     expect![[r#"
-        unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+        unreachable: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
         remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
     "#]]
     .assert_eq(&last_alarm(&script));
@@ -1162,7 +1162,7 @@ fn the_taint_on_a_machine_that_runs_is_the_first_thing_to_end() {
         .replace("evicting", "evicting out-of-service")
         .replace("+18 agent n1 silent", "+18 agent n1 answers");
     expect![[r#"
-        fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent still answers: the machine runs
+        fenced-by-taint: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
         remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once, or remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
     "#]]
     .assert_eq(&last_alarm(&script));
@@ -1188,8 +1188,8 @@ fn a_node_that_registers_again_terminates_its_pods_again() {
                   node.not_ready +40.0
                   node.unknown +40.0
                   node.deleted +60.0
-                  lost: node `n1` was not ready for 20.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  lost: node `n1` was not ready for 20.0 s; its kubelet was silent, and no agent on it could be asked
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +62.0 node.down of n1 lost at +40: +40.0 → +62.0 same-boot
         "#]],
     );
@@ -1214,15 +1214,15 @@ fn a_volume_of_several_nodes_stays_attached_to_the_lost_one() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
-                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
-                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before the node was not ready, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 pod db-0 lost: +10.0 → +60.0, requested +30.0
                   stuck by node: +30.0 → +60.0
-                  lost: the pod's node `n1` was lost, and the object was deleted 30.0 s after the deletion request, without the kubelet and without the taint out-of-service; whether its containers still ran is not known
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods would write the same volume. Then, while it is not ready: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  lost: the pod's node `n1` was lost, and the pod's object was deleted 30.0 s after the deletion request, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
+                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +62.0 volume pv-0 of db-0 (data-db-0): +60.0 → +62.0
         "#]],
     );
