@@ -88,7 +88,7 @@ fn why_shows_the_newest_termination_of_a_name() {
     // A beginning may be one of several names.
     let beginning = shown(&["why", "--from", "-", "cart-7d9f"]);
     for part in [
-        "\nonly the beginning matched: the newest of 2 terminations\n",
+        "\n2 terminations begin with this name or id; this is the newest\n",
         "\nEarlier, whose name begins with this (",
     ] {
         assert!(beginning.contains(part), "{part}: {beginning}");

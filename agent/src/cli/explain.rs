@@ -353,13 +353,13 @@ mod tests {
 
                 The observer's verdicts about lost nodes and their pods:
 
-                ! stuck-by-finalizer  The pod is terminated, and finalizers keep its object: a StatefulSet does not create the replacement before the object is gone.
+                ! stuck-by-finalizer  Kubernetes waits for no kubelet any more (grace period 0, or the pod has finished), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
                 ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
-                ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run beside their replacements.
+                ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.
                 ! fenced-by-taint     The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.
-                ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports the trouble: the machine runs, and so may its containers.
+                ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports Ready=False: the machine runs, and so may its containers.
                 ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
-                  taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: its effect NoExecute evicts pods, and NoSchedule keeps new ones away.
+                  taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: with effect NoExecute it evicts pods and keeps new ones away; with NoSchedule it only keeps new ones away.
 
                 Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
 

@@ -49,7 +49,7 @@ pub enum Command {
     Logind(LogindArgs),
     /// Show terminations as they happen, in the terminal or as a stream
     Watch(WatchArgs),
-    /// Write the evidence to a file for `replay`, and show terminations meanwhile
+    /// Record evidence to a file until Ctrl-C, and show terminations; filters apply to what is shown, not to the file
     Record(RecordArgs),
     /// Judge the evidence of a recording again, on any machine, without root
     Replay(ReplayArgs),
@@ -168,7 +168,7 @@ pub struct RecordArgs {
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Recording: a file that `epitaph record` wrote
+    /// Recording: a file from `epitaph record` or `epitaph export`
     pub file: PathBuf,
     #[command(flatten)]
     pub show: ShowArgs,

@@ -22,11 +22,11 @@ pub struct PastArgs {
     /// judged again, or JSON lines as `epitaph watch --output json` prints them
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Terminations since then: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02 or
-    /// 2026-01-02T03:04:05Z
+    /// Only terminations since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as
+    /// 2026-01-02 or 2026-01-02T03:04:05Z
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
-    /// Terminations until then, in the same form
+    /// Only terminations until this time, in the same form
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<When>,
 }
@@ -42,11 +42,11 @@ pub struct ExportArgs {
     /// Configuration of the agent, which names the journal [default: the installed one]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Evidence since then: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02 or
-    /// 2026-01-02T03:04:05Z
+    /// Only evidence since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02
+    /// or 2026-01-02T03:04:05Z
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
-    /// Evidence until then, in the same form
+    /// Only evidence until this time, in the same form
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<When>,
 }

@@ -182,7 +182,7 @@ pub const ALL: &[Setting] = &[
         about: "report lost nodes, their pods and their volumes; `false`: nodes and VolumeAttachments are not watched",
         set: |c, v| put_bool(&mut c.observer.lost_nodes, v) },
     Setting { key: "observer.stuck_after", env: &["EPITAPH_OBSERVER_STUCK_AFTER"], flag: None,
-        about: "how long after its grace period a pod that is being deleted counts as stuck, on /metrics and so in alerts",
+        about: "how long after its grace period a pod that is being deleted counts as stuck, on /metrics and so in alerts; also how long a replacement waits for a volume, or a ready node keeps the taint out-of-service, before that is reported",
         set: |c, v| put_duration(&mut c.observer.stuck_after, v) },
     Setting { key: "journal.directory", env: &["EPITAPH_JOURNAL_DIRECTORY"], flag: None,
         about: "directory in which `epitaph agent` keeps finished reports and evidence over a restart, a reboot, and an outage of the collector; its parent must exist; not set: in memory only",

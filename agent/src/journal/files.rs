@@ -34,7 +34,7 @@ pub(crate) trait SegmentFile: Send {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefusedError {
-    #[error("the journal {} belongs to another agent, pid {pid}", path.display())]
+    #[error("the journal {} is in use by another agent (pid {pid})", path.display())]
     Held { path: PathBuf, pid: String },
     #[error("the journal {} is a link or not a directory", path.display())]
     NotADirectory { path: PathBuf },
@@ -257,7 +257,11 @@ fn lock(directory: &Directory, patience: Duration, stops: &dyn Fn() -> bool) -> 
             return Err(RefusedError::Held { path: path(), pid });
         }
         if waited.is_zero() {
-            tracing::warn!(%pid, directory = %directory.path.display(), "another agent has the journal; waiting for its end, up to {patience:?}");
+            tracing::warn!(
+                directory = %directory.path.display(),
+                "another agent (pid {pid}) uses the journal; waiting up to {} s for that agent to exit",
+                patience.as_secs()
+            );
         }
         std::thread::sleep(POLL);
         waited += POLL;

@@ -27,9 +27,11 @@ impl HasRemedy for OpenError {
     fn remedy(&self) -> Option<Remedy> {
         let OpenError::Open { error, .. } = self;
         Some(match error.kind() {
-            io::ErrorKind::NotFound => "start the agent with `journal.directory`, or give the directory that it has".into(),
+            io::ErrorKind::NotFound => {
+                "start the agent with `journal.directory`, or pass the agent's directory with `--journal`".into()
+            }
             io::ErrorKind::PermissionDenied => READERS.into(),
-            _ => "give the directory itself, not a file or a link".into(),
+            _ => "`--journal` needs a directory".into(),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the journal reports of itself: its counters, and why it is in memory only.
+//! What the journal reports of itself: its counters, and why it is in memory only or late.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ fn refusal(error: &io::Error) -> Option<&RefusedError> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The journal is in memory only, and why.
+/// The journal is in memory only or written late, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Troubled {
     pub kind: Trouble,

@@ -139,7 +139,7 @@ fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
         .expect("refused");
     let text = lines(&refused);
     let pid = std::process::id();
-    assert!(text.contains(&format!("belongs to another agent, pid {pid}")), "{text}");
+    assert!(text.contains(&format!("is in use by another agent (pid {pid})")), "{text}");
     let successor = {
         let path = path.clone();
         std::thread::spawn(move || Disk::open_within(&path, None, Duration::from_secs(30), &|| false).is_ok())

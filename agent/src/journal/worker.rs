@@ -260,7 +260,8 @@ impl Journal {
         let late = self.shared.deliver(|first| now.since(first.since) > SLOW, |_| None);
         if late > 0 {
             // The thread is within a call of the disk: it reports the recovery when it is back.
-            *self.shared.stats.trouble_lock() = Some(Troubled::slow(format!("the disk did not answer for {SLOW:?}")));
+            *self.shared.stats.trouble_lock() =
+                Some(Troubled::slow(format!("the disk did not answer for {} s", SLOW.as_secs())));
         }
     }
 
@@ -421,7 +422,7 @@ impl Worker {
         self.shared.stats.syncs.fetch_add(1, Ordering::Relaxed);
         let took = clock::now().since(now);
         match (took > SLOW, self.trouble_kind()) {
-            (true, None) => self.enter(Troubled::slow(format!("a sync took {took:?}"))),
+            (true, None) => self.enter(Troubled::slow(format!("a sync took {:.1} s", took.as_secs_f64()))),
             (false, Some(Trouble::Slow)) => self.leave(),
             // Also where the loop has noted that the disk does not answer.
             (false, None) => self.publish_trouble(),
@@ -499,10 +500,14 @@ impl Worker {
 
     fn enter(&mut self, trouble: Troubled) {
         if self.trouble_kind() != Some(trouble.kind) {
+            let (what, loses) = match trouble.kind {
+                Trouble::Slow => ("the disk of the journal is slow", "what the disk has not confirmed"),
+                _ => ("the journal is in memory only", "what is not delivered"),
+            };
             tracing::warn!(
                 reason = trouble.kind.name(),
                 remedy = &*trouble.remedy,
-                "the journal is in memory only: {}; a crash now loses what is not delivered",
+                "{what}: {}; a crash loses {loses}",
                 trouble.error
             );
         }
@@ -511,8 +516,10 @@ impl Worker {
     }
 
     fn leave(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!("the journal is written again");
+        match self.trouble.take().map(|trouble| trouble.kind) {
+            Some(Trouble::Slow) => tracing::info!("the disk of the journal is fast enough again"),
+            Some(_) => tracing::info!("the journal is written again"),
+            None => {}
         }
         self.publish_trouble();
     }

@@ -57,7 +57,7 @@ pub enum ReadError {
 impl HasRemedy for ReadError {
     fn remedy(&self) -> Option<Remedy> {
         let remedy = match self {
-            ReadError::NotARecording => "give a file that `epitaph record` wrote",
+            ReadError::NotARecording => "give a file from `epitaph record` or `epitaph export`",
             ReadError::Newer { .. } => "replay it with the epitaph that wrote it, or a newer one",
             ReadError::DamagedHeader => "record again",
             ReadError::Read(_) => return None,

@@ -216,11 +216,11 @@ fn other_files_are_refused() {
     let rows = [&b""[..], b"EPITAPH\n", b"#!/bin/sh\nexit 0\n", &damaged, &damaged[..20]].map(|file| error(file) + "\n");
     expect![[r#"
         the file is not a recording
-        remedy: give a file that `epitaph record` wrote
+        remedy: give a file from `epitaph record` or `epitaph export`
         the file is not a recording
-        remedy: give a file that `epitaph record` wrote
+        remedy: give a file from `epitaph record` or `epitaph export`
         the file is not a recording
-        remedy: give a file that `epitaph record` wrote
+        remedy: give a file from `epitaph record` or `epitaph export`
         the header of the recording is damaged: the machine and the start are not known
         remedy: record again
         the header of the recording is damaged: the machine and the start are not known

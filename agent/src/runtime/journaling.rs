@@ -11,7 +11,9 @@ use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, Wall};
 
 use crate::config::Config;
-use crate::journal::{self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Troubled};
+use crate::journal::{
+    self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Trouble, Troubled,
+};
 use crate::render::span::Trace;
 use crate::sink::http::{Health, JournalState};
 use crate::sink::metrics::{Metrics, NOT_CONFIGURED};
@@ -71,6 +73,8 @@ pub fn not_configured(metrics: &Metrics, health: &Health) {
 }
 
 const MEMORY_ONLY: &str = "memory_only";
+/// What is written is safe only when the slow disk has confirmed it.
+const LATE: &str = "late";
 
 /// For `/readyz`.
 fn state(trouble: Option<Troubled>) -> JournalState {
@@ -82,7 +86,7 @@ fn state(trouble: Option<Troubled>) -> JournalState {
             remedy: None,
         },
         Some(Troubled { kind, error, remedy }) => JournalState {
-            state: MEMORY_ONLY,
+            state: if kind == Trouble::Slow { LATE } else { MEMORY_ONLY },
             reason: Some(kind.name()),
             error: Some(error),
             remedy: Some(remedy),
@@ -107,7 +111,7 @@ fn log(past: &Past) {
             unreadable = skipped.unreadable,
             error = skipped.error,
             unknown = skipped.unknown,
-            "the journal is not whole: what is missing is not used"
+            "parts of the journal could not be read, and are left out"
         );
     }
 }

@@ -139,10 +139,10 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
         );
     };
     eprintln!(
-        "inputs: {}; runs of the agent: {}; from {} to {} UTC. `epitaph replay` judges them again. Names and addresses of all tenants \
-         of this machine are in the recording.",
-        exported.inputs,
-        exported.runs,
+        "{} of evidence from {} of the agent, between {} and {} UTC. `epitaph replay` judges the evidence again. Names and addresses of \
+         all tenants of this machine are in the recording.",
+        story::many(exported.inputs, "piece"),
+        story::many(exported.runs, "run"),
         story::moment(first),
         story::moment(last),
     );
@@ -218,6 +218,7 @@ fn not_found(source: &Source, what: &str, counts: &Counts) -> RuntimeError {
         false => "",
     };
     RuntimeError::new(SysExit::NoInput, problem).with_remedy(format!(
-        "{did_you_mean}{too_short}`epitaph list` shows what is known; only the agent of its own node knows a pod"
+        "{did_you_mean}{too_short}`epitaph list` shows what is known; each agent knows only the pods of its node: \
+         run this on the pod's node"
     ))
 }

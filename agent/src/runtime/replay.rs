@@ -22,7 +22,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
     let shown = path.display();
     let file = File::open(path).map_err(|error| {
         RuntimeError::new(SysExit::NoInput, format!("cannot open recording {shown}: {error}"))
-            .with_remedy("give a file that `epitaph record` wrote")
+            .with_remedy("give a file from `epitaph record` or `epitaph export`")
     })?;
     // A recording is untrusted input: it is read without capabilities.
     if let Err(error) = privileges::drop_all_but(&mut []) {

@@ -105,7 +105,7 @@ fn a_unit_of_which_little_is_known() {
               2026-01-02 UTC  after |0                   0 s|
               03:04:06.500      0 s |*                      | end; the exit was not observed
 
-            May be missing: the process started before epitaph did; 3 signal_generate
+            Incomplete evidence: the process started before epitaph did; 3 signal_generate
             records were lost; probes were not active: tcp_send_reset
 
             axes      cause unknown, exit unknown, traffic unknown
@@ -155,7 +155,7 @@ fn a_pod_with_an_earlier_restart() {
                                     |                       |   code 0
               23:37:12.000   34.4 s |                      *| pod removed from the API
 
-            May be missing: the Kubernetes API did not answer for 4.0 s; the exit of
+            Incomplete evidence: the Kubernetes API did not answer for 4.0 s; the exit of
             container init was not observed; its status reports exit code 0 (Completed)
 
             Remedy
@@ -204,7 +204,7 @@ fn one_container_of_a_pod() {
               23:37:10.011   32.4 s |                      =| SIGTERM handler entered
               23:37:10.260   32.7 s |                      *| exit code 0
 
-            May be missing: the Kubernetes API did not answer for 4.0 s
+            Incomplete evidence: the Kubernetes API did not answer for 4.0 s
 
             axes      cause deleted, exit clean, traffic quiet
             ended     2023-11-14 23:37:10 UTC
@@ -269,7 +269,7 @@ fn an_incident_page() {
           23:37:12.000   34.4 s |                      *| pod removed from the API
         ```
 
-        May be missing: the Kubernetes API did not answer for 4.0 s; the exit of container init was not observed; its status reports exit code 0 (Completed)
+        Incomplete evidence: the Kubernetes API did not answer for 4.0 s; the exit of container init was not observed; its status reports exit code 0 (Completed)
 
         ## Remedy
 

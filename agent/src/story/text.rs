@@ -70,7 +70,7 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
 pub(super) fn ambiguous(story: &Story) -> Option<String> {
     let by = story.found.by;
     let all = story.more + 1;
-    (by.is_prefix() && all > 1).then(|| format!("only the beginning matched: the newest of {all} terminations"))
+    (by.is_prefix() && all > 1).then(|| format!("{all} terminations begin with this name or id; this is the newest"))
 }
 
 fn remedy(shown: &Report, width: usize, paint: &Paint, out: &mut String) {
@@ -118,7 +118,7 @@ pub(super) fn title(shown: &Report) -> String {
             }
         }
         Some(Subject::Unit { name }) => format!("unit {name}"),
-        Some(Subject::Other) | None => "something without a name".to_owned(),
+        Some(Subject::Other) | None => "unknown process".to_owned(),
     };
     match (shown.pod(), &shown.subject, container) {
         (Some(pod), None, _) => format!("pod {}/{}", pod.namespace, pod.name),
@@ -183,7 +183,7 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
         }
         for (is_missing, what) in [
             (*exits, "exits of processes were not observed"),
-            (*observation, "epitaph was away for a part of it"),
+            (*observation, "epitaph did not run for part of this time"),
             (*pods, "the pods of the node were not known"),
         ] {
             if is_missing {
@@ -220,7 +220,7 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             .map_or_else(String::new, |end| format!("; its status reports {}", reported(end)));
         add(format!("the exit of container {} was not observed{how}", unseen.container));
     }
-    (!parts.is_empty()).then(|| format!("May be missing: {}", parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("Incomplete evidence: {}", parts.join("; ")))
 }
 
 fn reported(end: &Reported) -> String {

@@ -111,7 +111,7 @@ fn an_agent_that_waits_for_the_journal_of_another_ends_at_sigterm() -> anyhow::R
     let lines = BufReader::new(second.stderr.take().context("no standard error")?).lines();
     let waits = lines
         .map_while(Result::ok)
-        .any(|line| line.contains("another agent has the journal"));
+        .any(|line| line.contains("another agent (pid ") && line.contains("uses the journal"));
     let pid = Pid::from_raw(second.id().try_into()?);
     kill(pid, Signal::SIGTERM)?;
     let begin = now();

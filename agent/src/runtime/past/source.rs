@@ -162,7 +162,10 @@ impl Source {
     }
 
     pub fn nothing_readable(&self) -> RuntimeError {
-        let error = RuntimeError::new(SysExit::Data, format!("no object of docs/json.md in {}", self.name));
+        let error = RuntimeError::new(
+            SysExit::Data,
+            format!("{} has no report that this version can read", self.name),
+        );
         match self.input {
             Input::Lines(_) => {
                 error.with_remedy("give what `epitaph watch --output json` or `epitaph list --output json` prints")
@@ -251,7 +254,11 @@ pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
     let unreadable = ["segment", "segments"].map(|what| format!("{what} that cannot be read{why}"));
     counts([
         (skipped.damaged, "damaged place", "damaged places"),
-        (skipped.torn, "segment with a torn end", "segments with a torn end"),
+        (
+            skipped.torn,
+            "segment that ends in an incomplete write",
+            "segments that end in an incomplete write",
+        ),
         (skipped.unreadable, &unreadable[0], &unreadable[1]),
         (
             skipped.denied,

@@ -33,9 +33,9 @@ pub struct Health {
 /// State of the journal, for `/readyz`: reported, but not a condition of readiness, because terminations are reported regardless.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalState {
-    /// `written`, or `memory_only`.
+    /// `written`, `late` or `memory_only`.
     pub state: &'static str,
-    /// Of `memory_only`: `slow`, `full`, `read_only`, `missing`, `refused`, `failing`, `not_configured`.
+    /// Of `late`: `slow`. Of `memory_only`: `full`, `read_only`, `missing`, `refused`, `failing`, `not_configured`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// What failed.

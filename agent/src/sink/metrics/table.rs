@@ -185,7 +185,7 @@ pub const JOURNAL_STATE: Row = Row {
         "state",
         "written, slow, full, read_only, missing, refused, failing, not_configured",
     )],
-    about: "1 for the state of the journal, 0 for the other states; all but written: in memory only, a crash loses what is not delivered. not_configured: `journal.directory` is not set",
+    about: "1 for the state of the journal, 0 for the other states; slow: written late, a crash loses what the disk has not confirmed; all others but written: in memory only, a crash loses what is not delivered. not_configured: `journal.directory` is not set",
 };
 pub const JOURNAL_BYTES: Row = Row {
     name: "epitaph.journal.size",

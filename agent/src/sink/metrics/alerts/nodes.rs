@@ -25,12 +25,12 @@ fn lost() -> Rule {
         ..rule(
             "EpitaphNodeLost",
             "Node {{ $labels.k8s_node_name }} is not ready ({{ $labels.verdict }}), and its pods hang in Terminating".into(),
-            "No kubelet terminates the pods of the node: StatefulSets do not replace theirs, and volumes stay attached. Verdict lost: \
-             make sure that the machine is powered off, then kubectl taint nodes {{ $labels.k8s_node_name }} \
-             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet or its \
-             network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is set, and the pod \
-             garbage collection has not deleted the pods; make sure that the machine is off, and before Kubernetes 1.26 enable \
-             NodeOutOfServiceVolumeDetach. The Event PodStuckOnLostNode on the StatefulSet has the command for this cluster's version."
+            "No kubelet terminates the pods of the node: StatefulSets do not replace theirs, and volumes stay attached. Verdict \
+             lost: make sure that the machine is powered off, then kubectl taint nodes {{ $labels.k8s_node_name }} \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet \
+             or its network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is \
+             set, and the pod garbage collection has not deleted the pods; make sure that the machine is off, and before \
+             Kubernetes 1.26 enable NodeOutOfServiceVolumeDetach. The observer's log has the command for this cluster's version."
                 .into(),
         )
     }
@@ -43,11 +43,11 @@ fn evictions_held(of: &Rules) -> Rule {
         lasting: of.seconds(EVICTED_WITHIN),
         ..rule(
             "EpitaphEvictionsHeld",
-            "Pods are not evicted from silent nodes: {{ $value | printf \"%.0f\" }}".into(),
-            "Their pods are not deleted, so nothing is replaced: neither Deployments nor StatefulSets. The node lifecycle controller limits \
-             evictions, and stops them while most nodes of a zone are not ready. Suspect the network to the API server and the control plane before \
-             the machines, which may run: set no taint before a machine is certainly powered off. Find what the nodes have in \
-             common: kubectl get nodes -L topology.kubernetes.io/zone"
+            "{{ $value | printf \"%.0f\" }} silent nodes, and their pods are not evicted".into(),
+            "Their pods are not deleted, so nothing is replaced: neither Deployments nor StatefulSets. The node lifecycle \
+             controller limits or stops evictions while many nodes of a zone are not ready. Suspect the network to the API server \
+             and the control plane before the machines, which may run: set no taint before a machine is certainly powered off. \
+             Find what the nodes have in common: kubectl get nodes -L topology.kubernetes.io/zone"
                 .into(),
         )
     }
@@ -60,7 +60,8 @@ fn taint_left(of: &Rules) -> Rule {
         ..rule(
             "EpitaphTaintLeftBehind",
             "Node {{ $labels.k8s_node_name }} is ready and has the taint out-of-service".into(),
-            "The effect NoExecute evicts the pods of the node, and NoSchedule keeps new ones away. Check that the node is repaired, then: kubectl taint nodes {{ $labels.k8s_node_name }} \
+            "With effect NoExecute the taint evicts pods and keeps new ones away; with NoSchedule it only keeps new ones away. \
+             Check that the node is repaired, then: kubectl taint nodes {{ $labels.k8s_node_name }} \
              node.kubernetes.io/out-of-service-"
                 .into(),
         )
@@ -74,9 +75,10 @@ fn volumes_left(of: &Rules) -> Rule {
         ..rule(
             "EpitaphVolumeOnLostNode",
             "{{ $value | printf \"%.0f\" }} volumes are still attached to the lost node {{ $labels.k8s_node_name }}".into(),
-            "Replacements cannot use the volumes. Without the taint out-of-service, the controller detaches six minutes after the old pod \
-             is gone, and never while a Deployment's old pod hangs (Multi-Attach); with the taint, the driver's external-attacher has the error: kubectl get volumeattachments, and the \
-             attribute epitaph.volume.error of the span volume.detach."
+            "Replacements cannot use the volumes. Without the taint out-of-service, the controller detaches six minutes after the \
+             old pod's object is gone, and never while the old pod is still Terminating (Multi-Attach); with the taint, the \
+             driver's external-attacher has the error: kubectl get volumeattachments, and the attribute epitaph.volume.error of \
+             the span volume.detach."
                 .into(),
         )
     }
@@ -89,8 +91,9 @@ fn pods_stuck(of: &Rules) -> Rule {
         ..rule(
             "EpitaphPodsHeld",
             "{{ $value | printf \"%.0f\" }} pods in {{ $labels.k8s_namespace_name }} are held for long: {{ $labels.holder }}".into(),
-            "finalizer: the pods are terminated, and a controller does not remove its finalizer (kubectl get pods --namespace \
-             {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
+            "finalizer: Kubernetes waits for no kubelet any more (grace period 0, or the pod has finished), and finalizers keep \
+             the pod's object (kubectl get pods --namespace {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). \
+             runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
              EpitaphStuckTerminating has the workload. volume: replacements wait for a volume that is attached to a lost node."
                 .into(),
         )
@@ -102,28 +105,31 @@ pub(super) const PAGES: [Page; 5] = [
         alert: "EpitaphNodeLost",
         means: "A node is not ready, and pods in deletion there still exist long after their grace period. No kubelet can \
                 confirm their termination: a StatefulSet does not create the replacement, and volumes stay attached.",
-        proves: "After the loss, the trace `node.lost` (service `epitaph`, tag `k8s.node.name`); until then the Event \
-                 `PodStuckOnLostNode` on the StatefulSet, the observer's log, and the metrics `epitaph_node_lost` and \
-                 `epitaph_node_pods_stuck`.",
+        proves: "After the loss, the trace `node.lost` (service `epitaph`, tag `k8s.node.name`); until then the observer's log, \
+                 and the metrics `epitaph_node_lost` and `epitaph_node_pods_stuck`. The observer's log has the command for every \
+                 node whose pods hang; an Event `PodStuckOnLostNode` exists only if a StatefulSet's pod hangs or is not evicted, \
+                 or if a replacement waits for a volume.",
         to_do: &[
-            "Read the verdict. `unreachable`: the agent on the node answers, so the machine runs. Repair the kubelet, the container \
-             runtime or the network to the API server; do not set the taint.",
-            "`lost`: make sure that the machine is off, at its console or by its provider. On a machine that still runs, the taint lets \
-             two pods write the same volume.",
-            "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`: Kubernetes 1.26 or later; the Event has older versions' one.",
+            "Read the verdict. `unreachable`: the agent on the node answers, or the kubelet itself reports `Ready=False`, so the \
+             machine runs. Repair the kubelet, the container runtime or the network to the API server; do not set the taint.",
+            "`lost`: neither holds. Make sure that the machine is off, at its console or by its provider. On a machine that still \
+             runs, the taint lets two pods write the same volume.",
+            "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` (Kubernetes 1.26 or later; \
+             for an older cluster use the command in the observer's log).",
             "`fenced-by-taint`: the taint is set, and pods still hang. Make sure that the machine is off. Then look at the log of \
              kube-controller-manager: its pod garbage collection deletes such pods, before Kubernetes 1.26 only with the feature gate \
              NodeOutOfServiceVolumeDetach. Pods that a finalizer keeps do not count here, see EpitaphPodsHeld.",
             "Remove the taint when the node is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
         ],
-        silence: "By `k8s_node_name` while the node is being repaired and nothing on it is missed.",
+        silence: "By `k8s_node_name` while the node is being repaired and no workload waits for its pods.",
     },
     Page {
         alert: "EpitaphEvictionsHeld",
-        means: "Nodes have been silent for more than a minute, and the node lifecycle controller does not evict their pods. No pod is \
-                deleted, so nothing hangs and nothing is replaced, while the containers may be gone. The controller stops the \
-                evictions of a zone of at most 50 nodes while 55 % of the zone is not ready (`--unhealthy-zone-threshold`), and all of \
-                them while no zone is ready; in a larger zone it evicts more slowly.",
+        means: "Nodes have been silent for more than a minute, and the node lifecycle controller does not evict their pods. No pod \
+                is deleted, so nothing hangs and nothing is replaced, while the containers may be gone. In a zone of at most 50 \
+                nodes the controller stops evictions while 55 % or more (`--unhealthy-zone-threshold`), and at least three, but \
+                not all of its nodes are not ready; in a larger zone it evicts more slowly. It stops all evictions while every \
+                zone has no ready node.",
         proves: "`epitaph_node_evictions_held` by node: `Ready` is `Unknown`, and the node lacks the taint \
                  `node.kubernetes.io/unreachable:NoExecute`. The observer's log has a line for each node.",
         to_do: &[
@@ -136,7 +142,9 @@ pub(super) const PAGES: [Page; 5] = [
     },
     Page {
         alert: "EpitaphTaintLeftBehind",
-        means: "A node is ready and has the taint `node.kubernetes.io/out-of-service`, set while the node was lost or on the wrong node: its effect `NoExecute` evicts pods, and `NoSchedule` keeps new ones away.",
+        means: "A node is ready and has the taint `node.kubernetes.io/out-of-service`, set while the node was lost, or set on the \
+                wrong node by mistake. With effect `NoExecute` the taint evicts pods and keeps new ones away; with `NoSchedule` it \
+                only keeps new ones away.",
         proves: "`epitaph_node_out_of_service{ready=\"true\"}`, and `kubectl get node NODE -o jsonpath={.spec.taints}`.",
         to_do: &[
             "Check that the node is really repaired: a machine that was only paused may run old containers for some seconds; the verdict \
@@ -147,19 +155,21 @@ pub(super) const PAGES: [Page; 5] = [
     },
     Page {
         alert: "EpitaphVolumeOnLostNode",
-        means: "Volumes are still attached to a node that is not ready, and their pods are gone, or a Deployment's replacement waits \
-                beside the old pod (Multi-Attach).",
-        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments` with the node's name.",
+        means: "Volumes are still attached to a node that is not ready, and their pods are gone, or a Deployment's replacement \
+                waits while the old pod still exists (Multi-Attach).",
+        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments | grep NODE`.",
         to_do: &[
-            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod is gone. Set the taint \
-             only if the machine is certainly off: the Event `PodStuckOnLostNode` on the workload has the next command.",
+            "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's object is gone, \
+             and never while the old pod is still `Terminating`. Set the taint only if the machine is certainly off: the \
+             observer's log has the next command, and so has the Event `PodStuckOnLostNode` on a workload whose replacement waits.",
             "With the taint: `kubectl describe volumeattachment NAME`, and the log of the driver's external-attacher.",
         ],
         silence: "By `k8s_node_name` while the storage system is being repaired.",
     },
     Page {
         alert: "EpitaphPodsHeld",
-        means: "Pods are held long after their grace period by something other than a lost node; the labels say in which namespace, and by what.",
+        means: "Pods that are being deleted are held long after their grace period, or replacements wait for a volume of a lost \
+                node; the labels `k8s_namespace_name` and `holder` show where and by what.",
         proves: "`epitaph_pods_held` by namespace and holder; on a lost node the spans `stuck` and `volume.detach` of the pods' traces.",
         to_do: &[
             "`finalizer`: find the controller that owns it. Remove the finalizer by hand only if that controller does not exist any more.",

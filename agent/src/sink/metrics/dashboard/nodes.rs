@@ -12,9 +12,9 @@ fn nodes() -> Panel {
     let expr = format!("max by ({}) ({})", labels.join(", "), LOST_NODE.prometheus());
     Panel {
         title: "Nodes that are not ready, or have the taint out-of-service",
-        about: "`lost`: nothing on the node answers. `unreachable`: its agent answers, so the machine runs; do not set the taint. \
-                `fenced-by-taint`: the taint released its pods. `taint-left-behind`: the node is ready again and stays empty. The trace \
-                `node.lost` has the story.",
+        about: "`lost`: nothing on the node answers. `unreachable`: its agent answers, or its kubelet reports `Ready=False`, so \
+                the machine runs; do not set the taint. `fenced-by-taint`: the taint released its pods. `taint-left-behind`: the \
+                node is ready and still has the taint. The trace `node.lost` has the story.",
         view: View::Table(labels.to_vec(), None),
         unit: "short",
         width: 10,
