@@ -90,6 +90,13 @@ pub const OUT_OF_SERVICE: Row = Row {
     labels: &[NODE, ("ready", "true, false")],
     about: "1 for each node with the taint `node.kubernetes.io/out-of-service`",
 };
+pub const RUN_TWICE: Row = Row {
+    name: "epitaph.node.pods_run_twice",
+    shape: Shape::Gauge,
+    unit: "{pod}",
+    labels: &[NODE],
+    about: "Pods of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run beside their replacements",
+};
 pub const EVICTIONS_HELD: Row = Row {
     name: "epitaph.node.evictions_held",
     shape: Shape::Gauge,
@@ -129,6 +136,7 @@ pub const TABLE: &[Row] = &[
     LOST_NODE_PODS,
     LOST_NODE_VOLUMES,
     OUT_OF_SERVICE,
+    RUN_TWICE,
     EVICTIONS_HELD,
     STUCK_PODS,
     HELD_PODS,
@@ -227,6 +235,10 @@ impl ObserverMetrics {
             tainted
                 .map(|node| (1, vec![name(node), KeyValue::new("ready", node.is_ready.to_string())]))
                 .collect()
+        });
+        follow(RUN_TWICE, |state| {
+            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
+            lost.map(|node| (node.run_twice as u64, vec![name(node)])).collect()
         });
         follow(EVICTIONS_HELD, |state| {
             let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
@@ -334,6 +346,7 @@ mod tests {
             "epitaph_node_pods_stuck{k8s_node_name=\"n1\"} 3",
             "epitaph_node_volumes_left{k8s_node_name=\"n1\"} 2",
             "epitaph_node_evictions_held{k8s_node_name=\"n1\"} 1",
+            "epitaph_node_pods_run_twice{k8s_node_name=\"n1\"} 1",
             "epitaph_node_out_of_service{k8s_node_name=\"n2\",ready=\"true\"} 1",
             "epitaph_pods_stuck{holder=\"node\"} 3",
             "epitaph_pods_stuck{holder=\"finalizer\"} 0",
@@ -379,6 +392,7 @@ mod tests {
             verdict,
             stuck,
             out_of_service: true,
+            run_twice: 1,
             volumes: 2,
             evictions_held: true,
         }

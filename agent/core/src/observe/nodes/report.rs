@@ -328,6 +328,8 @@ pub struct LostNodeState {
     /// Pods held by the node for longer than the limit.
     pub stuck: usize,
     pub out_of_service: bool,
+    /// The machine runs, and so many of its pods were deleted without the kubelet: their containers may run beside their replacements.
+    pub run_twice: usize,
     /// Volumes attached to a lost node, of which the pod is gone or held.
     pub volumes: usize,
     /// The controller does not evict the pods of the silent node.

@@ -108,9 +108,14 @@ impl Known<'_> {
         }
     }
 
+    /// Pods whose containers may run beside their replacements, now.
+    pub fn run_twice(&self) -> usize {
+        if self.runs() && !self.is_over { self.vanished } else { 0 }
+    }
+
     /// The machine runs, and its pods are, or are about to be, replaced.
     fn is_dangerous(&self) -> bool {
-        self.runs() && !self.is_over && (self.vanished > 0 || (self.fenced && self.to_release > 0))
+        self.run_twice() > 0 || (self.fenced && self.to_release > 0 && self.runs() && !self.is_over)
     }
 
     /// The provider's word counts only while nothing on the machine speaks: its taint stays until the node is ready.

@@ -56,6 +56,7 @@ impl Nodes {
             verdict: story.known(now, self.version).verdict().row().headline,
             stuck: by_node.get(&*story.key.node.name).copied().unwrap_or_default(),
             out_of_service: self.known.get(&story.key.node.name).is_some_and(|known| known.taint.is_set()),
+            run_twice: story.known(now, self.version).run_twice(),
             volumes: self.volumes.left(&story.key.node.name),
             evictions_held: story.is_held_back(now),
         }));
@@ -66,6 +67,7 @@ impl Nodes {
             verdict: verdict::Loss::TaintLeftBehind.row().headline,
             stuck: 0,
             out_of_service: true,
+            run_twice: 0,
             volumes: 0,
             evictions_held: false,
         }));

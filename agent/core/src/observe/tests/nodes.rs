@@ -154,7 +154,11 @@ pub(super) fn state(script: &str, at: u64) -> String {
             node.stuck,
             node.out_of_service,
             node.volumes,
-            if node.evictions_held { ", evictions held" } else { "" }
+            match (node.evictions_held, node.run_twice) {
+                (true, _) => ", evictions held".to_owned(),
+                (false, 0) => String::new(),
+                (false, pods) => format!(", {pods} may run twice"),
+            }
         );
     }
     for (holder, count) in Holder::ALL.into_iter().zip(state.stuck) {

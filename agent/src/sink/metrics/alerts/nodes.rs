@@ -2,7 +2,9 @@
 
 use super::pages::Page;
 use super::{LASTING, Rule, Rules, rule};
-use crate::sink::metrics::observer::{EVICTIONS_HELD, HELD_PODS, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE};
+use crate::sink::metrics::observer::{
+    EVICTIONS_HELD, HELD_PODS, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE,
+};
 
 /// Minutes: the controller evicts from one node in ten seconds.
 const EVICTED_WITHIN: u64 = 2;
@@ -11,7 +13,14 @@ const EVICTED_WITHIN: u64 = 2;
 const BY_NODE: &str = "cluster, k8s_node_name";
 
 pub(super) fn rules(of: &Rules) -> Vec<Rule> {
-    vec![lost(), evictions_held(of), taint_left(of), volumes_left(of), pods_stuck(of)]
+    vec![
+        lost(),
+        run_twice(),
+        evictions_held(of),
+        taint_left(of),
+        volumes_left(of),
+        pods_stuck(of),
+    ]
 }
 
 fn lost() -> Rule {
@@ -31,6 +40,21 @@ fn lost() -> Rule {
              or its network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is \
              set, and the pod garbage collection has not deleted the pods; make sure that the machine is off, and before \
              Kubernetes 1.26 enable NodeOutOfServiceVolumeDetach. The observer's log has the command for this cluster's version."
+                .into(),
+        )
+    }
+}
+
+fn run_twice() -> Rule {
+    Rule {
+        expr: format!("max by ({BY_NODE}) ({}) > 0", RUN_TWICE.prometheus()),
+        severity: "critical",
+        ..rule(
+            "EpitaphPodsRunTwice",
+            "{{ $value | printf \"%.0f\" }} pods of {{ $labels.k8s_node_name }} were deleted, and the machine runs".into(),
+            "The pods were deleted without the kubelet, by the taint out-of-service or by a forced deletion, and something on the \
+             machine answers: their containers may run beside their replacements and write the same volumes. Power the machine \
+             off at once. Without the taint the containers run on, too."
                 .into(),
         )
     }
@@ -100,7 +124,7 @@ fn pods_stuck(of: &Rules) -> Rule {
     }
 }
 
-pub(super) const PAGES: [Page; 5] = [
+pub(super) const PAGES: [Page; 6] = [
     Page {
         alert: "EpitaphNodeLost",
         means: "A node is not ready, and pods in deletion there still exist long after their grace period. No kubelet can \
@@ -122,6 +146,21 @@ pub(super) const PAGES: [Page; 5] = [
             "Remove the taint when the node is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
         ],
         silence: "By `k8s_node_name` while the node is being repaired and no workload waits for its pods.",
+    },
+    Page {
+        alert: "EpitaphPodsRunTwice",
+        means: "Pods of a node that is not ready were deleted without its kubelet, by the taint `node.kubernetes.io/out-of-service` or by \
+                `kubectl delete --force`, and the machine runs: the containers were not stopped, and may write the same volumes as \
+                their replacements.",
+        proves: "`epitaph_node_pods_run_twice` by node: no status of the pod showed that its containers had terminated, and the \
+                 node's agent answers, or its kubelet reports `Ready=False` in the same boot. After the node's return, the span \
+                 `duplicate.run` in the pod's trace has the time in which both may have run.",
+        to_do: &[
+            "Power the machine off at once, at its console or by its provider, and make sure that it is off.",
+            "Then check what both pods wrote since the deletion.",
+            "If the taint is set, remove it when the machine is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
+        ],
+        silence: "Never while the machine runs; the alert ends with the node's return or its power-off.",
     },
     Page {
         alert: "EpitaphEvictionsHeld",
