@@ -222,6 +222,11 @@ fn a_forced_deletion_on_a_machine_that_runs_is_an_alarm() {
               remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once
         +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
     "#]].assert_eq(&from(&[&answers, forced.as_str()].concat(), "+100.0"));
+    expect![[r#"
+        n1 not ready unreachable: stuck 0, taint false, volumes 1, 1 may run twice
+        node 0 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&[&answers, forced.as_str()].concat(), 600));
 }
 
 #[test]
