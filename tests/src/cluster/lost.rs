@@ -202,12 +202,13 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         death.heal(&mut node)?;
         until("the replacements run", || replaced(stage, name, &gone))?;
     }
-    api.back = until("the node is ready", || {
+    let back = until("the node is ready", || {
         let node = stage.kubectl.json(&["get", "node", lost, "-o", "json"])?;
         let ready = ready(&node)?;
         let since = seconds(ready["lastTransitionTime"].as_str().context("no time")?)?;
         Ok((ready["status"] == "True").then_some(since))
     })?;
+    api.back = (death != Death::Paused).then_some(back);
     if death.is_fenced() {
         api.untainted = Some(wall());
         stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
@@ -255,7 +256,8 @@ struct ApiTimes {
     /// The request of each pod's deletion, by UID.
     deleted: BTreeMap<String, f64>,
     tainted: Option<f64>,
-    back: f64,
+    /// By the kubelet's clock, which stood still while its machine was paused: None then.
+    back: Option<f64>,
     untainted: Option<f64>,
 }
 
@@ -266,7 +268,7 @@ impl ApiTimes {
             step("node.not_ready", |(_, end)| end, Some(self.evicting)),
             step("node.out_of_service", |(begin, _)| begin, self.tainted),
             step("node.out_of_service", |(_, end)| end, self.untainted),
-            step("node.down", |(_, end)| end, Some(self.back)),
+            step("node.down", |(_, end)| end, self.back),
         ];
         let mut problems = Vec::new();
         for (name, at, expected) in steps {
