@@ -1,7 +1,7 @@
 //! Panels about lost nodes, by the observer's metrics.
 
 use super::{Panel, View, query};
-use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, STUCK_PODS};
+use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE, STUCK_PODS};
 
 pub(super) fn panels() -> Vec<Panel> {
     vec![nodes(), held(), left()]
@@ -40,16 +40,19 @@ fn held() -> Panel {
 fn left() -> Panel {
     let volumes = format!("max by (cluster, k8s_node_name) ({})", LOST_NODE_VOLUMES.prometheus());
     let taints = format!("max by (cluster, k8s_node_name, ready) ({})", OUT_OF_SERVICE.prometheus());
+    let twice = format!("max by (cluster, k8s_node_name) ({}) > 0", RUN_TWICE.prometheus());
     Panel {
-        title: "Volumes and taints left on nodes",
-        about: "Volumes attached to a lost node whose pods are gone, and nodes with the taint out-of-service.",
+        title: "Volumes, taints and running pods left on nodes",
+        about: "Volumes attached to a lost node whose pods are gone, nodes with the taint out-of-service, and deleted pods whose \
+                containers may run beside their replacements.",
         view: View::Lines,
         unit: "short",
         width: 7,
         queries: vec![
             query(volumes, "volumes on {{k8s_node_name}}"),
             query(taints, "taint on {{k8s_node_name}}, ready: {{ready}}"),
+            query(twice, "pods twice, on {{k8s_node_name}}"),
         ],
-        alerts: vec!["EpitaphTaintLeftBehind", "EpitaphVolumeOnLostNode"],
+        alerts: vec!["EpitaphTaintLeftBehind", "EpitaphVolumeOnLostNode", "EpitaphPodsRunTwice"],
     }
 }
