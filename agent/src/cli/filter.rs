@@ -68,16 +68,20 @@ impl Filter {
 
     /// An early warning passes if the announced termination could pass: `path` is the subject's cgroup, if known.
     pub fn matches_early(&self, e: &StopSignalIgnored, path: Option<&str>) -> bool {
-        self.matches_name(name_of(&e.subject, None, e.kubernetes.as_ref().and_then(|context| context.container.as_deref())), path)
-            && self.matches_identity(e.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
+        self.matches_name(
+            name_of(
+                &e.subject,
+                None,
+                e.kubernetes.as_ref().and_then(|context| context.container.as_deref()),
+            ),
+            path,
+        ) && self.matches_identity(e.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
             && self.matches_verdict("ignored-stop-signal")
     }
 
     /// A pod passes with any of its containers, and by its own verdict or a container's.
     pub fn matches_pod(&self, p: &PodTermination) -> bool {
-        let of_container = |t: &Termination| {
-            self.matches_container(t) && self.matches_verdict(t.verdict.headline)
-        };
+        let of_container = |t: &Termination| self.matches_container(t) && self.matches_verdict(t.verdict.headline);
         let by_subject = !self.container.is_empty() || !self.unit.is_empty() || !self.cgroup.is_empty();
         self.matches_identity(Some(Identity::of(&p.pod)))
             && (p.containers.iter().any(of_container) || (!by_subject && self.matches_verdict(p.verdict.headline)))
@@ -125,7 +129,11 @@ impl Filter {
 
     fn matches_container(&self, t: &Termination) -> bool {
         let name = t.container.as_ref().and_then(|container| container.name.as_deref());
-        let name = name_of(&t.subject, name, t.kubernetes.as_ref().and_then(|context| context.container.as_deref()));
+        let name = name_of(
+            &t.subject,
+            name,
+            t.kubernetes.as_ref().and_then(|context| context.container.as_deref()),
+        );
         self.matches_name(name, t.cgroup_path.as_deref())
     }
 
@@ -152,9 +160,10 @@ impl Filter {
     fn matches_name(&self, name: Name<'_>, path: Option<&str>) -> bool {
         let named = match name {
             _ if self.container.is_empty() && self.unit.is_empty() => true,
-            Name::Container { id, name, in_pod } => self.container.iter().any(|wanted| {
-                is_beginning(wanted, id) || [name, in_pod].into_iter().flatten().any(|name| name == wanted)
-            }),
+            Name::Container { id, name, in_pod } => self
+                .container
+                .iter()
+                .any(|wanted| is_beginning(wanted, id) || [name, in_pod].into_iter().flatten().any(|name| name == wanted)),
             Name::Unit(name) => self.unit.iter().any(|pattern| unit_matches(pattern, name)),
             Name::None => false,
         };
@@ -178,11 +187,7 @@ enum Name<'a> {
 
 fn name_of<'a>(subject: &'a Subject, name: Option<&'a str>, in_pod: Option<&'a str>) -> Name<'a> {
     match subject {
-        Subject::Container { id, .. } => Name::Container {
-            id: &id.0,
-            name,
-            in_pod,
-        },
+        Subject::Container { id, .. } => Name::Container { id: &id.0, name, in_pod },
         Subject::Unit { name } => Name::Unit(name),
     }
 }
@@ -318,7 +323,10 @@ mod tests {
     #[test]
     fn containers_by_name() {
         let line = |container: &str| {
-            let line = format!(r#"{{"type":"termination","subject":{{"kind":"container","id":"{:064x}"}},{container}}}"#, 3);
+            let line = format!(
+                r#"{{"type":"termination","subject":{{"kind":"container","id":"{:064x}"}},{container}}}"#,
+                3
+            );
             match history::parse(line.as_bytes()) {
                 Some(history::Line::Report(report)) => report,
                 _ => panic!("{line}"),
@@ -332,7 +340,11 @@ mod tests {
         assert!(named("web").matches_past(&bare) && !named("we").matches_past(&bare) && !named("web").matches_past(&in_pod));
         assert!(named("app").matches_past(&in_pod) && !named("app").matches_past(&bare));
         let restarted = pods::restarted(1);
-        let name = restarted.kubernetes.as_ref().and_then(|context| context.container.clone()).unwrap();
+        let name = restarted
+            .kubernetes
+            .as_ref()
+            .and_then(|context| context.container.clone())
+            .unwrap();
         assert!(named(&name).matches(&restarted) && !named("other").matches(&restarted));
     }
 
@@ -346,7 +358,9 @@ mod tests {
         assert!(Filter::default().matches_shutdown(&spoofed));
         assert!(!filter(|f| f.pod = vec!["*".into()]).matches_shutdown(&truncated));
         let line = r#"{"type":"node-shutdown","node":"n","verdict":"truncated"}"#;
-        let Some(history::Line::Report(report)) = history::parse(line.as_bytes()) else { panic!() };
+        let Some(history::Line::Report(report)) = history::parse(line.as_bytes()) else {
+            panic!()
+        };
         assert!(only.matches_past(&report));
     }
 

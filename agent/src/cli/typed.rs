@@ -13,7 +13,9 @@ pub fn word(text: &str) -> Option<&'static Word> {
     if let Some((_, status)) = normal.rsplit_once("status=") {
         return of_status(status);
     }
-    by_name(&normal).or_else(|| by_name(code(&normal))).or_else(|| by_name(&format!("sig{normal}")))
+    by_name(&normal)
+        .or_else(|| by_name(code(&normal)))
+        .or_else(|| by_name(&format!("sig{normal}")))
 }
 
 /// What is known of an exit code without an entry; None for text that is not an exit code.
@@ -204,7 +206,10 @@ mod tests {
         assert!(other_code("Exit Code: 42").unwrap().0.starts_with("Exit code 42: "));
         assert!(other_code("Exited (42) 2 days ago").unwrap().0.starts_with("Exit code 42: "));
         assert!(other_code("Init:ExitCode:42").unwrap().0.starts_with("Exit code 42: "));
-        assert_eq!((word("Init:0/1"), other_code("Init:0/1"), word("Exited (")), (None, None, None));
+        assert_eq!(
+            (word("Init:0/1"), other_code("Init:0/1"), word("Exited (")),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -435,10 +435,7 @@ fn evidence_without_a_header_is_stated_as_lost() {
         .iter()
         .filter(|(_, input)| matches!(input, Input::Lost { .. } | Input::Node(NodeEvent::Lost { .. })))
         .count();
-    assert_eq!(
-        (lost, evidence.len() - lost),
-        (Input::all_lost_by_machine(Boot(0)).len(), 6)
-    );
+    assert_eq!((lost, evidence.len() - lost), (Input::all_lost_by_machine(Boot(0)).len(), 6));
     assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
 }
 
@@ -555,5 +552,8 @@ fn an_export_is_cut_by_the_wall_clock_of_each_moment() {
     let exported = |since| export::export(&mut Reader::open(&path).unwrap(), part(since), Vec::new()).unwrap();
     assert_eq!(exported(right.wall(at(15))).inputs, 1);
     let all = exported(began.wall_offset.wall(at(0)));
-    assert_eq!((all.inputs, all.between), (3, Some((began.wall_offset.wall(at(1)), right.wall(at(20))))));
+    assert_eq!(
+        (all.inputs, all.between),
+        (3, Some((began.wall_offset.wall(at(1)), right.wall(at(20)))))
+    );
 }

@@ -430,7 +430,11 @@ impl Worker {
         };
         self.unsynced_untold.extend(untold);
         // What was lost while the disk was in trouble was before the frames, what the buffer could not take was after them.
-        let (before, after) = if was_down { (missing, Vec::new()) } else { (Vec::new(), missing) };
+        let (before, after) = if was_down {
+            (missing, Vec::new())
+        } else {
+            (Vec::new(), missing)
+        };
         let written = (self.store.append(&before))
             .and_then(|_| self.store.append(frames))
             .and_then(|parts| self.store.append(&after).map(|_| parts));

@@ -297,7 +297,10 @@ fn assert_nothing_invented(read: &[(Boot, Input)]) {
     let written = inputs();
     let mut rest = written.iter();
     for input in read {
-        assert!(is_loss(&input.1) || rest.any(|written| written == input), "invented {input:?}");
+        assert!(
+            is_loss(&input.1) || rest.any(|written| written == input),
+            "invented {input:?}"
+        );
     }
 }
 

@@ -108,6 +108,9 @@ mod tests {
         let mut judged = Judged::new(file, "test", Correlator::new(Limits::default())).unwrap();
         let shown: Vec<String> = std::iter::from_fn(|| judged.next_object()).collect();
         assert_eq!(shown.len(), 1, "{shown:?}");
-        assert!(shown[0].contains(r#""type":"node-shutdown""#) && shown[0].contains("spoofed"), "{shown:?}");
+        assert!(
+            shown[0].contains(r#""type":"node-shutdown""#) && shown[0].contains("spoofed"),
+            "{shown:?}"
+        );
     }
 }

@@ -334,7 +334,10 @@ mod tests {
         let is_data = |failure| matches!(failure, Failure::Never { data: true, .. });
         for code in [400, 413, 422, 500] {
             assert!(is_data(of_http(code, PROTOBUF, false)), "{code}");
-            assert!(is_data(of_http(code, Some("application/json; charset=utf-8"), false)), "{code}");
+            assert!(
+                is_data(of_http(code, Some("application/json; charset=utf-8"), false)),
+                "{code}"
+            );
             assert!(is_data(of_http(code, Some("text/html"), true)), "{code}");
             for kind in [None, Some("text/html"), Some("text/plain; charset=utf-8")] {
                 let Failure::Never { reason, data: false } = of_http(code, kind, false) else {
@@ -353,9 +356,18 @@ mod tests {
         };
         assert!(is_data(of_grpc("storage", Some("application/grpc"))));
         for (message, kind) in [
-            ("protocol error: received message with invalid compression flag: 60", Some("text/html")),
-            ("protocol error: received message with invalid compression flag: 60", Some("application/grpc")),
-            ("grpc-status header missing, mapped from HTTP status code 400", Some("text/html")),
+            (
+                "protocol error: received message with invalid compression flag: 60",
+                Some("text/html"),
+            ),
+            (
+                "protocol error: received message with invalid compression flag: 60",
+                Some("application/grpc"),
+            ),
+            (
+                "grpc-status header missing, mapped from HTTP status code 400",
+                Some("text/html"),
+            ),
             ("Missing response message.", None),
         ] {
             assert!(!is_data(of_grpc(message, kind)), "{message}");

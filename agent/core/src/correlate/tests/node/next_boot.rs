@@ -51,7 +51,10 @@ fn a_lost_message_may_have_been_the_announcement() {
 /// A damaged journal states losses, also of a machine without logind.
 #[test]
 fn a_loss_is_not_a_source() {
-    assert_eq!(verdicts("+1 node lost 3\n+2 tick\n+60 reboot back=+105"), <[&str; 0]>::default());
+    assert_eq!(
+        verdicts("+1 node lost 3\n+2 tick\n+60 reboot back=+105"),
+        <[&str; 0]>::default()
+    );
 }
 
 #[test]
