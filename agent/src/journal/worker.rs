@@ -504,7 +504,9 @@ impl Worker {
             if let Some(since) = self.unsynced.take() {
                 buffer.lost_since(since);
             }
-            while let Some((_, id)) = buffer.early.pop_front_if(|(end, _)| *end <= taken) {
+            while buffer.early.front().is_some_and(|(end, _)| *end <= taken)
+                && let Some((_, id)) = buffer.early.pop_front()
+            {
                 buffer.note(id);
             }
             self.unsynced_untold.drain(..).for_each(|id| buffer.note(id));
