@@ -225,9 +225,14 @@ pub enum Input {
 }
 
 impl Input {
-    /// One loss of each kind: something of unknown kind is missing.
-    pub fn all_lost_by_machine(since: Boot) -> [Input; Kind::ALL.len()] {
-        Kind::ALL.map(|kind| Input::lost_by_machine(kind, since, 1))
+    /// One loss of each kind of kernel record, and one of the node's messages: something of unknown kind is missing.
+    pub fn all_lost_by_machine(since: Boot) -> Vec<Input> {
+        let node = Input::Node(NodeEvent::Lost {
+            reason: "a part of the evidence is missing".to_owned(),
+            count: 1,
+        });
+        let kernel = Kind::ALL.map(|kind| Input::lost_by_machine(kind, since, 1));
+        kernel.into_iter().chain([node]).collect()
     }
 
     /// Lost records that could have been evidence of any container or unit.

@@ -402,17 +402,17 @@ mod tests {
 
                 `epitaph explain` also explains what kubectl, docker, systemctl and shells show:
 
-                exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 139, 141,
-                            143, 165, 200, 203, 217, 226, 255
+                exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 138, 139,
+                            140, 141, 143, 165, 200, 203, 217, 226, 255
                 signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
-                            SIGPIPE, SIGRTMIN+3
+                            SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3
                 reasons     Killed, OOMKilled, OOM, oom-kill, Error, CrashLoopBackOff, BackOff, Completed,
                             Terminating, ContainerStatusUnknown, StartError, RunContainerError,
                             ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, 200/CHDIR,
-                            203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeShutdown,
-                            Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook, DeadlineExceeded,
-                            ImagePullBackOff, ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit,
-                            exit-code, signal
+                            203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeLost,
+                            NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook,
+                            DeadlineExceeded, ImagePullBackOff, ErrImagePull, core-dump, dumped, watchdog,
+                            timeout, start-limit-hit, exit-code, signal
             "#]],
         );
     }

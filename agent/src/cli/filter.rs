@@ -6,6 +6,7 @@ use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::PodTermination;
 use epitaph_core::report::{StopSignalIgnored, Termination};
 use epitaph_core::text::{glob, unit_matches};
+use epitaph_core::verdict::node::{ShutdownVerdict, table as node};
 
 use super::explain;
 use crate::error;
@@ -15,8 +16,8 @@ use crate::history;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filter {
-    /// Containers whose id begins with this; can be repeated
-    #[arg(long, value_name = "ID", value_parser = container_prefix)]
+    /// Containers with this name, or whose id begins with this; can be repeated
+    #[arg(long, value_name = "NAME|ID", value_parser = container)]
     pub container: Vec<String>,
     /// systemd units with this name; * and ? match; ".service" is added where the name has no suffix
     #[arg(long, value_name = "NAME", value_parser = unit_pattern)]
@@ -33,7 +34,7 @@ pub struct Filter {
     /// Pods of this workload, as NAME or KIND/NAME; * and ? match
     #[arg(long, value_name = "[KIND/]NAME", value_parser = name_pattern)]
     pub workload: Vec<String>,
-    /// Terminations with this verdict; `epitaph explain` lists them
+    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists them
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
     /// Unclean terminations only
@@ -59,7 +60,7 @@ impl Filter {
     }
 
     pub fn matches(&self, t: &Termination) -> bool {
-        self.matches_subject(&t.subject, t.cgroup_path.as_deref())
+        self.matches_container(t)
             && self.matches_identity(t.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
             && self.matches_verdict(t.verdict.headline)
             && (!self.unclean || t.verdict.unclean)
@@ -67,16 +68,20 @@ impl Filter {
 
     /// An early warning passes if the announced termination could pass: `path` is the subject's cgroup, if known.
     pub fn matches_early(&self, e: &StopSignalIgnored, path: Option<&str>) -> bool {
-        self.matches_subject(&e.subject, path)
-            && self.matches_identity(e.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
+        self.matches_name(
+            name_of(
+                &e.subject,
+                None,
+                e.kubernetes.as_ref().and_then(|context| context.container.as_deref()),
+            ),
+            path,
+        ) && self.matches_identity(e.kubernetes.as_ref().map(|context| Identity::of(&context.pod)))
             && self.matches_verdict("ignored-stop-signal")
     }
 
     /// A pod passes with any of its containers, and by its own verdict or a container's.
     pub fn matches_pod(&self, p: &PodTermination) -> bool {
-        let of_container = |t: &Termination| {
-            self.matches_subject(&t.subject, t.cgroup_path.as_deref()) && self.matches_verdict(t.verdict.headline)
-        };
+        let of_container = |t: &Termination| self.matches_container(t) && self.matches_verdict(t.verdict.headline);
         let by_subject = !self.container.is_empty() || !self.unit.is_empty() || !self.cgroup.is_empty();
         self.matches_identity(Some(Identity::of(&p.pod)))
             && (p.containers.iter().any(of_container) || (!by_subject && self.matches_verdict(p.verdict.headline)))
@@ -87,7 +92,11 @@ impl Filter {
     pub fn matches_past(&self, r: &history::Report) -> bool {
         let of_container = |r: &history::Report| {
             let name = match &r.subject {
-                Some(history::Subject::Container { id, .. }) => Name::Container(id),
+                Some(history::Subject::Container { id, .. }) => Name::Container {
+                    id,
+                    name: r.container_name().map(|name| &**name),
+                    in_pod: r.kubernetes.as_ref().and_then(|context| context.container.as_deref()),
+                },
                 Some(history::Subject::Unit { name }) => Name::Unit(name),
                 Some(history::Subject::Other) | None => Name::None,
             };
@@ -108,6 +117,26 @@ impl Filter {
         passes && self.matches_identity(identity) && (!self.unclean || r.unclean)
     }
 
+    /// What happened to the node has no container, unit or pod.
+    pub fn matches_shutdown(&self, verdict: &ShutdownVerdict) -> bool {
+        let of_node = Filter {
+            verdict: Vec::new(),
+            unclean: false,
+            ..self.clone()
+        };
+        of_node.is_empty() && self.matches_verdict(verdict.headline) && (!self.unclean || verdict.unclean)
+    }
+
+    fn matches_container(&self, t: &Termination) -> bool {
+        let name = t.container.as_ref().and_then(|container| container.name.as_deref());
+        let name = name_of(
+            &t.subject,
+            name,
+            t.kubernetes.as_ref().and_then(|context| context.container.as_deref()),
+        );
+        self.matches_name(name, t.cgroup_path.as_deref())
+    }
+
     fn matches_verdict(&self, headline: &str) -> bool {
         self.verdict.is_empty() || self.verdict.iter().any(|v| v == headline)
     }
@@ -125,17 +154,16 @@ impl Filter {
 
     /// A subject with an unknown path matches no cgroup.
     pub fn matches_subject(&self, subject: &Subject, path: Option<&str>) -> bool {
-        let name = match subject {
-            Subject::Container { id, .. } => Name::Container(&id.0),
-            Subject::Unit { name } => Name::Unit(name),
-        };
-        self.matches_name(name, path)
+        self.matches_name(name_of(subject, None, None), path)
     }
 
     fn matches_name(&self, name: Name<'_>, path: Option<&str>) -> bool {
         let named = match name {
             _ if self.container.is_empty() && self.unit.is_empty() => true,
-            Name::Container(id) => self.container.iter().any(|prefix| id.starts_with(prefix.as_str())),
+            Name::Container { id, name, in_pod } => self
+                .container
+                .iter()
+                .any(|wanted| is_beginning(wanted, id) || [name, in_pod].into_iter().flatten().any(|name| name == wanted)),
             Name::Unit(name) => self.unit.iter().any(|pattern| unit_matches(pattern, name)),
             Name::None => false,
         };
@@ -146,9 +174,27 @@ impl Filter {
 /// What a container or unit is called.
 #[derive(Clone, Copy)]
 enum Name<'a> {
-    Container(&'a str),
+    Container {
+        id: &'a str,
+        /// That people gave it.
+        name: Option<&'a str>,
+        /// In the pod's spec.
+        in_pod: Option<&'a str>,
+    },
     Unit(&'a str),
     None,
+}
+
+fn name_of<'a>(subject: &'a Subject, name: Option<&'a str>, in_pod: Option<&'a str>) -> Name<'a> {
+    match subject {
+        Subject::Container { id, .. } => Name::Container { id: &id.0, name, in_pod },
+        Subject::Unit { name } => Name::Unit(name),
+    }
+}
+
+/// Ids are written in lower case.
+fn is_beginning(text: &str, id: &str) -> bool {
+    id.get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text))
 }
 
 /// What a pod is called.
@@ -173,17 +219,19 @@ impl Identity<'_> {
 
 /// Refuses an unknown verdict: a filter for it would never show anything.
 fn verdict(name: &str) -> Result<String, String> {
+    if node::by_headline(name).is_some() {
+        return Ok(name.to_owned());
+    }
     explain::verdict(name)
         .map(|_| name.to_owned())
         .map_err(|unknown| error::line(&unknown))
 }
 
-fn container_prefix(text: &str) -> Result<String, String> {
-    let prefix = text.to_ascii_lowercase();
-    if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err("not the beginning of a container id: 1 to 64 hex digits".to_owned());
+fn container(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("no container has an empty name; write a name, or the beginning of an id".to_owned());
     }
-    Ok(prefix)
+    Ok(text.to_owned())
 }
 
 fn unit_pattern(text: &str) -> Result<String, String> {
@@ -268,8 +316,52 @@ mod tests {
         assert!(!filter(|f| f.container = vec!["f1c".into()]).matches(&t));
         assert!(filter(|f| f.container = vec!["aa".into(), "3f".into()]).matches(&t));
         assert!(!filter(|f| f.container = vec!["3f".into()]).matches(&sample::unknown_unit()));
-        assert_eq!(container_prefix("3FaB").as_deref(), Ok("3fab"));
-        assert!(container_prefix("web").is_err());
+        assert!(filter(|f| f.container = vec!["3F1C".into()]).matches(&t));
+        assert!(container(" ").is_err());
+    }
+
+    #[test]
+    fn containers_by_name() {
+        let line = |container: &str| {
+            let line = format!(
+                r#"{{"type":"termination","subject":{{"kind":"container","id":"{:064x}"}},{container}}}"#,
+                3
+            );
+            match history::parse(line.as_bytes()) {
+                Some(history::Line::Report(report)) => report,
+                _ => panic!("{line}"),
+            }
+        };
+        let named = |name: &str| filter(|f| f.container = vec![container(name).unwrap()]);
+        let (bare, in_pod) = (
+            line(r#""container":{"name":"web"}"#),
+            line(r#""kubernetes":{"pod":{"name":"web-1"},"container":"app"}"#),
+        );
+        assert!(named("web").matches_past(&bare) && !named("we").matches_past(&bare) && !named("web").matches_past(&in_pod));
+        assert!(named("app").matches_past(&in_pod) && !named("app").matches_past(&bare));
+        let restarted = pods::restarted(1);
+        let name = restarted
+            .kubernetes
+            .as_ref()
+            .and_then(|context| context.container.clone())
+            .unwrap();
+        assert!(named(&name).matches(&restarted) && !named("other").matches(&restarted));
+    }
+
+    #[test]
+    fn shutdowns_of_the_node_by_their_verdict() {
+        use epitaph_core::fixtures::shutdowns;
+        assert_eq!(verdict("unannounced").as_deref(), Ok("unannounced"));
+        let (truncated, spoofed) = (shutdowns::truncated().verdict, shutdowns::spoofed().verdict);
+        let only = filter(|f| f.verdict = vec![verdict("truncated").unwrap()]);
+        assert!(only.matches_shutdown(&truncated) && !only.matches_shutdown(&spoofed));
+        assert!(Filter::default().matches_shutdown(&spoofed));
+        assert!(!filter(|f| f.pod = vec!["*".into()]).matches_shutdown(&truncated));
+        let line = r#"{"type":"node-shutdown","node":"n","verdict":"truncated"}"#;
+        let Some(history::Line::Report(report)) = history::parse(line.as_bytes()) else {
+            panic!()
+        };
+        assert!(only.matches_past(&report));
     }
 
     #[test]

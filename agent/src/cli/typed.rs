@@ -9,16 +9,18 @@ pub use words::{WORDS, Word};
 
 /// The entry of a word, as people copy it: `oomkilled`, `TERM`, `Exit Code: 137`, `status=9/KILL`, `code=exited, status=203/EXEC`.
 pub fn word(text: &str) -> Option<&'static Word> {
-    let normal = normal(text);
+    let normal = peeled(text);
     if let Some((_, status)) = normal.rsplit_once("status=") {
         return of_status(status);
     }
-    by_name(code(&normal)).or_else(|| by_name(&format!("sig{normal}")))
+    by_name(&normal)
+        .or_else(|| by_name(code(&normal)))
+        .or_else(|| by_name(&format!("sig{normal}")))
 }
 
 /// What is known of an exit code without an entry; None for text that is not an exit code.
 pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
-    let normal = normal(text);
+    let normal = peeled(text);
     let status = normal.rsplit_once("status=").map(|(_, status)| status);
     if let Some(signal) = status.and_then(of_signal) {
         return Some((
@@ -77,6 +79,21 @@ fn of_status(status: &str) -> Option<&'static Word> {
     let (number, name) = status.split_once('/').unwrap_or((status, ""));
     let name = name.trim_end_matches(')');
     by_name(&format!("sig{name}")).or_else(|| by_name(number.trim_end_matches(')')))
+}
+
+/// [`normal`], without what other tools write around it: `Init:Error`, `Reason: OOMKilled`, `State: Terminated` (kubectl),
+/// `Exited (137) 5 minutes ago` (docker), `nginx.service: Failed with result 'signal'.` (systemd).
+fn peeled(text: &str) -> String {
+    let normal = normal(text);
+    if let Some(code) = normal.strip_prefix("exited (").and_then(|rest| rest.split(')').next()) {
+        return code.trim().to_owned();
+    }
+    if let Some((_, result)) = normal.rsplit_once("failed with result ") {
+        return result.trim_end_matches(['.', ' ']).to_owned();
+    }
+    let before = ["last state ", "state ", "reason ", "init "];
+    let rest = before.iter().find_map(|before| normal.strip_prefix(before));
+    rest.map_or_else(|| normal.clone(), str::to_owned)
 }
 
 /// Without the words before an exit code.
@@ -161,6 +178,24 @@ mod tests {
             ("oom-kill", "OOMKilled"),
             ("sigrtmin+3", "SIGRTMIN+3"),
             ("RTMIN+3", "SIGRTMIN+3"),
+            ("Exited (137)", "137"),
+            ("Exited (137) 5 minutes ago", "137"),
+            ("Init:Error", "Error"),
+            ("Init:CrashLoopBackOff", "CrashLoopBackOff"),
+            ("Init:OOMKilled", "OOMKilled"),
+            ("Init:ExitCode:1", "1"),
+            ("Init:Signal:9", "137"),
+            ("Reason: OOMKilled", "OOMKilled"),
+            ("Reason:       Error", "Error"),
+            ("State: Terminated", "Terminated"),
+            ("Last State:     Terminated", "Terminated"),
+            ("Failed with result 'signal'.", "signal"),
+            ("Failed with result 'oom-kill'.", "OOMKilled"),
+            ("nginx.service: Failed with result 'exit-code'.", "exit-code"),
+            ("nginx.service: Failed with result 'core-dump'.", "core-dump"),
+            ("SIGUSR1", "138"),
+            ("usr2", "140"),
+            ("NodeLost", "NodeLost"),
         ] {
             assert_eq!(word(text).map(|word| word.names[0]), Some(name), "{text}");
         }
@@ -169,6 +204,12 @@ mod tests {
         }
         assert!(other_code("status=42/n/a").unwrap().0.starts_with("Exit code 42: "));
         assert!(other_code("Exit Code: 42").unwrap().0.starts_with("Exit code 42: "));
+        assert!(other_code("Exited (42) 2 days ago").unwrap().0.starts_with("Exit code 42: "));
+        assert!(other_code("Init:ExitCode:42").unwrap().0.starts_with("Exit code 42: "));
+        assert_eq!(
+            (word("Init:0/1"), other_code("Init:0/1"), word("Exited (")),
+            (None, None, None)
+        );
     }
 
     #[test]

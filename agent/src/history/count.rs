@@ -37,12 +37,15 @@ impl Group {
     /// None for a report that names nothing.
     pub fn of(report: &Report) -> Option<Group> {
         if report.is_of_node() {
-            return Some(Group::Node(report.node.clone()));
+            return Some(Group::Node(report.node.name()));
         }
         if let Some(pod) = report.pod() {
             return Some(Group::Workload {
-                namespace: pod.namespace.clone(),
-                workload: pod.workload.clone(),
+                namespace: pod.namespace.name(),
+                workload: Workload {
+                    kind: pod.workload.kind.name(),
+                    name: pod.workload.name.name(),
+                },
             });
         }
         match report.subject.as_ref()? {
@@ -51,12 +54,11 @@ impl Group {
                 let name = report
                     .container_name()
                     .filter(|_| !report.is_in_pod())
-                    .cloned()
-                    .map(Group::Named);
-                let image = || report.container_image().cloned().map(Group::Image);
-                Some(name.or_else(image).unwrap_or_else(|| Group::Container(id.clone())))
+                    .map(|name| Group::Named(name.name()));
+                let image = || report.container_image().map(|image| Group::Image(image.name()));
+                Some(name.or_else(image).unwrap_or_else(|| Group::Container(id.name())))
             }
-            Subject::Unit { name } => Some(Group::Unit(name.clone())),
+            Subject::Unit { name } => Some(Group::Unit(name.name())),
             Subject::Other => None,
         }
     }
@@ -152,7 +154,8 @@ impl Counts {
             return;
         };
         let counted = &mut verdicts.counted;
-        let at = match counted.iter().position(|(verdict, _)| *verdict == report.verdict) {
+        let verdict = report.verdict.name();
+        let at = match counted.iter().position(|(known, _)| *known == verdict) {
             Some(at) => at,
             None if counted.len() >= VERDICTS => {
                 self.leave_out(1, report.unclean.into());
@@ -161,11 +164,11 @@ impl Counts {
             None => {
                 counted.reserve_exact(1);
                 counted.push((
-                    report.verdict.clone(),
+                    verdict,
                     Counted {
                         count: 0,
                         unclean: report.unclean,
-                        severity: report.severity.clone(),
+                        severity: report.severity.name(),
                         first: None,
                         last: None,
                     },

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 
 use serde::Deserialize;
 
-use super::{At, Report, Text};
+use super::{At, Report, Text, lists};
 
 /// Longest line that is parsed, bytes: a pod of a hundred containers fits.
 pub const MAX_LINE: usize = 1 << 20;
@@ -78,9 +78,12 @@ pub fn parse(line: &[u8]) -> Option<Line> {
     let line = str::from_utf8(line).ok()?;
     let is_report = |kind: &str| Report::TYPES.contains(&kind);
     // Almost every line is a report: parsed once.
-    match serde_json::from_str::<Report>(line) {
-        Ok(report) if is_report(&report.r#type) => Some(Line::Report(Box::new(with_verdict(report)))),
-        Ok(other) if !other.r#type.is_empty() => Some(Line::Other(other.since)),
+    match lists::bounded(|| serde_json::from_str::<Report>(line)) {
+        Ok((mut report, left_out)) if is_report(&report.r#type) => {
+            report.left_out = left_out;
+            Some(Line::Report(Box::new(with_verdict(report))))
+        }
+        Ok((other, _)) if !other.r#type.is_empty() => Some(Line::Other(other.since)),
         Ok(_) => None,
         // An object of another type may have other values in fields of the same name.
         Err(_) => {

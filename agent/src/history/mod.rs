@@ -6,6 +6,7 @@
 mod count;
 mod find;
 mod lines;
+mod lists;
 mod model;
 mod node;
 mod value;

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{At, Delay, Lock, Phase, PodInShutdown, Signs, Text};
+use super::{At, Delay, Lock, Phase, PodInShutdown, Signs, Text, lists};
 
 /// A `termination`, a `pod-termination` with its `containers`, or what happened to the node: a `node-shutdown` or `node-down`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -30,10 +30,13 @@ pub struct Report {
     pub stop: Option<Stop>,
     pub kill: Option<Kill>,
     pub status: Option<Status>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub oom: Vec<Oom>,
     pub connections: Connections,
     pub gaps: Gaps,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub advice: Vec<Advice>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub evidence: Vec<Evidence>,
 
     // Only of a pod.
@@ -41,7 +44,9 @@ pub struct Report {
     pub asked: Option<Asked>,
     pub request: Option<Request>,
     pub gone: Option<Gone>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub unseen: Vec<Unseen>,
+    #[serde(deserialize_with = "lists::containers")]
     pub containers: Vec<Report>,
 
     // Only of the node.
@@ -50,10 +55,17 @@ pub struct Report {
     pub ordinal: u64,
     pub signs: Signs,
     pub delay: Option<Delay>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub locks: Vec<Lock>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub phases: Vec<Phase>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub pods: Vec<PodInShutdown>,
     pub down_ms: f64,
+
+    /// Entries of lists that are too long to be kept.
+    #[serde(skip)]
+    pub left_out: u64,
 
     /// Only of `observing`: the begin of the observation.
     pub(super) since: Option<At>,
@@ -190,6 +202,7 @@ pub struct Request {
     pub earliest: Option<At>,
     pub latest: Option<At>,
     pub grace_ms: f64,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub shortened: Vec<Shortened>,
 }
 
@@ -252,6 +265,7 @@ pub struct Stop {
     pub sender: Sender,
     pub result: Text,
     pub disposition: Text,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub state: Vec<Text>,
     pub handler_entered: Option<At>,
     pub repeated: u64,
@@ -310,6 +324,7 @@ pub struct Connections {
     pub rejected: u64,
     pub rejected_first: Option<At>,
     pub rejected_last: Option<At>,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub listeners_closed: Vec<Listener>,
 }
 
@@ -324,9 +339,11 @@ pub struct Listener {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Gaps {
+    #[serde(deserialize_with = "lists::numbers")]
     pub lost: std::collections::BTreeMap<Text, u64>,
     pub over_cap: u64,
     pub late_start: bool,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub inactive_probes: Vec<Text>,
     // Only of the node.
     pub bus: Option<Text>,

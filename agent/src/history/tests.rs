@@ -422,3 +422,62 @@ fn nested_containers_do_not_exhaust_the_stack() {
         .spawn(move || parse(line.as_bytes()).is_some());
     assert!(read.unwrap().join().unwrap());
 }
+
+/// A line of 1 MiB has room for hundreds of thousands of empty objects, each of which is large in memory.
+#[test]
+fn the_lists_of_a_line_are_bounded_and_what_is_left_out_is_counted() {
+    let objects = |count: usize, one: &str| vec![one; count].join(",");
+    let parsed = |rest: &str| match parse(format!(r#"{{"type":"pod-termination",{rest}}}"#).as_bytes()) {
+        Some(Line::Report(report)) => report,
+        _ => panic!("no report"),
+    };
+    let flat = parsed(&format!(
+        r#""containers":[{}],"evidence":[{}]"#,
+        objects(5_000, "{}"),
+        objects(1_025, "{}")
+    ));
+    assert_eq!(
+        (flat.containers.len(), flat.evidence.len(), flat.left_out),
+        (512, 1_024, 4_488 + 1)
+    );
+    // Containers of containers, and all lists together.
+    let inner = format!(
+        r#"{{"containers":[{}],"evidence":[{}]}}"#,
+        objects(100, "{}"),
+        objects(100, "{}")
+    );
+    let nested = parsed(&format!(r#""containers":[{}]"#, objects(300, &inner)));
+    let kept = |of: &[Report]| of.iter().map(|of| 1 + of.evidence.len() + of.containers.len()).sum::<usize>();
+    assert!(nested.containers.iter().all(|of| of.containers.is_empty()));
+    assert!(kept(&nested.containers) <= 8_192, "{}", kept(&nested.containers));
+    assert!(nested.left_out > 8_000, "{}", nested.left_out);
+    // The bound is that of one line.
+    assert_eq!(parsed(r#""containers":[{"evidence":[{}]}]"#).left_out, 0);
+    let names = (0..9_000).map(|n| format!(r#""{n}":1"#)).collect::<Vec<_>>().join(",");
+    let lost = parsed(&format!(r#""gaps":{{"lost":{{{names}}}}}"#));
+    assert!(lost.gaps.lost.len() <= 8_192 && lost.left_out > 0);
+}
+
+#[test]
+fn names_of_groups_are_short() {
+    let long = "n".repeat(4_000);
+    let line = format!(
+        r#"{{"type":"termination","subject":{{"kind":"unit","name":"{long}"}},"verdict":"{long}","severity":"{long}"}}"#
+    );
+    let Some(Line::Report(report)) = parse(line.as_bytes()) else {
+        panic!()
+    };
+    let mut counts = Counts::default();
+    counts.add(&report);
+    counts.add(&report);
+    let rows = counts.worst_first();
+    let [(Group::Unit(name), verdict, counted)] = rows.as_slice() else {
+        panic!("{rows:?}")
+    };
+    assert_eq!(counted.count, 2);
+    assert!(
+        [name, *verdict, &counted.severity].iter().all(|text| text.len() < 300),
+        "{rows:?}"
+    );
+    assert_eq!(counts.of(&Group::of(&report).unwrap()).len(), 1);
+}

@@ -11,6 +11,9 @@ use serde::de::{Deserializer, Error, Visitor};
 /// Longest text, bytes; more than any field of a report has.
 const LONGEST: usize = 4096;
 
+/// Longest name that is kept for each of many groups, bytes: a name of Kubernetes has 253.
+const NAME: usize = 256;
+
 /// Text of a report, escaped and bounded: safe for any output. Null is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(String);
@@ -18,6 +21,13 @@ pub struct Text(String);
 impl From<&str> for Text {
     fn from(text: &str) -> Text {
         Text(bounded(text, LONGEST).into_owned())
+    }
+}
+
+impl Text {
+    /// A name, as it is kept in large numbers.
+    pub(super) fn name(&self) -> Text {
+        Text(bounded(&self.0, NAME).into_owned())
     }
 }
 

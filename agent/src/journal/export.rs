@@ -9,7 +9,7 @@ use std::io::Write;
 use epitaph_core::event::Kind;
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::stored::StoredInput;
-use epitaph_core::time::{Boot, Wall};
+use epitaph_core::time::{Boot, Wall, WallOffset};
 
 use super::format::SegmentHeader;
 use super::reader::{Evidence, Reader};
@@ -77,6 +77,8 @@ struct Export<W: Write> {
 /// A run of the agent.
 struct Run {
     observation: Observation,
+    /// As of the last frame: the wall clock may have been set since the run's begin.
+    clock: WallOffset,
     /// Until the first evidence: inputs that hold until the next of their kind, the last of each.
     states: BTreeMap<String, (Boot, Vec<u8>)>,
     /// Evidence before is left out or missing.
@@ -90,12 +92,19 @@ impl<W: Write> Export<W> {
         if !self.run.as_ref().is_some_and(|run| header.is_of(&run.observation)) {
             self.run = Some(Run {
                 observation: header.observation.clone(),
+                clock: header.observation.wall_offset,
                 states: BTreeMap::new(),
                 is_cut: !header.first,
                 begun: false,
             });
-        } else if !is_next {
-            self.missing()?;
+        } else {
+            // What it said in between may be missing.
+            if let Some(run) = &mut self.run {
+                run.clock = header.observation.wall_offset;
+            }
+            if !is_next {
+                self.missing()?;
+            }
         }
         Ok(())
     }
@@ -113,7 +122,12 @@ impl<W: Write> Export<W> {
 
     fn frame(&mut self, now: Boot, tag: u8, body: &[u8]) -> Result<(), WriteError> {
         let Some(run) = &mut self.run else { return Ok(()) };
-        let wall = run.observation.wall_offset.wall(now);
+        if tag == TAG_INPUT
+            && let Some(offset) = clock_set(body)
+        {
+            run.clock = offset;
+        }
+        let wall = run.clock.wall(now);
         if self.part.until.is_some_and(|until| wall > until) {
             return Ok(());
         }
@@ -186,6 +200,16 @@ fn state(tag: u8, body: &[u8]) -> Option<String> {
         StoredInput::Clock { .. } => Some("clock".to_owned()),
         StoredInput::Pods { .. } => Some("pods".to_owned()),
         StoredInput::ApiClock(_) => Some("API clock".to_owned()),
+        _ => None,
+    }
+}
+
+/// A wall clock that was set.
+fn clock_set(body: &[u8]) -> Option<WallOffset> {
+    // Most inputs are not: they are not parsed.
+    let is_clock = body.starts_with(br#"{"input":"clock""#);
+    match is_clock.then(|| serde_json::from_slice(body).ok()).flatten()? {
+        StoredInput::Clock { offset } => Some(offset),
         _ => None,
     }
 }

@@ -20,9 +20,22 @@ use crate::error::{HasRemedy, Remedy};
 
 /// The files of the journal.
 pub(crate) trait Files: Send {
+    /// Of a directory that is opened late: what earlier runs left in it, once.
+    fn earlier(&mut self) -> io::Result<Option<Earlier>> {
+        Ok(None)
+    }
     /// A new segment, of which `reserve` bytes are on the disk already.
     fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>>;
     fn remove(&mut self, number: u64) -> io::Result<()>;
+}
+
+/// The segments of earlier runs.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// Number and bytes of each, the oldest first.
+    pub segments: Vec<(u64, u64)>,
+    /// Above all of them.
+    pub next: u64,
 }
 
 pub(crate) trait SegmentFile: Send {

@@ -49,7 +49,7 @@ use epitaph_core::input::Observation;
 use crate::clock;
 use crate::recording::VERSION;
 use directory::Directory;
-use files::{Disk, Files, SegmentFile};
+use files::{Disk, Earlier, Files, SegmentFile};
 use format::SegmentHeader;
 use reader::Place;
 use store::Store;
@@ -121,7 +121,6 @@ pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bo
             let later = Later {
                 options: options.clone(),
                 disk: None,
-                numbers: 0,
             };
             (Box::new(later), Past::default(), None, Some(error))
         }
@@ -141,31 +140,41 @@ pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bo
 struct Later {
     options: Options,
     disk: Option<Disk>,
-    /// Of the segments of earlier runs.
-    numbers: u64,
 }
 
 impl Files for Later {
+    fn earlier(&mut self) -> io::Result<Option<Earlier>> {
+        if self.disk.is_some() {
+            return Ok(None);
+        }
+        let Options { directory, group, .. } = &self.options;
+        let disk = Disk::open_within(directory, *group, Duration::ZERO, &|| true).map_err(|refused| match refused {
+            RefusedError::Disk { error, .. } => error,
+            refused => io::Error::other(refused),
+        })?;
+        let mut earlier = Earlier::default();
+        for file in disk.directory.files()? {
+            let number = file.number();
+            let length = disk.directory.read(&file.name()).and_then(|file| Ok(file.metadata()?.len()));
+            // One that cannot be read counts with its blocks only, and goes like any other.
+            earlier.segments.push((number, length.unwrap_or(0)));
+            earlier.next = earlier.next.max(number + 1);
+        }
+        earlier.segments.sort_unstable();
+        self.disk = Some(disk);
+        Ok(Some(earlier))
+    }
+
     fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>> {
-        let disk = match &mut self.disk {
-            Some(disk) => disk,
-            empty => {
-                let Options { directory, group, .. } = &self.options;
-                let disk = Disk::open_within(directory, *group, Duration::ZERO, &|| true).map_err(|refused| match refused {
-                    RefusedError::Disk { error, .. } => error,
-                    refused => io::Error::other(refused),
-                })?;
-                let earlier = disk.directory.files()?;
-                self.numbers = earlier.iter().map(|file| file.number()).max().unwrap_or(0);
-                empty.insert(disk)
-            }
-        };
-        disk.create(self.numbers + number, reserve)
+        match &mut self.disk {
+            Some(disk) => disk.create(number, reserve),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn remove(&mut self, number: u64) -> io::Result<()> {
         match &mut self.disk {
-            Some(disk) => disk.remove(self.numbers + number),
+            Some(disk) => disk.remove(number),
             None => Ok(()),
         }
     }

@@ -153,6 +153,10 @@ impl Store {
     /// Begins a new segment; returns the length of its beginning.
     pub fn begin(&mut self) -> io::Result<u64> {
         self.seal()?;
+        if let Some(earlier) = self.files.earlier()? {
+            self.sealed = earlier.segments.into();
+            self.next = earlier.next;
+        }
         while !self.sealed.is_empty() && self.bytes() + self.bounds.segment > self.bounds.total {
             let Some((oldest, _)) = self.sealed.pop_front() else { break };
             self.removed += 1;

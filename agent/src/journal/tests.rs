@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::input::Input;
+use epitaph_core::node::NodeEvent;
 use epitaph_core::time::{Boot, Wall};
 
 use super::reader::Reader;
@@ -432,12 +433,9 @@ fn evidence_without_a_header_is_stated_as_lost() {
     let (_, evidence, skipped) = recovered(&path);
     let lost = evidence
         .iter()
-        .filter(|(_, input)| matches!(input, Input::Lost { .. }))
+        .filter(|(_, input)| matches!(input, Input::Lost { .. } | Input::Node(NodeEvent::Lost { .. })))
         .count();
-    assert_eq!(
-        (lost, evidence.len() - lost),
-        (Input::all_lost_by_machine(Boot(0)).into_iter().count(), 6)
-    );
+    assert_eq!((lost, evidence.len() - lost), (Input::all_lost_by_machine(Boot(0)).len(), 6));
     assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
 }
 
@@ -496,4 +494,66 @@ fn the_reader_needs_little_memory() {
         assert!(kept < 4 << 20, "{kept} bytes");
     }
     assert_eq!(found, 120);
+}
+
+#[test]
+fn a_directory_that_comes_late_is_written_behind_its_segments_and_within_its_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let (disk, away) = (directory.path().join("disk"), directory.path().join("away"));
+    fs::create_dir(&disk).unwrap();
+    let path = disk.join("journal");
+    let small = Options {
+        max_bytes: 64 << 10,
+        ..options(&path)
+    };
+    let fill = |journal: &Journal, reports: std::ops::Range<u64>| {
+        reports.for_each(|n| write(journal, n, Box::new(|_| {})));
+    };
+    let first = open(&small, &observation(), &|| false).unwrap();
+    fill(&first.journal, 0..200);
+    assert!(written(&first.journal, 200));
+    close(first.thread);
+    let earlier = segments(&path);
+    fs::rename(&disk, &away).unwrap();
+
+    let late = open(&small, &observation(), &|| false).unwrap();
+    fs::rename(&away, &disk).unwrap();
+    assert!(written(&late.journal, 201), "not held");
+    assert!(segments(&path).starts_with(&earlier) && segments(&path).len() == earlier.len() + 1);
+    fill(&late.journal, 202..400);
+    assert!(written(&late.journal, 400));
+    let stats = late.journal.stats();
+    assert!(stats.size() <= 64 << 10, "{} bytes", stats.size());
+    assert!(stats.removed_segments() > 0 && !earlier[0].exists());
+    close(late.thread);
+    let bytes: u64 = segments(&path).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert!(bytes <= 64 << 10, "{bytes} bytes");
+    assert_eq!(read(&path).0.last(), Some(&400));
+}
+
+/// The wall clock was an hour behind for the first ten seconds of the run.
+#[test]
+fn an_export_is_cut_by_the_wall_clock_of_each_moment() {
+    use epitaph_core::time::WallOffset;
+    const SECOND: u64 = 1_000_000_000;
+    let (_directory, path) = place();
+    let began = observation();
+    let at = |seconds: u64| Boot(began.since.0 + seconds * SECOND);
+    let opened = open(&options(&path), &began, &|| false).unwrap();
+    let right = WallOffset(began.wall_offset.0 + 3_600 * SECOND as i64);
+    opened.journal.input(at(1), &Input::Tick);
+    opened.journal.input(at(10), &Input::Clock(right));
+    opened.journal.input(at(20), &Input::Tick);
+    close(opened.thread);
+    let part = |since| export::Part {
+        since: Some(since),
+        until: None,
+    };
+    let exported = |since| export::export(&mut Reader::open(&path).unwrap(), part(since), Vec::new()).unwrap();
+    assert_eq!(exported(right.wall(at(15))).inputs, 1);
+    let all = exported(began.wall_offset.wall(at(0)));
+    assert_eq!(
+        (all.inputs, all.between),
+        (3, Some((began.wall_offset.wall(at(1)), right.wall(at(20)))))
+    );
 }

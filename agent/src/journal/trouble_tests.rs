@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use epitaph_core::fixtures::terminations::observation;
+use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
 use super::tests::{close, id, write, written};
@@ -286,5 +287,76 @@ fn a_full_buffer_keeps_the_order_of_the_reports() {
     let held = came.iter().filter(|(_, is_held)| *is_held).count() as u64;
     assert_eq!(held, REPORTS / 2);
     assert_eq!(journal.stats().dropped(JournalDropReason::QueueFull), REPORTS - 1 - held);
+    close(thread);
+}
+
+/// What the segments state: since when records of the kernel, and messages about the node, may be missing; and reports that are
+/// finished without being there.
+fn stated(disk: &Faulty) -> (Vec<Boot>, usize, Vec<ReportId>) {
+    use crate::recording::frames::{Frames, Next, stamped};
+    use epitaph_core::event::Kind;
+    use epitaph_core::stored::StoredInput;
+    let (mut since, mut node, mut told) = (Vec::new(), 0, Vec::new());
+    for bytes in disk.state().files.values() {
+        let mut frames = Frames::new(bytes.as_slice());
+        let _: SegmentHeader = crate::recording::read_header(&mut frames).unwrap();
+        while let Next::Frame { at, length, .. } = frames.next() {
+            let (_, tag, body) = stamped(frames.payload(at, length));
+            let input = || serde_json::from_slice(body).unwrap();
+            match tag {
+                crate::recording::TAG_INPUT => match input() {
+                    StoredInput::Lost { kind, since: at, .. } if kind == Kind::ProcessExit.name() => since.push(at),
+                    StoredInput::Node { .. } => node += 1,
+                    _ => {}
+                },
+                format::TAG_ANSWERED => told.extend(format::read_answered(body)),
+                _ => {}
+            }
+        }
+    }
+    (since, node, told)
+}
+
+/// A later run would report it again, with other bytes.
+#[test]
+fn a_report_that_was_delivered_before_the_disk_refused_it_is_noted() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    assert!(written(&journal, 1));
+    let barrier = Arc::new(std::sync::Barrier::new(2));
+    disk.state().hang = Some(barrier.clone());
+    let (sender, receiver) = mpsc::channel();
+    write(&journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
+    until("the call that does not return", || disk.state().hangs);
+    journal.tick(clock::now().plus(Duration::from_secs(3)));
+    assert!(!receiver.recv_timeout(Duration::from_secs(1)).unwrap());
+    disk.state().error = Some(nix::libc::EIO);
+    disk.state().hang = None;
+    barrier.wait();
+    let stats = journal.stats();
+    until("the trouble", || stats.trouble() == Some(Trouble::Failing));
+    disk.state().error = None;
+    until("the recovery", || stats.trouble().is_none());
+    close(thread);
+    assert_eq!(stated(&disk).2, [id(2)]);
+}
+
+#[test]
+fn a_hole_begins_at_the_first_frame_that_was_not_synced_and_is_stated_at_once() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    journal.input(Boot(5), &Input::Tick);
+    until("a sync", || journal.stats().syncs() == 1);
+    journal.input(Boot(10), &Input::Tick);
+    journal.input(Boot(20), &Input::Tick);
+    until("both frames", || journal.stats().frames() == 3);
+    disk.state().error = Some(nix::libc::EIO);
+    journal.sync();
+    let stats = journal.stats();
+    until("the trouble", || stats.trouble() == Some(Trouble::Failing));
+    disk.state().error = None;
+    // Without another frame.
+    until("the statement", || stated(&disk).0 == [Boot(10)]);
+    assert_eq!(stated(&disk).1, 1, "messages about the node, too");
     close(thread);
 }

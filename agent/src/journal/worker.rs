@@ -10,7 +10,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use epitaph_core::event::Kind;
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::time::Boot;
 
@@ -52,6 +51,10 @@ struct Buffer {
     /// Number of all bytes that were ever buffered.
     total: u64,
     waiting: VecDeque<Waiting>,
+    /// When the first of the frames came.
+    first: Option<Boot>,
+    /// Delivered before they were synced: the end of each report, as `total` counts, and its id.
+    early: VecDeque<(u64, ReportId)>,
     /// Since when frames were dropped that the journal does not know of.
     hole: Option<Boot>,
     /// Finished reports that are not in the journal: a later run must not report them again.
@@ -71,6 +74,10 @@ impl Buffer {
         }
         self.untold.push_back(id);
     }
+
+    fn lost_since(&mut self, since: Boot) {
+        self.hole = Some(self.hole.map_or(since, |known| known.min(since)));
+    }
 }
 
 #[derive(Default)]
@@ -89,13 +96,26 @@ impl Shared {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers the first reports for which `is_it` holds; returns how many.
-    fn deliver(&self, is_it: impl Fn(&Waiting) -> bool, place: impl Fn(&Waiting) -> Option<Place>) -> usize {
+    /// Delivers the first reports for which `is_it` holds, although their frames are not synced; returns how many.
+    fn deliver_early(&self, is_it: impl Fn(&Waiting) -> bool) -> usize {
+        self.deliver_noted(is_it, |_| None, true)
+    }
+
+    /// Delivers the first reports for which `is_it` holds.
+    fn deliver(&self, is_it: impl Fn(&Waiting) -> bool, place: impl Fn(&Waiting) -> Option<Place>) {
+        self.deliver_noted(is_it, place, false);
+    }
+
+    fn deliver_noted(&self, is_it: impl Fn(&Waiting) -> bool, place: impl Fn(&Waiting) -> Option<Place>, early: bool) -> usize {
         let _delivering = self.delivering.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = Vec::new();
         {
             let mut buffer = self.buffer();
             while let Some(first) = pop_if(&mut buffer.waiting, &is_it) {
+                // Without a frame it is noted already.
+                if early && first.length > 0 {
+                    buffer.early.push_back((first.at + first.length as u64, first.id));
+                }
                 done.push(first);
             }
         }
@@ -167,6 +187,8 @@ impl Journal {
             sync_by: None,
             retry_at: Boot(0),
             written: 0,
+            unsynced: None,
+            unsynced_untold: VecDeque::new(),
             parts: VecDeque::new(),
         };
         if let Some(error) = error {
@@ -209,6 +231,7 @@ impl Journal {
             match report.append(&mut buffer.frames, now) {
                 Ok(()) => {
                     waiting.length = buffer.frames.len() - begin;
+                    buffer.first.get_or_insert(now);
                     buffer.count += 1;
                     buffer.total += waiting.length as u64;
                 }
@@ -224,7 +247,7 @@ impl Journal {
         drop(buffer);
         self.shared.wake.notify_one();
         if at_once {
-            self.shared.deliver(|_| true, |_| None);
+            self.shared.deliver_early(|_| true);
         }
     }
 
@@ -257,7 +280,7 @@ impl Journal {
     /// Time passed: delivers the reports that wait for a disk that does not answer.
     pub fn tick(&self, now: Boot) {
         // Their frames are still written, if the disk answers again.
-        let late = self.shared.deliver(|first| now.since(first.since) > SLOW, |_| None);
+        let late = self.shared.deliver_early(|first| now.since(first.since) > SLOW);
         if late > 0 {
             // The thread is within a call of the disk: it reports the recovery when it is back.
             *self.shared.stats.trouble_lock() =
@@ -273,6 +296,7 @@ impl Journal {
         let begin = buffer.frames.len();
         if frame(&mut buffer.frames).is_ok() {
             buffer.count += 1;
+            buffer.first.get_or_insert(now);
             buffer.total += (buffer.frames.len() - begin) as u64;
         } else {
             self.shared.stats.count_dropped(JournalDropReason::TooLong, 1);
@@ -299,6 +323,8 @@ const POLL: Duration = Duration::from_millis(5);
 struct Taken {
     /// Number of frames.
     count: u64,
+    /// When the first of them came.
+    first: Option<Boot>,
     hole: Option<Boot>,
     untold: VecDeque<ReportId>,
     flush: bool,
@@ -314,6 +340,10 @@ struct Worker {
     retry_at: Boot,
     /// Number of all bytes that were taken from the buffer.
     written: u64,
+    /// When the first of the frames came that are not synced.
+    unsynced: Option<Boot>,
+    /// Written as finished, and not synced.
+    unsynced_untold: VecDeque<ReportId>,
     /// Where the written bytes are, by their running number; back to the first report that waits.
     parts: VecDeque<(u64, u64, u64)>,
 }
@@ -367,6 +397,7 @@ impl Worker {
         };
         Taken {
             count: std::mem::take(&mut buffer.count),
+            first: buffer.first.take(),
             hole,
             untold,
             flush: std::mem::take(&mut buffer.flush),
@@ -375,20 +406,39 @@ impl Worker {
     }
 
     fn write(&mut self, frames: &[u8], taken: Taken) {
-        let Taken { count, hole, untold, .. } = taken;
+        let (count, mut hole, mut untold) = (taken.count, taken.hole, taken.untold);
         let from = self.written;
         self.written += frames.len() as u64;
-        if self.is_down() && !self.retry() {
-            return self.refuse(count);
+        self.unsynced = self.unsynced.or(taken.first);
+        let was_down = self.is_down();
+        if was_down {
+            if !self.retry() {
+                return self.refuse(count);
+            }
+            let mut buffer = self.shared.buffer();
+            (hole, untold) = (buffer.hole.take(), std::mem::take(&mut buffer.untold));
         }
         if frames.is_empty() && hole.is_none() && untold.is_empty() {
             return;
         }
         let mut now = clock::now();
-        let mut written = self.store.append(frames);
-        if written.is_ok() && (hole.is_some() || !untold.is_empty()) {
-            written = self.store.append(&missing(now, hole, untold.into())).and(written);
-        }
+        self.unsynced = self.unsynced.or(hole);
+        let missing = match hole.is_some() || !untold.is_empty() {
+            // Time does not go back in a segment.
+            true if was_down => missing(taken.first.unwrap_or(now), hole, &untold),
+            true => missing(now, hole, &untold),
+            false => Vec::new(),
+        };
+        self.unsynced_untold.extend(untold);
+        // What was lost while the disk was in trouble was before the frames, what the buffer could not take was after them.
+        let (before, after) = if was_down {
+            (missing, Vec::new())
+        } else {
+            (Vec::new(), missing)
+        };
+        let written = (self.store.append(&before))
+            .and_then(|_| self.store.append(frames))
+            .and_then(|parts| self.store.append(&after).map(|_| parts));
         match written {
             Ok(parts) => {
                 let stats = &self.shared.stats;
@@ -429,6 +479,9 @@ impl Worker {
             _ => {}
         }
         let synced = self.written;
+        self.unsynced = None;
+        self.unsynced_untold.clear();
+        self.shared.buffer().early.retain(|(end, _)| *end > synced);
         let place = |report: &Waiting| {
             let part = self.parts.iter().rev().find(|(from, ..)| *from <= report.at);
             part.filter(|_| report.length > 0).map(|(from, segment, offset)| Place {
@@ -443,16 +496,21 @@ impl Worker {
 
     /// The journal does not hold these frames: their reports are delivered without a place.
     fn refuse(&mut self, count: u64) {
-        let now = clock::now();
         if count > 0 {
             self.shared.stats.count_dropped(JournalDropReason::Disk, count);
         }
         let taken = self.written;
         {
             let mut buffer = self.shared.buffer();
-            if count > 0 {
-                buffer.hole.get_or_insert(now);
+            if let Some(since) = self.unsynced.take() {
+                buffer.lost_since(since);
             }
+            while buffer.early.front().is_some_and(|(end, _)| *end <= taken)
+                && let Some((_, id)) = buffer.early.pop_front()
+            {
+                buffer.note(id);
+            }
+            self.unsynced_untold.drain(..).for_each(|id| buffer.note(id));
             let refused = buffer.waiting.iter().take_while(|first| first.is_within(taken));
             let refused: Vec<ReportId> = refused.map(|first| first.id).collect();
             refused.into_iter().for_each(|id| buffer.note(id));
@@ -492,8 +550,6 @@ impl Worker {
         self.parts.clear();
         self.retry_at = clock::now().plus(RETRY);
         self.enter(Troubled::of(error));
-        let now = clock::now();
-        self.shared.buffer().hole.get_or_insert(now);
         self.refuse(0);
         self.publish();
     }
@@ -537,16 +593,16 @@ impl Worker {
 }
 
 /// Evidence since `hole` may be missing, of any kind, of any subject; and these reports are finished, and not in the journal.
-fn missing(now: Boot, hole: Option<Boot>, untold: Vec<ReportId>) -> Vec<u8> {
+fn missing(now: Boot, hole: Option<Boot>, untold: &VecDeque<ReportId>) -> Vec<u8> {
     let mut out = Vec::new();
-    for (hole, kind) in hole.into_iter().flat_map(|hole| Kind::ALL.map(|kind| (hole, kind))) {
-        if let Ok(json) = input_json(&Input::lost_by_machine(kind, hole, 1)) {
+    for lost in hole.into_iter().flat_map(Input::all_lost_by_machine) {
+        if let Ok(json) = input_json(&lost) {
             // A few words: never longer than a frame.
             let _ = append(&mut out, &stamp(now, TAG_INPUT), &[&json]);
         }
     }
     if !untold.is_empty() {
-        let _ = append_answered(&mut out, now, &untold);
+        let _ = append_answered(&mut out, now, &Vec::from_iter(untold.iter().copied()));
     }
     out
 }

@@ -88,7 +88,8 @@ where
                     self.report.damaged_bytes += skipped;
                     let since = self.last;
                     // The content is unknown: at least one input, of any kind.
-                    self.ready.extend(Input::all_lost_by_machine(since).map(|lost| (now, lost)));
+                    self.ready
+                        .extend(Input::all_lost_by_machine(since).into_iter().map(|lost| (now, lost)));
                 }
                 match tag {
                     TAG_KERNEL => match (self.decode)(body) {

@@ -2,6 +2,7 @@ use epitaph_core::event::{CgroupRmdir, Event, Kind};
 use epitaph_core::ids::PodUid;
 use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{CgroupFact, CgroupMode, Input, LossScope, ProbeState, ProcessFact};
+use epitaph_core::node::NodeEvent;
 use epitaph_core::pod::{PodEventsState, PodEventsUpdate};
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::{Boot, WallOffset};
@@ -175,14 +176,15 @@ fn damage_in_the_middle_is_lost_evidence() {
     let (mut file, starts) = record(&inputs());
     file[starts[3] + 20] ^= 0x40;
     let (read, report) = read(&file);
-    let lost = Kind::ALL.map(|kind| (Boot(2_004), Input::lost_by_machine(kind, Boot(2_002), 1)));
+    let lost = Input::all_lost_by_machine(Boot(2_002));
+    let lost: Vec<_> = lost.into_iter().map(|lost| (Boot(2_004), lost)).collect();
     let expected: Vec<_> = [&inputs()[..3], &lost[..], &inputs()[4..]].concat();
     assert_eq!(read, expected);
     let bytes = (starts[4] - starts[3]) as u64;
     assert_eq!(
         report,
         Report {
-            inputs: 18,
+            inputs: 19,
             damaged: 1,
             damaged_bytes: bytes,
             ..Report::default()
@@ -195,7 +197,7 @@ fn damaged_length_is_damage_not_the_end() {
     let (mut file, starts) = record(&inputs());
     file[starts[3] + 2] = 0x0f;
     let (read, report) = read(&file);
-    assert_eq!((read.len(), report.damaged, report.tail_bytes), (18, 1, 0));
+    assert_eq!((read.len(), report.damaged, report.tail_bytes), (19, 1, 0));
 }
 
 #[test]
@@ -286,13 +288,19 @@ fn too_long_an_input_is_refused() {
     assert_eq!(read(&writer.into_inner()).1.undecodable, 1);
 }
 
+fn is_loss(input: &Input) -> bool {
+    matches!(input, Input::Lost { count: 1, .. } | Input::Node(NodeEvent::Lost { .. }))
+}
+
 /// Except for losses, the read inputs are a subsequence of the written ones.
 fn assert_nothing_invented(read: &[(Boot, Input)]) {
     let written = inputs();
     let mut rest = written.iter();
     for input in read {
-        let is_loss = matches!(input.1, Input::Lost { count: 1, .. });
-        assert!(is_loss || rest.any(|written| written == input), "invented {input:?}");
+        assert!(
+            is_loss(&input.1) || rest.any(|written| written == input),
+            "invented {input:?}"
+        );
     }
 }
 
@@ -320,7 +328,7 @@ proptest! {
         if let Ok(mut reader) = Reader::new(&file[..], decode) {
             let read: Vec<_> = reader.by_ref().collect();
             assert_nothing_invented(&read);
-            let kept = read.iter().filter(|(_, input)| !matches!(input, Input::Lost { count: 1, .. })).count();
+            let kept = read.iter().filter(|(_, input)| !is_loss(input)).count();
             prop_assert_eq!(kept, inputs().len() - 1);
             let report = reader.report();
             prop_assert_eq!(report.damaged > 0, at < starts[10]);

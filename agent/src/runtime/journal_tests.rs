@@ -258,3 +258,36 @@ async fn the_first_evidence_of_a_termination_is_synced_at_once() {
     }
     panic!("synced after {last:?}");
 }
+
+/// The times of evidence in a segment are told by the segment's own header.
+#[tokio::test]
+async fn the_segments_after_a_step_of_the_wall_clock_have_the_new_one() {
+    use crate::journal::reader::{Evidence, Reader};
+    use epitaph_core::time::WallOffset;
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    config.journal.directory = Some(directory.path().join("journal"));
+    let Agent {
+        export, sinks, opened, ..
+    } = Agent::start(&config);
+    let mut pipeline = Pipeline::new(Correlator::new(Limits::default()), observation(), None, sinks);
+    let now = observation().since;
+    opened.journal.input(now, &Input::Tick);
+    while opened.journal.stats().frames() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    pipeline.feed(now, Input::Clock(WallOffset(7))).unwrap();
+    // More than a segment.
+    (0..5).for_each(|_| opened.journal.record(now, &vec![7; 1_000_000]));
+    drop(pipeline);
+    export.finish(Duration::ZERO).await;
+    opened.thread.close(LONG);
+    let mut reader = Reader::open(&directory.path().join("journal")).unwrap();
+    let mut offsets = Vec::new();
+    while let Some(evidence) = reader.next_evidence() {
+        if let Evidence::Began { header, .. } = evidence {
+            offsets.push(header.observation.wall_offset);
+        }
+    }
+    assert_eq!(offsets, [observation().wall_offset, WallOffset(7)]);
+}

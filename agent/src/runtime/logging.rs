@@ -57,6 +57,9 @@ pub fn stderr_file() -> Option<(u64, u64)> {
 /// `MESSAGE_ID` of an unclean termination in systemd's journal: `journalctl MESSAGE_ID=…` shows all of them (docs/install.md).
 const MESSAGE_ID: &str = "8f1d5a7c2b9e4d06a3c4e7f0b1925d38";
 
+/// The unit of the package allows no AF_UNIX: to uid 0, other sockets of that family are root on the machine (docs/privileges.md).
+const NO_FIELDS: &str = "read the fields with `epitaph list --output json`; a unit has the journal's socket only with AF_UNIX in RestrictAddressFamilies=";
+
 /// A line for each event, with its fields beside the message.
 pub fn json_lines<S, W>(writer: W) -> fmt::Layer<S, fmt::format::JsonFields, fmt::format::Format<fmt::format::Json>, W>
 where
@@ -80,10 +83,12 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
     };
     let only_terminations = || filter_fn(|metadata| metadata.target() == unclean::TARGET);
     let mut terminations = terminations;
-    let journald = (terminations == Terminations::Journald)
-        .then(tracing_journald::layer)
-        .and_then(Result::ok);
-    if terminations == Terminations::Journald && journald.is_none() {
+    let (journald, unreachable) = match (terminations == Terminations::Journald).then(tracing_journald::layer) {
+        Some(Ok(layer)) => (Some(layer), None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    if unreachable.is_some() {
         // A journal without its socket in this name space: the messages reach it by standard error.
         terminations = Terminations::Messages;
     }
@@ -116,6 +121,12 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
         .with(journald.with_filter(filter()?))
         .with(stdout.with_filter(filter()?))
         .init();
+    if let Some(error) = unreachable {
+        tracing::warn!(
+            remedy = NO_FIELDS,
+            "cannot reach the socket of systemd's journal: {error}; unclean terminations are logged without fields"
+        );
+    }
     Ok(Logging { spans })
 }
 

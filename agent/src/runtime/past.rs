@@ -15,7 +15,8 @@ use crate::cli::{self, ListFormat, SysExit, When, WhyFormat};
 use crate::clock;
 use crate::config::{Env, settings};
 use crate::history::{Counts, Line, Report, Search, Wanted, parse};
-use crate::journal::export::{self, Part};
+use crate::journal::export::{self, Exported, Part};
+use crate::recording::WriteError;
 use crate::sink::terminal::screen::Screen;
 use crate::story::{self, Brief, Columns, List, Story};
 
@@ -119,7 +120,10 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
                     .with_remedy("give a file, or redirect standard output"),
             );
         }
-        export::export(&mut reader, part, BufWriter::new(io::stdout().lock()))?
+        match copied(export::export(&mut reader, part, BufWriter::new(io::stdout().lock())))? {
+            Some(exported) => exported,
+            None => return Ok(()),
+        }
     } else {
         let file = NewRecording::create(&args.file)?;
         let exported = export::export(&mut reader, part, BufWriter::new(file.as_file()))?;
@@ -147,6 +151,14 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
         story::moment(last),
     );
     Ok(())
+}
+
+/// None: the reader of the output is gone (`| head`): an end like any other.
+fn copied(exported: Result<Exported, WriteError>) -> Result<Option<Exported>, RuntimeError> {
+    match exported {
+        Err(WriteError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+        exported => Ok(Some(exported?)),
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -221,4 +233,17 @@ fn not_found(source: &Source, what: &str, counts: &Counts) -> RuntimeError {
         "{did_you_mean}{too_short}`epitaph list` shows what is known; each agent knows only the pods of its node: \
          run this on the pod's node"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_is_gone_is_an_end_and_a_full_disk_an_error() {
+        let written = |kind: io::ErrorKind| copied(Err(WriteError::Write(kind.into())));
+        assert!(matches!(written(io::ErrorKind::BrokenPipe), Ok(None)));
+        assert!(written(io::ErrorKind::StorageFull).is_err());
+        assert_eq!(copied(Ok(Exported::default())).unwrap(), Some(Exported::default()));
+    }
 }

@@ -185,6 +185,9 @@ impl Pipeline {
     /// Whether the core answered, and its commands.
     fn take(&mut self, now: Boot, input: Input) -> Result<(bool, Vec<Command>), RuntimeError> {
         let old = observed(&mut self.observation, &input);
+        if let (Input::Clock(_), Some(journal), false) = (&input, &self.sinks.journal, self.is_past) {
+            journal.journal().observation(&self.observation);
+        }
         self.before(&input)?;
         let answers = self.core.handle(now, input);
         let answered = !answers.is_empty();

@@ -213,6 +213,12 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             add(incomplete.to_owned());
         }
     }
+    if shown.left_out > 0 {
+        add(format!(
+            "{} entries of lists were left out: the lists are too long",
+            shown.left_out
+        ));
+    }
     for unseen in &shown.unseen {
         let how = unseen
             .reported

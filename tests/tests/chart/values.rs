@@ -170,6 +170,11 @@ fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
             "PERFMON",
         ),
         (json!({"agent": {"privileged": true}}), "/agent", "privileged"),
+        (
+            json!({"agent": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}, "journal": {"hostPath": "/var/lib/epitaph"}}),
+            "/agent/updateStrategy/rollingUpdate/maxSurge",
+            "0%",
+        ),
         (json!({"logind": {"enabled": "auto"}}), "/logind/enabled", "boolean"),
         (json!({"logind": {"privileged": true}}), "/logind", "privileged"),
         (json!({"observer": {"replicas": 0}}), "/observer/replicas", "minimum"),
@@ -195,5 +200,8 @@ fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
         let error = rendering.objects(&values).expect_err("a wrong value").to_string();
         ensure!(error.contains(name) && error.contains(why), "{values}: {error}");
     }
+    // In memory, two agents have a journal each.
+    let surge = json!({"updateStrategy": {"rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}});
+    rendering.objects(&json!({"agent": surge, "journal": {"hostPath": ""}}))?;
     Ok(())
 }

@@ -41,7 +41,7 @@ const DELETED: &[&str] = &[
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 44] = [
+pub const WORDS: [Word; 47] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -222,6 +222,18 @@ pub const WORDS: [Word; 44] = [
         verdicts: FAULT,
     },
     Word {
+        names: &["138", "SIGUSR1", "signal 10"],
+        meaning: "Exit code 138 is 128 + 10: SIGUSR1. Many programs rotate their logs or print their state at SIGUSR1; without a handler it \
+                  ends them.",
+        verdicts: &["killed-by-other", "default-action", "nonzero-exit"],
+    },
+    Word {
+        names: &["140", "SIGUSR2", "signal 12"],
+        meaning: "Exit code 140 is 128 + 12: SIGUSR2. Many programs replace themselves with a new version at SIGUSR2; without a handler it \
+                  ends them.",
+        verdicts: &["killed-by-other", "default-action", "nonzero-exit"],
+    },
+    Word {
         names: &["141", "SIGPIPE", "signal 13"],
         meaning: "Exit code 141 is 128 + 13: the program wrote to a pipe or connection that its reader had closed.",
         verdicts: FAULT,
@@ -282,6 +294,12 @@ pub const WORDS: [Word; 44] = [
             "killed-after-grace",
             "ignored-stop-signal",
         ],
+    },
+    Word {
+        names: &["NodeLost"],
+        meaning: "The reason in a pod's status while its node does not answer: whether the containers still run is not known, and nothing has \
+                  stopped them. `epitaph observer` reports lost nodes.",
+        verdicts: &["unknown"],
     },
     Word {
         names: &["NodeShutdown", "Shutdown"],

@@ -82,6 +82,35 @@ fn object(report: &Report, observation: &Observation) -> Option<String> {
     match report {
         Report::Terminated(t) => Some(json::line(&json::termination(t, observation))),
         Report::PodTerminated(p) => Some(json::line(&json::pod_termination(p, observation))),
+        Report::NodeShutdown(s) => Some(json::line(&json::node_shutdown(s))),
+        Report::NodeDown(d) => Some(json::line(&json::node_down(d))),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epitaph_core::correlate::Limits;
+    use epitaph_core::fixtures::script;
+    use epitaph_core::fixtures::terminations::observation;
+
+    use super::*;
+    use crate::recording::Writer;
+
+    #[test]
+    fn a_shutdown_of_the_node_in_a_recording_is_shown() {
+        let script = "-10 node bus connected\n+1 node prepare true by=:1.42\n+100 tick\n+101 end";
+        let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+        for (at, input) in script::parse(script).inputs {
+            writer.input(at, &input).unwrap();
+        }
+        let file = Box::new(std::io::Cursor::new(writer.into_inner()));
+        let mut judged = Judged::new(file, "test", Correlator::new(Limits::default())).unwrap();
+        let shown: Vec<String> = std::iter::from_fn(|| judged.next_object()).collect();
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        assert!(
+            shown[0].contains(r#""type":"node-shutdown""#) && shown[0].contains("spoofed"),
+            "{shown:?}"
+        );
     }
 }

@@ -55,8 +55,7 @@ pub(super) fn of_success(headers: &HeaderMap, body: Bytes) -> Result<Taken, Fail
     if body.is_empty() {
         return Ok(Taken::default());
     }
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+    let kind = content_type(headers);
     match kind.as_deref() {
         None | Some("application/x-protobuf" | "application/protobuf" | "application/octet-stream") => {
             let answer = ExportTraceServiceResponse::decode(body);
@@ -65,24 +64,34 @@ pub(super) fn of_success(headers: &HeaderMap, body: Bytes) -> Result<Taken, Fail
                 .map_err(|_| no_collector("its answer is not one of a collector"))
         }
         // Against the specification, but known of some.
-        Some("application/json") => serde_json::from_slice::<JsonAnswer>(&body)
+        Some("application/json") => serde_json::from_slice::<serde_json::Map<_, _>>(&body)
+            .and_then(|answer| serde_json::from_value::<JsonAnswer>(answer.into()))
             .map(JsonAnswer::taken)
             .map_err(|_| no_collector("its answer is not one of a collector")),
         Some(kind) => Err(no_collector(&format!("its answer is {}", kind.escape_debug()))),
     }
 }
 
-/// As JSON has a 64-bit number: as text or as a number.
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+/// Nothing else: any server may answer with an object, such as `{"error":"login required"}`.
 #[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct JsonAnswer {
+    #[serde(alias = "partial_success")]
     partial_success: Option<JsonPartial>,
 }
 
+/// As JSON has a 64-bit number: as text or as a number.
 #[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct JsonPartial {
+    #[serde(alias = "rejected_spans", alias = "rejectedDataPoints", alias = "rejected_data_points")]
     rejected_spans: serde_json::Value,
+    #[serde(alias = "error_message")]
     error_message: String,
 }
 
@@ -146,7 +155,11 @@ pub(super) fn of_status(status: &Status) -> Failure {
             after,
         },
         code => {
-            let data = matches!(code, Code::InvalidArgument | Code::ResourceExhausted | Code::Internal);
+            let data = match code {
+                Code::InvalidArgument | Code::ResourceExhausted => true,
+                Code::Internal => is_of_server(status),
+                _ => false,
+            };
             let remedy = match code {
                 Code::Unauthenticated | Code::PermissionDenied => CREDENTIALS,
                 _ if data => CONTENT,
@@ -160,7 +173,16 @@ pub(super) fn of_status(status: &Status) -> Failure {
     }
 }
 
-pub(super) fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
+/// The client makes such statuses, too: of what is not gRPC, such as a proxy's page.
+fn is_of_server(status: &Status) -> bool {
+    let kind = content_type(&status.metadata().clone().into_headers());
+    kind.is_some_and(|kind| kind.starts_with("application/grpc")) && !status.message().starts_with("protocol error: ")
+}
+
+/// `is_empty`: the answer has no body.
+pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -> Failure {
+    let kind = content_type(headers);
+    let is_of_collector = is_empty || matches!(kind.as_deref(), Some("application/x-protobuf" | "application/json"));
     let reason = |remedy| Reason {
         why: format!("HTTP {status}"),
         remedy,
@@ -179,9 +201,19 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
             reason: reason(CREDENTIALS),
             data: false,
         },
-        400 | 413 | 422 | 500 => Failure::Never {
+        400 | 413 | 422 | 500 if is_of_collector => Failure::Never {
             reason: reason(CONTENT),
             data: true,
+        },
+        400 | 413 | 422 | 500 => Failure::Never {
+            reason: Reason {
+                why: format!(
+                    "HTTP {status}, but something else than a collector answers: {}",
+                    kind.as_deref().unwrap_or("text of no type").escape_debug()
+                ),
+                remedy: OTHER_SERVER,
+            },
+            data: false,
         },
         _ => Failure::Never {
             reason: reason(OTHER_SERVER),
@@ -228,6 +260,17 @@ mod tests {
                 br#"{"partialSuccess":{"rejectedSpans":3}}"#,
                 refused(3, ""),
             ),
+            (
+                Some("application/json"),
+                br#"{"partial_success":{"rejected_spans":3,"error_message":"no"}}"#,
+                refused(3, "no"),
+            ),
+            (
+                Some("application/json"),
+                br#"{"partialSuccess":{"rejectedDataPoints":"3"}}"#,
+                refused(3, ""),
+            ),
+            (Some("application/json"), br#"{"partialSuccess":null}"#, refused(0, "")),
         ] {
             assert_eq!(answered(kind, body), expected, "{kind:?} {body:?}");
         }
@@ -238,6 +281,10 @@ mod tests {
             (Some("text/plain"), b"ok"),
             (Some("application/json"), b"<html>"),
             (Some("application/json"), b"[]1"),
+            (Some("application/json"), b"[]"),
+            (Some("application/json"), br#"{"error":"login required"}"#),
+            (Some("application/json"), br#"{"partialSuccess":{},"status":"ok"}"#),
+            (Some("application/json"), br#"{"partialSuccess":{"code":401}}"#),
         ] {
             let Err(Failure::Never { reason, data: false }) = answered(kind, body) else {
                 panic!("{kind:?} {body:?}")
@@ -263,7 +310,7 @@ mod tests {
             (503, BUSY),
         ] {
             let status = StatusCode::from_u16(code).expect("a status");
-            assert_eq!(remedy(of_http(status, &HeaderMap::new())), expected, "{code}");
+            assert_eq!(remedy(of_http(status, &HeaderMap::new(), true)), expected, "{code}");
         }
         for (code, expected) in [
             (Code::Unauthenticated, CREDENTIALS),
@@ -274,5 +321,56 @@ mod tests {
             assert_eq!(remedy(of_status(&Status::new(code, "x"))), expected, "{code:?}");
         }
         assert_eq!(remedy(later("connection refused".to_owned())), UNREACHABLE);
+    }
+
+    /// Data that is refused for good is given up: only a collector decides that.
+    #[test]
+    fn only_a_collector_refuses_the_content() {
+        let of_http = |code, kind: Option<&str>, is_empty| {
+            let kind = kind.map(|kind| (header::CONTENT_TYPE, kind.parse().unwrap()));
+            let status = StatusCode::from_u16(code).unwrap();
+            of_http(status, &kind.into_iter().collect(), is_empty)
+        };
+        let is_data = |failure| matches!(failure, Failure::Never { data: true, .. });
+        for code in [400, 413, 422, 500] {
+            assert!(is_data(of_http(code, PROTOBUF, false)), "{code}");
+            assert!(
+                is_data(of_http(code, Some("application/json; charset=utf-8"), false)),
+                "{code}"
+            );
+            assert!(is_data(of_http(code, Some("text/html"), true)), "{code}");
+            for kind in [None, Some("text/html"), Some("text/plain; charset=utf-8")] {
+                let Failure::Never { reason, data: false } = of_http(code, kind, false) else {
+                    panic!("{code} {kind:?}")
+                };
+                assert!(reason.why.contains("something else than a collector answers"), "{reason:?}");
+                assert_eq!(reason.remedy, OTHER_SERVER);
+            }
+        }
+        let of_grpc = |message: &str, kind: Option<&'static str>| {
+            let mut status = Status::internal(message);
+            if let Some(kind) = kind {
+                status.metadata_mut().insert("content-type", kind.parse().unwrap());
+            }
+            of_status(&status)
+        };
+        assert!(is_data(of_grpc("storage", Some("application/grpc"))));
+        for (message, kind) in [
+            (
+                "protocol error: received message with invalid compression flag: 60",
+                Some("text/html"),
+            ),
+            (
+                "protocol error: received message with invalid compression flag: 60",
+                Some("application/grpc"),
+            ),
+            (
+                "grpc-status header missing, mapped from HTTP status code 400",
+                Some("text/html"),
+            ),
+            ("Missing response message.", None),
+        ] {
+            assert!(!is_data(of_grpc(message, kind)), "{message}");
+        }
     }
 }

@@ -133,7 +133,8 @@ impl Transport {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_LIMIT).collect().await;
         if !head.status.is_success() {
-            return Err(of_http(head.status, &head.headers));
+            let is_empty = body.is_ok_and(|body| body.to_bytes().is_empty());
+            return Err(of_http(head.status, &head.headers, is_empty));
         }
         // A collector's answer is shorter than the limit. One that broke off may have been a delivery: the same bytes again do no harm.
         let body = body

@@ -128,8 +128,7 @@ impl<W: Write> Sink<W> {
                     }
                 }
             }
-            // A filter by verdict, pod or unit is for terminations.
-            Report::NodeShutdown(s) if self.filter.is_empty() => match self.form {
+            Report::NodeShutdown(s) if self.filter.matches_shutdown(&s.verdict) => match self.form {
                 Form::Json => json::line(&json::node_shutdown(s)),
                 Form::Text(style) | Form::Live { style, .. } => text::node_shutdown(s, style),
             },

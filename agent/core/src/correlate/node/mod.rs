@@ -178,7 +178,8 @@ impl NodeMachine {
     }
 
     pub fn event(&mut self, now: Boot, event: NodeEvent, out: &mut FromNode) {
-        self.active = true;
+        // A loss is not a message: without a source it means nothing.
+        self.active |= !matches!(event, NodeEvent::Lost { .. });
         match event {
             NodeEvent::Bus { state } => self.bus_state(now, state, out),
             NodeEvent::Prepare { start, kind, sender } => match (sender, start) {

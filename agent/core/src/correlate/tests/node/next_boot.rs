@@ -48,6 +48,15 @@ fn a_lost_message_may_have_been_the_announcement() {
     );
 }
 
+/// A damaged journal states losses, also of a machine without logind.
+#[test]
+fn a_loss_is_not_a_source() {
+    assert_eq!(
+        verdicts("+1 node lost 3\n+2 tick\n+60 reboot back=+105"),
+        <[&str; 0]>::default()
+    );
+}
+
 #[test]
 fn a_message_that_was_lost_long_before_was_not() {
     assert_eq!(
