@@ -79,8 +79,20 @@ fn a_package_is_installed_run_removed_and_purged() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As the documentation has it: the package's unit does not let the agent reach the socket of systemd's journal.
+const FIELDS: &str = "mkdir -p /etc/systemd/system/epitaph.service.d && \
+    printf '[Service]\\nRestrictAddressFamilies=AF_UNIX\\n' >/etc/systemd/system/epitaph.service.d/fields.conf && \
+    systemctl daemon-reload && systemctl restart epitaph";
+const NO_FIELDS: &str = "rm -r /etc/systemd/system/epitaph.service.d && systemctl daemon-reload && systemctl restart epitaph";
+
 /// Where people look: the fields of systemd's journal, and the agent's own journal, which the commands find by the configuration.
 fn a_failed_unit_is_found(node: &Node) -> anyhow::Result<()> {
+    assert!(
+        node.run("journalctl --unit epitaph --output cat")?.contains("AF_UNIX"),
+        "the agent does not say that the fields are missing"
+    );
+    node.run(FIELDS)?;
+    until_healthy(node)?;
     node.run("systemd-run --quiet --unit=fails sh -c 'sleep 5; exit 3'")?;
     let entry = logged(node, "EPITAPH_UNIT=fails.service")?;
     let field = |name: &str| entry[name].as_str().unwrap_or_default();
@@ -105,7 +117,8 @@ fn a_failed_unit_is_found(node: &Node) -> anyhow::Result<()> {
             .run("journalctl --unit epitaph --output cat")?
             .contains("epitaph::termination")
     );
-    Ok(())
+    node.run(NO_FIELDS)?;
+    until_healthy(node)
 }
 
 /// The agent's entry in systemd's journal.

@@ -122,9 +122,10 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
         .with(stdout.with_filter(filter()?))
         .init();
     if let Some(error) = unreachable {
-        tracing::warn!(
+        // As in the package's unit: nothing is wrong.
+        tracing::info!(
             remedy = NO_FIELDS,
-            "cannot reach the socket of systemd's journal: {error}; unclean terminations are logged without fields"
+            "the socket of systemd's journal is out of reach ({error}): unclean terminations are logged without fields"
         );
     }
     Ok(Logging { spans })
