@@ -149,7 +149,7 @@ impl Known<'_> {
             if self.gone < self.stuck {
                 text += ", and has not released all of them yet";
             } else if self.stuck > 0 {
-                text += ", and all of these pods are gone";
+                text += ", and the objects of all of these pods are gone";
             }
         } else if self.held_back {
             text += "; the controller does not evict its pods: it limits or stops evictions while many nodes of a zone are not ready";
@@ -411,7 +411,7 @@ impl Known<'_> {
                 unfence(self.node)
             ),
             (_, true) => format!(
-                "`{name}` runs, and pods of it were deleted without the kubelet: {both}; without the taint their old containers run on, too. \
+                "`{name}` runs, and pods of it were deleted without the kubelet: {both}: removing the taint does not stop their old containers. \
                  Later, when the machine is repaired, remove the taint: {}",
                 unfence(self.node)
             ),

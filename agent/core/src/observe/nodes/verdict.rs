@@ -88,9 +88,9 @@ pub const TABLE: [LossRow; 7] = [
         headline: "fenced-by-taint",
         unclean: true,
         severity: Severity::Warning,
-        meaning: "The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.",
+        meaning: "The node is lost and has the taint node.kubernetes.io/out-of-service: its pods and volumes are released, or are about to be, without a kubelet's confirmation.",
         proof: "The node was not ready and had the taint when the pod's object was deleted.",
-        remedy: "Remove the taint when the node is repaired: the taint stays until somebody removes it, and keeps pods away.",
+        remedy: "Make sure that the machine is off. Remove the taint when the node is repaired: the taint stays until somebody removes it, and keeps pods away.",
     },
     LossRow {
         loss: Loss::Unreachable,
@@ -99,7 +99,7 @@ pub const TABLE: [LossRow; 7] = [
         severity: Severity::Warning,
         meaning: "The node is not ready, but its agent answers, or its kubelet itself reports Ready=False: the machine runs, and so may its containers.",
         proof: "The condition Ready is not True, and the agent's pod answered /healthz meanwhile, or Ready is False with the same bootID; after the loss: Ready was False and never Unknown.",
-        remedy: "Repair the kubelet, the container runtime, or the network to the API server. Do not set the taint out-of-service on a node that runs: two pods could write the same volume.",
+        remedy: "Repair the kubelet, the container runtime, or the network to the API server. Do not set the taint out-of-service on a node that runs, and do not delete its pods by force: two pods could write the same volume.",
     },
     LossRow {
         loss: Loss::Lost,

@@ -135,9 +135,12 @@ pub(super) const PAGES: [Page; 6] = [
                  or if a replacement waits for a volume.",
         to_do: &[
             "Read the verdict. `unreachable`: the agent on the node answers, or the kubelet itself reports `Ready=False`, so the \
-             machine runs. Repair the kubelet, the container runtime or the network to the API server; do not set the taint.",
-            "`lost`: neither holds. Make sure that the machine is off, at its console or by its provider. On a machine that still \
-             runs, the taint lets two pods write the same volume.",
+             machine runs. Repair the kubelet, the container runtime or the network to the API server. Do not set the taint, and do \
+             not use `kubectl delete pod --force` or `kubectl delete node`: they too let two pods write the same volume. If the \
+             repair takes too long, power the machine off, make sure that it is off, and go on with step 3.",
+            "`lost`: nothing answered; a crashed agent or a blocked port 9464 looks the same. Make sure that the machine is off, at \
+             its console or by its provider. On a machine that still runs, the taint lets two pods write the same volume. Several \
+             nodes at once: check the network and the control plane first (EpitaphEvictionsHeld).",
             "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` (Kubernetes 1.26 or later; \
              for an older cluster use the command in the observer's log).",
             "`fenced-by-taint`: the taint is set, and pods still hang. Make sure that the machine is off. Then look at the log of \
@@ -156,11 +159,14 @@ pub(super) const PAGES: [Page; 6] = [
                  node's agent answers, or its kubelet reports `Ready=False` in the same boot. After the node's return, the span \
                  `duplicate.run` in the pod's trace has the time in which both may have run.",
         to_do: &[
-            "Power the machine off at once, at its console or by its provider, and make sure that it is off.",
+            "Power the machine off at once, at its console or by its provider, and make sure that it is off. Do not remove the \
+             taint first: that stops no old container. If the machine cannot be powered off, stop the replacement, for example by \
+             scaling its workload to 0.",
             "Then check what both pods wrote since the deletion.",
             "If the taint is set, remove it when the machine is repaired: `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`.",
         ],
-        silence: "Never while the machine runs; the alert ends with the node's return or its power-off.",
+        silence: "Never while the machine runs. The alert also ends when nothing on the machine answers any more, which does not \
+                  prove that it is off.",
     },
     Page {
         alert: "EpitaphEvictionsHeld",
@@ -196,8 +202,10 @@ pub(super) const PAGES: [Page; 6] = [
         alert: "EpitaphVolumeOnLostNode",
         means: "Volumes are still attached to a node that is not ready, and their pods are gone, or a Deployment's replacement \
                 waits while the old pod still exists (Multi-Attach).",
-        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments | grep NODE`.",
+        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments -o wide`.",
         to_do: &[
+            "Read the verdict of the node first (EpitaphNodeLost). If the machine runs, the detach gives its volume to a second \
+             writer: power it off.",
             "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's object is gone, \
              and never while the old pod is still `Terminating`. Set the taint only if the machine is certainly off: the \
              observer's log has the next command, and so has the Event `PodStuckOnLostNode` on a workload whose replacement waits.",
