@@ -356,7 +356,7 @@ mod tests {
                 ! stuck-by-finalizer  Kubernetes waits for no kubelet any more (grace period 0, or the pod has finished), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
                 ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
                 ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.
-                ! fenced-by-taint     The node was lost, and the taint node.kubernetes.io/out-of-service released its pods and volumes without a kubelet's confirmation.
+                ! fenced-by-taint     The node is lost and has the taint node.kubernetes.io/out-of-service: its pods and volumes are released, or are about to be, without a kubelet's confirmation.
                 ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports Ready=False: the machine runs, and so may its containers.
                 ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
                   taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: with effect NoExecute it evicts pods and keeps new ones away; with NoSchedule it only keeps new ones away.

@@ -86,7 +86,7 @@ fn a_replacement_runs_before_it_is_ready() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0
             +150.0 node.down of n1 lost at +10: +10.0 → +150.0 same-boot
@@ -292,15 +292,15 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
             +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
                   stuck by node: +330.0 → +410.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; the machine still ran, and the pod's containers may have run, too
-                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once; without the taint their old containers run on, too. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   node.not_ready +30.0
                   node.evicting +35.0
                   pods.first_stuck +340.0
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
-                  fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
-                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once; without the taint their old containers run on, too. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
+                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
             +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
             +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
@@ -407,7 +407,7 @@ fn a_fenced_node_that_boots_is_not_to_be_powered_off() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (KubeletNotReady); its kubelet itself reports this, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: when `n1` is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );

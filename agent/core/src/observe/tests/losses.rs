@@ -307,7 +307,7 @@ fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
                   node.evicting +15.0
                   pods.first_stuck +15.0
                   pods.last_gone +30.0
-                  fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 20.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
@@ -388,7 +388,7 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   pods.first_stuck +40.0
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
-                  fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 400 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +411.0 volume pv-0 of a (data): +410.0 → +411.0
                   stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`

@@ -241,7 +241,7 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
@@ -284,7 +284,7 @@ fn a_pause_is_a_duplicate_run() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
@@ -465,7 +465,7 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +170.0
-                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 160 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );
@@ -512,7 +512,7 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +400.0 ask agent n1
             +400.0 alarm about db-0 of n1
@@ -944,7 +944,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
                   pods.first_stuck +60.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
@@ -1036,7 +1036,7 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
                   pods.first_stuck +40.0
                   taint.out_of_service +100.0
                   pods.last_gone +110.0
-                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 100 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
@@ -1087,7 +1087,7 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
                   pods.first_stuck +40.0
                   taint.out_of_service +115.0 (gap 65.0)
                   pods.last_gone +115.0 (gap 65.0)
-                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and all of these pods are gone
+                  fenced-by-taint: node `n1` has not been ready for 105 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
             +300.0 node.out_of_service of n1 lost at +10: +115.0 (gap 65.0) → +300.0
