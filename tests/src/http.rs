@@ -1,10 +1,12 @@
 //! HTTP on the loopback: one GET, and the server's side of one request.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::Context as _;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
 
 /// Status and body.
 ///
@@ -49,6 +51,9 @@ pub fn request(stream: &mut TcpStream) -> Option<Request> {
 /// A port on which nothing listens. From below the kernel's ephemeral ports (32768 and up): the caller may use the port later,
 /// and a test that runs at the same time must not have got it meanwhile.
 ///
+/// The socket that tries a port does not listen: a child that another thread is forking has it until its `exec`, and a port that is
+/// only bound can be bound again.
+///
 /// # Errors
 /// There is none left.
 pub fn free_port() -> std::io::Result<u16> {
@@ -59,10 +64,43 @@ pub fn free_port() -> std::io::Result<u16> {
     let mut last = std::io::Error::other("no free port");
     for _ in 0..COUNT {
         let port = FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) => return Ok(port),
-            Err(error) => last = error,
+        match try_port(port) {
+            Ok(()) => return Ok(port),
+            Err(error) => last = error.into(),
         }
     }
     Err(last)
+}
+
+fn try_port(port: u16) -> nix::Result<()> {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    bind(
+        socket.as_raw_fd(),
+        &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::process::Command;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_port_is_free_although_others_fork() {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    assert!(Command::new("true").status().unwrap().success());
+                }
+            });
+            let bound = (0..2_000).try_for_each(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, free_port()?)).map(drop));
+            is_done.store(true, Ordering::Relaxed);
+            bound.unwrap();
+        });
+    }
 }
