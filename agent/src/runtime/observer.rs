@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitaph_core::observe::{Input, LossAlarm, Observer, Output, Watch};
+use epitaph_core::observe::{Input, LossAlarm, Observer, Output, PhaseKind, Watch};
 use epitaph_core::pod::ApiClock;
 use epitaph_core::time::{Boot, WallOffset};
 use tokio::sync::watch;
@@ -71,7 +71,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     tracing::info!(
         %identity,
         listen = %config.listen,
-        traces = export.destination(),
+        traces = export.destination(false),
         "an observer"
     );
     // Half of the deadline, as in client-go: one hanging request must not lose the Lease.
@@ -295,7 +295,7 @@ impl ObserverLoop {
                     }
                     continue;
                 }
-                _ => {}
+                _ => log_end(&output),
             }
             let clocks = (offset, session.observer.api_clock());
             let (Some(traces), Some((trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {
@@ -376,6 +376,27 @@ fn log(alarm: &LossAlarm) {
         "{}",
         verdict.sentence
     );
+}
+
+/// Who acted on an alarm looks here for whether more is to be done: Events keep the advice of their time.
+fn log_end(output: &Output) {
+    match output {
+        Output::NodeLost(lost) => tracing::info!(
+            node = %lost.key.node.name,
+            verdict = lost.verdict.row.headline,
+            ended_by = lost.ended_by.name(),
+            remedy = %lost.verdict.remedy,
+            "{}",
+            lost.verdict.sentence
+        ),
+        Output::NodePhase(phase) if phase.kind == PhaseKind::Down => tracing::info!(
+            node = %phase.key.node.name,
+            returned = phase.boot.as_ref().map(|boot| boot.how.name()),
+            "node `{}` is ready again: earlier advice to set a taint does not hold any more",
+            phase.key.node.name
+        ),
+        _ => {}
+    }
 }
 
 impl Session {

@@ -70,13 +70,12 @@ impl Sink {
     /// As [`Sink::offer`]. A trace that is kept elsewhere, too, is not dropped by a full queue: it stays without its bytes.
     pub fn push(&self, parcel: Parcel) -> Offer {
         let (offer, dropped) = self.queue.push(parcel);
-        // After a shutdown, what is kept elsewhere is sent after the next start.
-        let dropped = dropped.filter(|parcel| offer != Offer::Closed || parcel.kept.is_none());
-        let reason = match offer {
-            Offer::Closed => SpanDropReason::Shutdown,
-            Offer::Queued | Offer::OldestDropped { .. } => SpanDropReason::QueueFull,
-        };
-        self.stats.give_up(reason, dropped.as_slice());
+        match offer {
+            Offer::Closed => {
+                self.stats.shut_down(dropped.into_iter().collect());
+            }
+            Offer::Queued | Offer::OldestDropped { .. } => self.stats.give_up(SpanDropReason::QueueFull, &dropped),
+        }
         offer
     }
 
@@ -129,13 +128,10 @@ impl ExportWorker {
             }
         }
         let left = self.queue.drain();
-        let is_kept = |parcel: &Parcel| parcel.kept.as_ref().is_some_and(|kept| kept.is_there());
-        let (kept, lost): (Vec<Parcel>, Vec<Parcel>) = left.into_iter().partition(is_kept);
+        let all = left.len();
+        let lost = self.stats.shut_down(left);
+        let kept = all - lost.len();
         let spans = lost.iter().map(|parcel| parcel.spans).sum::<u64>();
-        let kept = kept.len();
-        let (removed, lost): (Vec<Parcel>, Vec<Parcel>) = lost.into_iter().partition(|parcel| parcel.kept.is_some());
-        self.stats.give_up(SpanDropReason::JournalFull, &removed);
-        self.stats.give_up(SpanDropReason::Shutdown, &lost);
         if kept > 0 {
             tracing::warn!(
                 spans,
@@ -222,15 +218,25 @@ impl SpanStats {
             .collect()
     }
 
-    fn give_up(&self, reason: SpanDropReason, parcels: &[Parcel]) {
-        if parcels.is_empty() {
-            return;
-        }
-        self.count_dropped(reason, parcels.iter().map(|parcel| parcel.spans).sum());
+    fn give_up<'a>(&self, reason: SpanDropReason, parcels: impl IntoIterator<Item = &'a Parcel>) {
         let mut counts = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         for parcel in parcels {
+            self.count_dropped(reason, parcel.spans);
             *counts.entry((reason.name(), parcel.verdict.clone())).or_default() += 1;
         }
+    }
+
+    /// Counts, and returns, what is lost with the process: what is kept elsewhere is sent after the next start.
+    fn shut_down(&self, mut left: Vec<Parcel>) -> Vec<Parcel> {
+        left.retain(|parcel| parcel.kept.as_ref().is_none_or(|kept| !kept.is_there()));
+        for parcel in &left {
+            let reason = match parcel.kept {
+                Some(_) => SpanDropReason::JournalFull,
+                None => SpanDropReason::Shutdown,
+            };
+            self.give_up(reason, [parcel]);
+        }
+        left
     }
 
     fn count_dropped(&self, reason: SpanDropReason, spans: u64) {

@@ -18,6 +18,7 @@ use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::cluster::process::Process;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::service::Service;
+use epitaph_tests::sys::wall_seconds;
 use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Request;
@@ -162,7 +163,7 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
                 observer.log()
             );
         }
-        let now = seconds_now();
+        let now = wall_seconds();
         if not_ready.len() < lost {
             not_ready = not_ready_since(&kubectl)?;
         }
@@ -334,12 +335,6 @@ fn not_ready_since(kubectl: &Kubectl) -> anyhow::Result<BTreeMap<String, f64>> {
         }
     }
     Ok(found)
-}
-
-#[expect(clippy::disallowed_methods, reason = "compared with the API server's times")]
-fn seconds_now() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs_f64()
 }
 
 /// Of the observer's process, and of its requests.

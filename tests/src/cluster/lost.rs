@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
 use super::{Cluster, node_name};
 use crate::cluster::node::Node;
+use crate::sys::wall_seconds;
 use crate::traces::{seconds, tag};
 
 /// The controller's grace period, the garbage collection's interval, and an emulated machine that boots.
@@ -192,7 +193,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         eprintln!("{name}: the API server is back");
     }
     if death.is_fenced() {
-        api.tainted = Some(wall());
+        api.tainted = Some(wall_seconds());
         stage
             .kubectl
             .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
@@ -210,7 +211,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     })?;
     api.back = (death != Death::Paused).then_some(back);
     if death.is_fenced() {
-        api.untainted = Some(wall());
+        api.untainted = Some(wall_seconds());
         stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
     }
     eprintln!("{name}: {lost} is back");
@@ -340,12 +341,6 @@ fn deleted(stage: &Stage, name: &str, gone: &[&Pod]) -> anyhow::Result<BTreeMap<
         }
     }
     Ok(found)
-}
-
-#[expect(clippy::disallowed_methods, reason = "a person who sets a taint has a clock")]
-fn wall() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs_f64()
 }
 
 /// What the trace of a lost pod, which `new` replaces, does not show. `is_whole`: one observer watched all of it.

@@ -123,13 +123,7 @@ impl Agent {
             core.handle(since, Input::Probe { name, state });
         }
         let path = Ok("/system.slice/containerd.service".to_owned());
-        core.handle(
-            since,
-            Input::Cgroup(CgroupFact {
-                cgroup: CONTAINERD,
-                path,
-            }),
-        );
+        core.handle(since, Input::Cgroup(CgroupFact::of(CONTAINERD, path)));
         let agent = Agent {
             pods,
             core,

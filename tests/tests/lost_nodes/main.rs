@@ -296,7 +296,7 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
         Ok(event.map(|event| event["note"].as_str().unwrap_or_default().to_owned()))
     })?;
     let command = format!("kubectl taint nodes {node} {TAINT}=nodeshutdown:NoExecute");
-    assert!(note.contains(&command) && note.contains("first make sure"), "{note}");
+    assert!(note.contains(&command) && note.contains("make sure that it is off"), "{note}");
 
     let args: Vec<&str> = command.split_whitespace().skip(1).collect();
     stage.kubectl.run(&args)?;

@@ -326,12 +326,12 @@ impl Observer {
         }
         // Before that, the annotations of the namespaces are not known.
         if self.is_synced() {
-            let pods_in_gap = self.contact[Watch::Pods as usize].is_in_gap();
+            let pods_in_gap = self.is_in_gap(Watch::Pods);
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
             self.replacements.finish(now, &self.pods, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
-                let is_in_gap = |watch: Watch| self.contact[watch as usize].is_in_gap();
-                let in_gap = (pods_in_gap || is_in_gap(Watch::Nodes), is_in_gap(Watch::VolumeAttachments));
+                let nodes_in_gap = self.is_in_gap(Watch::Nodes);
+                let in_gap = (pods_in_gap || nodes_in_gap, self.is_in_gap(Watch::VolumeAttachments));
                 self.nodes.finish(now, &self.pods, in_gap, &mut out);
             }
         }
@@ -366,6 +366,10 @@ impl Observer {
         Watch::ESSENTIAL.iter().all(|watch| self.contact[*watch as usize].is_synced())
     }
 
+    fn is_in_gap(&self, watch: Watch) -> bool {
+        self.contact[watch as usize].is_in_gap()
+    }
+
     /// Numbers of known pods, endpoints and nodes.
     pub fn known(&self) -> [usize; 3] {
         [self.pods.len(), self.endpoints.len(), self.nodes.len()]
@@ -388,7 +392,7 @@ impl Observer {
             self.nodes.replaced(&pod, &by, at);
         }
         self.replacements.settle(step, &self.pods, out);
-        let nodes_in_gap = self.contact[Watch::Nodes as usize].is_in_gap();
+        let nodes_in_gap = self.is_in_gap(Watch::Nodes);
         self.nodes.pod(step, &self.pods, nodes_in_gap, out);
     }
 

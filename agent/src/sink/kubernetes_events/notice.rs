@@ -247,7 +247,11 @@ impl About<'_> {
             uid: Some(self.pod.uid.0.to_string()),
         };
         let owner = owner(&self.pod.workload);
-        let note = format!("pod `{}`: {}", self.pod.name, self.sentence);
+        let named = format!("pod `{}`", self.pod.name);
+        let note = match self.sentence.starts_with(&named) {
+            true => self.sentence.to_owned(),
+            false => format!("{named}: {}", self.sentence),
+        };
         let notice = |object, note: &str, workload| Notice {
             key: self.key(object),
             at,

@@ -18,7 +18,7 @@ use super::table::{
     WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
 };
 
-pub use pages::{Page, pages};
+pub use pages::{Page, names, page, pages};
 pub use yaml::{prometheus_rule, rule_file};
 
 /// Directory of the runbooks, as `runbook_url` has it: the pages are part of the repository.

@@ -117,7 +117,7 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full, log_rate (lines of unclean terminations in the agent's log); with the logind role logind_strangers (forged signals beyond the rate at which their senders are looked into), logind_signal_queue, \
+        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full, log_rate (lines of unclean and unknown terminations in the agent's log); with the logind role logind_strangers (forged signals beyond the rate at which their senders are looked into), logind_signal_queue, \
          logind_garbage (signals with another content), logind_locks, logind_role_queue, logind_peer (refused connections to the role's socket), logind_oversize, logind_undecodable; with Kubernetes \
          pod_unreadable, pod_cap, hint_queue_full, hint_rate (hint: a Kubernetes Event of the pod; the Events were not listed), bad_annotation, pod_key_taken",
     )],
@@ -212,8 +212,12 @@ pub const JOURNAL_DROPPED: Row = Row {
     name: "epitaph.journal.dropped",
     shape: Shape::Counter,
     unit: "{frame}",
-    labels: &[("reason", "queue_full, disk, too_long")],
-    about: "Frames that are not in the journal, by reason; a restart then knows less of terminations in progress",
+    labels: &[(
+        "reason",
+        "queue_full, disk, too_long, report (finished reports: the disk was in trouble for too long)",
+    )],
+    about: "Frames that are not in the journal, by reason; a restart then knows less of terminations in progress, and of `report` \
+            `epitaph list` and `why` know the number and the time only",
 };
 pub const JOURNAL_REMOVED: Row = Row {
     name: "epitaph.journal.removed",

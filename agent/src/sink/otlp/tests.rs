@@ -1,5 +1,7 @@
 use std::collections::HashSet;
+use std::io;
 
+use bytes::Bytes;
 use epitaph_core::fixtures::terminations::{clean, ignored, observation};
 use opentelemetry::trace::SpanId;
 use tonic::Code;
@@ -89,6 +91,34 @@ async fn a_collector_that_starts_late_gets_every_span_once() {
         assert_eq!(sink.offer(&ignored_stop(1), "ignored-stop-signal"), Offer::Closed);
         assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), SPANS);
     }
+}
+
+/// On disk: there, or removed by a full journal.
+struct OnDisk(bool);
+
+impl Kept for OnDisk {
+    fn read(&self) -> io::Result<Bytes> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn is_there(&self) -> bool {
+        self.0
+    }
+    fn answered(&self) {}
+}
+
+#[tokio::test]
+async fn what_comes_after_the_shutdown_is_on_disk_or_counted() {
+    let (sink, worker) = start(to(Protocol::HttpProtobuf, free_port().await), quick()).expect("a sink");
+    worker.shutdown(Duration::ZERO).await;
+    let offer = |kept: Option<bool>| {
+        let mut parcel = Parcel::of(&ignored_stop(1), "ignored-stop-signal");
+        parcel.kept = kept.map(|is_there| Arc::new(OnDisk(is_there)) as Arc<dyn Kept>);
+        assert_eq!(sink.push(parcel), Offer::Closed);
+        [SpanDropReason::JournalFull, SpanDropReason::Shutdown].map(|reason| sink.stats().dropped(reason))
+    };
+    assert_eq!(offer(Some(true)), [0, 0]);
+    assert_eq!(offer(Some(false)), [SPANS, 0]);
+    assert_eq!(offer(None), [SPANS, SPANS]);
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use nix::time::{ClockId, clock_gettime};
 use super::Shell;
 
 /// Seconds: a smaller difference is accepted.
-const RIGHT: f64 = 0.02;
+const RIGHT: f64 = 0.05;
 const SAMPLES: usize = 5;
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS: u32 = 20;
 
 /// How far the node is ahead, in seconds: of several samples the fastest, minus half its round trip.
 pub fn ahead(shell: &Shell) -> anyhow::Result<f64> {

@@ -212,13 +212,13 @@ pub(super) fn pod(
     let after = member.requested.map(|(requested, _)| gone.at.since(requested.at));
     let (by, names) = member.holder();
     let known = story.known(gone.at, version);
-    let verdict = match story.back {
-        Some(back) if by != Holder::Finalizer => {
-            known.pod_after_return(after, gone.earliest() < back.at && member.confirmed.is_none())
-        }
-        None if by != Holder::Finalizer && member.confirmed.is_none() && is_unsure => known.pod_after_return(after, true),
-        None if by != Holder::Finalizer && member.confirmed.is_some() => known.pod_confirmed(after),
-        _ => known.pod(by, names, after),
+    let is_confirmed = member.confirmed.is_some();
+    let verdict = match (by, story.back) {
+        (Holder::Finalizer, _) => known.pod(by, names, after),
+        (_, Some(back)) => known.pod_after_return(after, gone.earliest() < back.at && !is_confirmed),
+        (_, None) if is_confirmed => known.pod_confirmed(after),
+        (_, None) if is_unsure => known.pod_after_return(after, true),
+        (_, None) => known.pod(by, names, after),
     };
     out.push(lost(story, member, verdict, (gone, true)));
 }
@@ -278,8 +278,8 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
         && story.advised != Some(advice)
         && story.endangered.is_none_or(|at| now.since(at) >= AGAIN)
         && story.is_serious();
-    let is_new = story.advised.is_some_and(|last| last != advice);
-    let is_changed = is_new && (!is_flapping || is_dangerous);
+    let is_of_node = story.advised != Some(advice) && (!is_flapping || is_dangerous);
+    let is_changed = is_of_node && story.advised.is_some();
     let mut hanging = Vec::new();
     for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
         let is_again = is_changed && !is_settled && member.is_alarmed;
@@ -292,7 +292,6 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     if hanging.is_empty() && !is_changed && !is_dangerous {
         return;
     }
-    let is_of_node = (!is_flapping || is_dangerous) && story.advised != Some(advice);
     if is_dangerous {
         story.endangered = Some(now);
     }

@@ -108,14 +108,15 @@ impl Known<'_> {
         }
     }
 
-    /// Pods whose containers may run beside their replacements, now.
+    /// Pods with containers that may still run beside their replacements.
     pub fn run_twice(&self) -> usize {
         if self.runs() && !self.is_over { self.vanished } else { 0 }
     }
 
     /// The machine runs, and its pods are, or are about to be, replaced.
     fn is_dangerous(&self) -> bool {
-        self.run_twice() > 0 || (self.fenced && self.to_release > 0 && self.runs() && !self.is_over)
+        let is_replaced = self.vanished > 0 || (self.fenced && self.to_release > 0);
+        is_replaced && self.runs() && !self.is_over
     }
 
     /// The provider's word counts only while nothing on the machine speaks: its taint stays until the node is ready.
@@ -234,7 +235,7 @@ impl Known<'_> {
         self.contacted().judged(text, self.find_out())
     }
 
-    /// The same, while the termination is not complete and the observer stops.
+    /// The pod of a node that is back, or deleted, while the termination is not complete and the observer stops.
     pub fn pod_at_stop(&self, by: Holder, names: &[Box<str>], requested: Option<Duration>) -> LossVerdict {
         let after = after_request(requested);
         let held = match by {
@@ -379,8 +380,9 @@ impl Known<'_> {
         }
         if !self.runs() {
             return format!(
-                "first make sure that `{name}` is powered off: on a machine that still runs, two pods may write the same volume. \
-                 If the node is still not ready then: {release}"
+                "check the console or the provider of `{name}`. If it runs, repair its network or kubelet: a taint would let two pods \
+                 write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is \
+                 still not ready then: {release}"
             );
         }
         let repair = match self.ready {

@@ -50,15 +50,18 @@ impl Nodes {
         // Of a deleted Node object, as long as something of it is held.
         let is_left = |story: &Story| story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0);
         let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
-        state.nodes.extend(lost.map(|story| LostNodeState {
-            name: story.key.node.name.clone(),
-            is_ready: false,
-            verdict: story.known(now, self.version).verdict().row().headline,
-            stuck: by_node.get(&*story.key.node.name).copied().unwrap_or_default(),
-            out_of_service: self.known.get(&story.key.node.name).is_some_and(|known| known.taint.is_set()),
-            run_twice: story.known(now, self.version).run_twice(),
-            volumes: self.volumes.left(&story.key.node.name),
-            evictions_held: story.is_held_back(now),
+        state.nodes.extend(lost.map(|story| {
+            let (name, known) = (&story.key.node.name, story.known(now, self.version));
+            LostNodeState {
+                name: name.clone(),
+                is_ready: false,
+                verdict: known.verdict().row().headline,
+                stuck: by_node.get(&**name).copied().unwrap_or_default(),
+                out_of_service: self.known.get(name).is_some_and(|known| known.taint.is_set()),
+                run_twice: known.run_twice(),
+                volumes: self.volumes.left(name),
+                evictions_held: known.held_back,
+            }
         }));
         let left_behind = self.known.iter().filter(|(_, known)| known.taint.is_left_behind());
         state.nodes.extend(left_behind.map(|(name, _)| LostNodeState {

@@ -108,7 +108,7 @@ pub const TABLE: [LossRow; 7] = [
         severity: Severity::Critical,
         meaning: "The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.",
         proof: "The condition Ready is not True; no answer of the node's agent, or no agent to ask.",
-        remedy: "Make sure that the machine is off, then set the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (Kubernetes 1.26 or later), and remove the taint when the node is back.",
+        remedy: "Check the machine's console or its provider. If the machine runs, repair its network or kubelet. Otherwise make sure that it is off, then set the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (Kubernetes 1.26 or later), and remove the taint when the node is repaired.",
     },
     LossRow {
         loss: Loss::TaintLeftBehind,

@@ -164,7 +164,7 @@ fn a_forced_deletion_on_a_cordoned_silent_node_is_a_loss() {
                   node.evicting +15.0
                   pods.last_gone +20.0
                   lost: node `n1` has not been ready for 10.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod was deleted without the kubelet
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +200.0 node.down of n1 lost at +10: +10.0 → +200.0 same-boot
             +200.0 db-0 twice: +30.0 → +200.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 170 s before the return: both may have run
@@ -568,13 +568,13 @@ fn a_daemonsets_next_pod_on_the_node_is_no_second_run() {
         expect![[r#"
             +100.0 pod log-a lost: +10.0 → +100.0
                   lost: the pod's node `n1` was lost, and the pod's object was deleted, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +100.0 node n1 lost at +10: +10.0 → +100.0 by pods-gone, agent unknown, stuck 0, gone 0; pods 
                   node.not_ready +10.0
                   node.unknown +10.0
                   pods.last_gone +100.0
                   lost: node `n1` has not been ready for 90 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
         "#]],
     );

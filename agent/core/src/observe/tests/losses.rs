@@ -135,10 +135,10 @@ fn a_pod_that_is_carried_into_the_second_of_two_losses_hangs_there() {
             +85.0 node.not_ready of n1 lost at +80: +80.0 → +85.0
             +85.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +85.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 5.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
     );
     expect![[r#"
@@ -168,7 +168,7 @@ fn a_stateful_pod_that_tolerates_the_loss_is_missed_all_the_same() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +70.0 alarm about db-0 of n1
                   lost: pod `db-0` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `n1` has not been ready for 60 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, when the machine is off, if the pod still exists then: kubectl delete pod --namespace shop db-0
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; and, when the machine is off, if the pod still exists then: kubectl delete pod --namespace shop db-0
             +310.0 ask renewal n1
             +610.0 ask renewal n1
             +900.0 node n1 lost at +10: +10.0 → +900.0 by back, agent unknown, stuck 0, gone 0; pods 
@@ -263,10 +263,10 @@ fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
             +215.0 node.not_ready of n1 lost at +200: +10.0 → +215.0
             +510.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 500 s; its kubelet last renewed its Lease 42.0 s before it fell silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +510.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 500 s; its kubelet last renewed its Lease 42.0 s before it fell silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
         "#]],
     );
 }
@@ -372,10 +372,10 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s; its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +100.0 alarm about a of n1
                   stuck-by-volume: the replacement of pod `a` has waited 70 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +310.0 ask renewal n1
             +410.0 pod a lost: +10.0 → +410.0, requested +30.0
                   stuck by node: +30.0 → +410.0
@@ -635,7 +635,7 @@ fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   lost: node `n1` has not been ready for 91 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
         "#]],
     );
@@ -649,7 +649,7 @@ fn a_loss_without_evictable_pods_has_one_root_over_two_observers() {
                   node.not_ready +10.0
                   node.unknown +10.0
                   lost: node `n1` has not been ready for 65 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             second observer
             +90.0 ask renewal n1
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot

@@ -226,10 +226,10 @@ fn the_whole_story_of_a_node_that_is_fenced_and_comes_back() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
@@ -269,10 +269,10 @@ fn a_pause_is_a_duplicate_run() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
@@ -318,10 +318,10 @@ fn without_the_taint_the_pod_hangs_until_the_node_returns() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -393,21 +393,21 @@ fn the_next_command_depends_on_the_version_and_on_the_power() {
             "1.23",
             "",
             expect![[r#"
-                first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
+                check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0
             "#]],
         ),
         (
             "1.25",
             "",
             expect![[r#"
-                first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it only evicts, and the pods stay Terminating; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
+                check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (alpha in Kubernetes 1.25: without the feature gate NodeOutOfServiceVolumeDetach it only evicts, and the pods stay Terminating; then: kubectl delete pods --all-namespaces --field-selector spec.nodeName=n1 --force --grace-period=0)
             "#]],
         ),
         (
             "1.28",
             "",
             expect![[r#"
-                first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             "#]],
         ),
         (
@@ -449,10 +449,10 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +170.0 pod db-0 lost: +10.0 → +170.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   stuck by finalizer example.com/hold: +110.0 → +170.0
@@ -497,10 +497,10 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
@@ -921,18 +921,18 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             second observer
             +60.0 ask renewal n1
             +60.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet is silent, and no agent on it could be asked; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +61.0 ask claim pv-0
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
@@ -1021,10 +1021,10 @@ fn an_observer_that_takes_over_after_the_last_pod_leaves_the_root_to_the_first()
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
@@ -1071,10 +1071,10 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
                   stuck by node: +30.0 → +115.0 (gap 65.0)
                   lost: the pod's node `n1` was not ready for 105 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 85 s after the deletion request
@@ -1219,14 +1219,14 @@ fn a_volume_of_several_nodes_stays_attached_to_the_lost_one() {
             +30.0 ask agent n1
             +40.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 pod db-0 lost: +10.0 → +60.0, requested +30.0
                   stuck by node: +30.0 → +60.0
                   lost: the pod's node `n1` was lost, and the pod's object was deleted 30.0 s after the deletion request, without the kubelet and without the taint out-of-service; whether the pod's containers still ran is not known
-                  remedy: first make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. If the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +62.0 volume pv-0 of db-0 (data-db-0): +60.0 → +62.0
         "#]],
     );

@@ -138,8 +138,8 @@ pub(super) const PAGES: [Page; 6] = [
              machine runs. Repair the kubelet, the container runtime or the network to the API server. Do not set the taint, and do \
              not use `kubectl delete pod --force` or `kubectl delete node`: they too let two pods write the same volume. If the \
              repair takes too long, power the machine off, make sure that it is off, and go on with step 3.",
-            "`lost`: nothing answered; a crashed agent or a blocked port 9464 looks the same. Make sure that the machine is off, at \
-             its console or by its provider. On a machine that still runs, the taint lets two pods write the same volume. Several \
+            "`lost`: nothing answered; a crashed agent or a blocked port 9464 looks the same. Look at the machine's console, or ask \
+             its provider: if the machine runs, go on as with `unreachable`. Otherwise make sure that it is off. On a machine that still runs, the taint lets two pods write the same volume. Several \
              nodes at once: check the network and the control plane first (EpitaphEvictionsHeld).",
             "Then `kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` (Kubernetes 1.26 or later; \
              for an older cluster use the command in the observer's log).",

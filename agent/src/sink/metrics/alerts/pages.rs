@@ -186,6 +186,7 @@ const PAGES: [Page; 16] = [
         to_do: &[
             "`kubectl -n epitaph get pods -o wide`, then `kubectl -n epitaph logs POD --previous`: a start error has its remedy.",
             "The pod runs and is ready: a NetworkPolicy or a firewall blocks port 9464.",
+            "The pod's node is not ready (`kubectl get nodes`): see EpitaphNodeLost.",
         ],
         silence: "For nodes that are shut down on purpose but stay in Prometheus' configuration.",
     },
@@ -217,9 +218,18 @@ const PAGES: [Page; 16] = [
     },
 ];
 
-/// Of every alert.
 pub(super) fn all() -> impl Iterator<Item = &'static Page> {
     PAGES.iter().chain(&nodes::PAGES).chain(&shutdowns::PAGES)
+}
+
+/// Of the alert with this name.
+pub fn page(alert: &str) -> Option<&'static Page> {
+    all().find(|page| page.alert == alert)
+}
+
+/// Of every alert.
+pub fn names<'a>() -> impl Iterator<Item = &'a str> {
+    all().map(|page| page.alert)
 }
 
 /// Each alert's page as Markdown, by its name, and the list of all as `README`.
