@@ -213,6 +213,30 @@ impl Drop for Mounted {
     }
 }
 
+/// A file system that answers nothing, as one of a server that is gone.
+pub struct Hanging {
+    mounted: Mounted,
+    channel: File,
+}
+
+impl Hanging {
+    /// # Errors
+    /// Not root, no FUSE.
+    pub fn new(root: &Path) -> anyhow::Result<Hanging> {
+        std::fs::create_dir_all(root)?;
+        own_mounts()?;
+        let channel = mount_fuse(root)?;
+        let mounted = Mounted { root: root.to_owned() };
+        Ok(Hanging { mounted, channel })
+    }
+
+    /// What waits gets an error; the directory below the mount is there again.
+    pub fn end(self) {
+        drop(self.channel);
+        drop(self.mounted);
+    }
+}
+
 /// Gives the calling thread, and what it starts from now on, mounts of its own: they do not outlive a test that is killed.
 fn own_mounts() -> anyhow::Result<()> {
     thread_local!(static OWN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
@@ -254,6 +278,16 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
 
 /// Serves the file `disk` at `place`, until it is unmounted.
 fn serve(place: &Path, shared: &Shared) -> anyhow::Result<()> {
+    let channel = mount_fuse(place)?;
+    let shared = shared.clone();
+    std::thread::Builder::new()
+        .name("disk".to_owned())
+        .spawn(move || requests(channel, &shared))?;
+    Ok(())
+}
+
+/// The end of the file system that must answer the kernel.
+fn mount_fuse(place: &Path) -> anyhow::Result<File> {
     let channel = OpenOptions::new()
         .read(true)
         .write(true)
@@ -262,11 +296,7 @@ fn serve(place: &Path, shared: &Shared) -> anyhow::Result<()> {
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", channel.as_raw_fd());
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("epitaph-disk"), place, Some("fuse"), flags, Some(options.as_str())).context("mount FUSE")?;
-    let shared = shared.clone();
-    std::thread::Builder::new()
-        .name("disk".to_owned())
-        .spawn(move || requests(channel, &shared))?;
-    Ok(())
+    Ok(channel)
 }
 
 /// Most bytes of one write. The kernel's own limit without a negotiation of pages.

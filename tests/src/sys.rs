@@ -25,6 +25,11 @@ pub fn wall_offset() -> i64 {
     nanos(ClockId::CLOCK_REALTIME) - nanos(ClockId::CLOCK_BOOTTIME)
 }
 
+/// `CLOCK_REALTIME`, seconds since the epoch: compared with the times of an API.
+pub fn wall_seconds() -> f64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0.0, |t| t.tv_sec() as f64 + t.tv_nsec() as f64 / 1e9)
+}
+
 /// `bytes` random bytes as lower-case hex.
 ///
 /// # Errors

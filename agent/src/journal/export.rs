@@ -45,15 +45,16 @@ pub fn export<W: Write>(reader: &mut Reader, part: Part, out: W) -> Result<Expor
         run: None,
         expected: None,
         last: Boot(0),
+        misses: false,
         exported: Exported::default(),
     };
     while let Some(evidence) = reader.next_evidence() {
         match evidence {
             Evidence::Began { number, header } => export.segment(number, header)?,
-            Evidence::Missing => export.missing()?,
+            Evidence::Missing => export.missing(),
             Evidence::Frame { damaged, now, tag, body } => {
                 if damaged {
-                    export.missing()?;
+                    export.missing();
                 }
                 export.frame(now, tag, body)?;
             }
@@ -71,6 +72,8 @@ struct Export<W: Write> {
     /// Number of the segment that continues the last one.
     expected: Option<u64>,
     last: Boot,
+    /// After the last frame evidence is missing.
+    misses: bool,
     exported: Exported,
 }
 
@@ -90,6 +93,7 @@ impl<W: Write> Export<W> {
     fn segment(&mut self, number: u64, header: &SegmentHeader) -> Result<(), WriteError> {
         let is_next = self.expected.replace(number + 1) == Some(number);
         if !self.run.as_ref().is_some_and(|run| header.is_of(&run.observation)) {
+            self.lose(self.last)?;
             self.run = Some(Run {
                 observation: header.observation.clone(),
                 clock: header.observation.wall_offset,
@@ -103,20 +107,28 @@ impl<W: Write> Export<W> {
                 run.clock = header.observation.wall_offset;
             }
             if !is_next {
-                self.missing()?;
+                self.missing();
             }
         }
         Ok(())
     }
 
-    fn missing(&mut self) -> Result<(), WriteError> {
-        match (&mut self.run, &mut self.writer) {
-            (Some(run), Some(writer)) if run.begun => lose(writer, self.last, self.last),
-            (Some(run), _) => {
-                run.is_cut = true;
-                Ok(())
+    fn missing(&mut self) {
+        match &mut self.run {
+            Some(run) if run.begun => self.misses = true,
+            Some(run) => run.is_cut = true,
+            None => {}
+        }
+    }
+
+    /// What is missing is known to be before `now`.
+    fn lose(&mut self, now: Boot) -> Result<(), WriteError> {
+        match &mut self.writer {
+            Some(writer) if std::mem::take(&mut self.misses) => {
+                let lost = Input::all_lost_by_machine(self.last);
+                lost.iter().try_for_each(|lost| writer.input(now, lost))
             }
-            (None, _) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -144,6 +156,7 @@ impl<W: Write> Export<W> {
             begin(run, self.last, &mut self.out, &mut self.writer, now)?;
             self.exported.runs += 1;
         }
+        self.lose(now)?;
         let Some(writer) = &mut self.writer else { return Ok(()) };
         writer.frame(now, tag, body)?;
         self.last = now;
@@ -154,6 +167,7 @@ impl<W: Write> Export<W> {
     }
 
     fn end(mut self) -> Result<Exported, WriteError> {
+        self.lose(self.last)?;
         if let Some(writer) = &mut self.writer {
             clients_lost(writer, self.last)?;
             writer.flush()?;
@@ -185,7 +199,8 @@ fn begin<W: Write>(
         writer.frame(at, TAG_INPUT, &body)?;
     }
     if run.is_cut {
-        lose(writer, now, since)?;
+        let before = Input::none_recorded(since);
+        before.iter().try_for_each(|lost| writer.input(now, lost))?;
     }
     Ok(())
 }
@@ -205,19 +220,13 @@ fn state(tag: u8, body: &[u8]) -> Option<String> {
 }
 
 /// A wall clock that was set.
-fn clock_set(body: &[u8]) -> Option<WallOffset> {
+pub(super) fn clock_set(body: &[u8]) -> Option<WallOffset> {
     // Most inputs are not: they are not parsed.
     let is_clock = body.starts_with(br#"{"input":"clock""#);
     match is_clock.then(|| serde_json::from_slice(body).ok()).flatten()? {
         StoredInput::Clock { offset } => Some(offset),
         _ => None,
     }
-}
-
-fn lose<W: Write>(writer: &mut Writer<W>, now: Boot, since: Boot) -> Result<(), WriteError> {
-    Input::all_lost_by_machine(since)
-        .iter()
-        .try_for_each(|lost| writer.input(now, lost))
 }
 
 /// The journal does not keep the connects of clients.

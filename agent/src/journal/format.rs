@@ -12,6 +12,9 @@ pub(crate) const TAG_ANSWERED: u8 = 3;
 /// The header once more. Older readers do not know the tag, and leave the frame out.
 pub(crate) const TAG_HEADER: u8 = 4;
 
+/// Finished reports that the journal does not have.
+pub(crate) const TAG_LOST: u8 = 5;
+
 /// Wall time, trace, root span, number of spans, length of the JSON.
 const FIXED: usize = 8 + ID + 4 + 4;
 const ID: usize = 16 + 8;
@@ -108,6 +111,29 @@ impl<'a> Finished<'a> {
             json,
             request,
         })
+    }
+}
+
+/// Finished reports that are not in the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LostReports {
+    pub reports: u64,
+    /// When the first and the last of them ended, nanoseconds since the Unix epoch.
+    pub first: Wall,
+    pub last: Wall,
+    /// The state of the journal ([`super::Trouble::name`]); None: the disk did not keep up, or a report was too long.
+    #[serde(default)]
+    pub why: Option<String>,
+}
+
+impl LostReports {
+    pub fn append(&self, out: &mut Vec<u8>, now: Boot) -> Result<(), WriteError> {
+        let json = serde_json::to_vec(self).map_err(WriteError::Json)?;
+        append(out, &stamp(now, TAG_LOST), &[&json])
+    }
+
+    pub fn read(tag: u8, body: &[u8]) -> Option<LostReports> {
+        serde_json::from_slice(body).ok().filter(|_| tag == TAG_LOST)
     }
 }
 

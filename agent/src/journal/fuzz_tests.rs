@@ -58,7 +58,7 @@ fn journal_segment() {
             assert_eq!((copied.report().damaged, copied.report().tail_bytes), (0, 0));
         }
         let disk = Disk::open(&path, None, &|| false).expect("the directory");
-        let past = Past::read(&disk).expect("a segment");
+        let past = Past::read(&disk, &|| ()).expect("a segment");
         let mut inputs = 0_u64;
         let fed: Result<(), ()> = past.replay(|_, _| {
             inputs += 1;

@@ -8,6 +8,7 @@
 //!                   | length of the JSON, u32 | JSON object of docs/json.md | encoded OTLP request, the rest; empty: nothing to send
 //! answered        = now, u64 | 3, u8 | (trace id, 16 bytes | root span id, 8 bytes)*: the collector accepted or refused these
 //! header again    = now, u64 | 4, u8 | JSON of the header: the first frame after it
+//! lost reports    = now, u64 | 5, u8 | JSON: how many finished reports are not in the journal, and when the first and the last ended
 //! ```
 //!
 //! A damaged header costs nothing but itself: its copy has the same, and reports need neither. What a segment's first bytes say of the
@@ -19,16 +20,23 @@
 //! *Architecture invariant*: nothing here runs on the event loop but the copy of a frame into a bounded buffer.
 
 mod beginning;
+mod buffer;
 mod directory;
 pub mod export;
 mod files;
 mod format;
+mod handle;
+mod held;
+mod hole;
+mod opening;
 mod past;
 pub mod reader;
 mod stats;
 mod store;
 mod worker;
 
+#[cfg(test)]
+mod foreign_tests;
 #[cfg(test)]
 #[path = "fuzz_tests.rs"]
 mod fuzz;
@@ -51,15 +59,17 @@ use crate::recording::VERSION;
 use directory::Directory;
 use files::{Disk, Earlier, Files, SegmentFile};
 use format::SegmentHeader;
+use opening::{Opening, PATIENCE, no_answer};
 use reader::Place;
 use store::Store;
 
 pub use files::RefusedError;
 pub use format::{Finished, ReportId};
+pub use handle::{Journal, JournalThread};
+pub use hole::{Hole, Why};
 pub use past::{Past, Pending};
 pub use stats::{JournalDropReason, JournalStats, Trouble, Troubled};
 pub use store::Bounds;
-pub use worker::{Journal, JournalThread};
 
 /// Where the journal is, and how large it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,13 +100,27 @@ impl Opened {
     }
 }
 
-/// Opens the journal and starts its thread. A disk in trouble is not an error: the journal is in memory only, and tries again.
+/// Opens the journal and starts its thread. A disk in trouble, or that does not answer, is not an error: the journal is in memory only, and
+/// tries again.
 ///
 /// `stops`: whether to wait no longer for an agent that has the directory.
 ///
 /// # Errors
 /// Another agent has the directory; it is a link, or another user's.
 pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bool) -> Result<Opened, RefusedError> {
+    let opening = Opening::of(options).map_err(|error| RefusedError::Disk {
+        path: options.directory.clone(),
+        error,
+    })?;
+    open_by(options, observation, (opening, PATIENCE), stops)
+}
+
+fn open_by(
+    options: &Options,
+    observation: &Observation,
+    (opening, patience): (Opening, Duration),
+    stops: &dyn Fn() -> bool,
+) -> Result<Opened, RefusedError> {
     let header = SegmentHeader {
         version: VERSION,
         epitaph: env!("CARGO_PKG_VERSION").to_owned(),
@@ -104,30 +128,27 @@ pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bo
         first: true,
     };
     let bounds = Bounds::of(options.max_bytes);
-    let disk_error = |error| RefusedError::Disk {
-        path: options.directory.clone(),
-        error,
+    let later = |opening| {
+        Box::new(Later {
+            options: options.clone(),
+            opening,
+            disk: None,
+        })
     };
-    let opened = Disk::open(&options.directory, options.group, stops).and_then(|disk| {
-        let past = Past::read(&disk).map_err(disk_error)?;
-        Ok((disk, past))
-    });
-    let (files, past, directory, error): (Box<dyn Files>, _, _, _) = match opened {
-        Ok((disk, past)) => {
+    let (files, past, directory, error): (Box<dyn Files>, _, _, _) = match opening.within(patience, stops) {
+        Some(Ok((disk, past))) => {
             let directory = disk.directory.clone();
             (Box::new(disk), past, Some(directory), None)
         }
-        Err(RefusedError::Disk { error, .. }) => {
-            let later = Later {
-                options: options.clone(),
-                disk: None,
-            };
-            (Box::new(later), Past::default(), None, Some(error))
-        }
-        Err(refused) => return Err(refused),
+        Some(Err(RefusedError::Disk { error, .. })) => (later(None), Past::default(), None, Some(error)),
+        Some(Err(refused)) => return Err(refused),
+        None => (later(Some(opening)), Past::default(), None, Some(no_answer(patience))),
     };
     let store = Store::new(files, bounds, header, past.segments.clone(), past.next);
-    let (journal, thread) = Journal::start(store, error.as_ref()).map_err(disk_error)?;
+    let (journal, thread) = Journal::start(store, error.as_ref()).map_err(|error| RefusedError::Disk {
+        path: options.directory.clone(),
+        error,
+    })?;
     Ok(Opened {
         journal,
         thread,
@@ -139,7 +160,26 @@ pub fn open(options: &Options, observation: &Observation, stops: &dyn Fn() -> bo
 /// A directory that could not be opened at the start: tried again for every new segment.
 struct Later {
     options: Options,
+    /// The first attempt, while the disk does not answer.
+    opening: Option<Opening>,
     disk: Option<Disk>,
+}
+
+impl Later {
+    fn open(&mut self) -> Result<Disk, RefusedError> {
+        let Options { directory, group, .. } = &self.options;
+        let Some(opening) = &self.opening else {
+            return Disk::open_within(directory, *group, Duration::ZERO, &|| true);
+        };
+        let Some(found) = opening.found() else {
+            return Err(RefusedError::Disk {
+                path: directory.clone(),
+                error: no_answer(PATIENCE),
+            });
+        };
+        self.opening = None;
+        Ok(found?.0)
+    }
 }
 
 impl Files for Later {
@@ -147,8 +187,7 @@ impl Files for Later {
         if self.disk.is_some() {
             return Ok(None);
         }
-        let Options { directory, group, .. } = &self.options;
-        let disk = Disk::open_within(directory, *group, Duration::ZERO, &|| true).map_err(|refused| match refused {
+        let disk = self.open().map_err(|refused| match refused {
             RefusedError::Disk { error, .. } => error,
             refused => io::Error::other(refused),
         })?;

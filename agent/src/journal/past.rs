@@ -51,7 +51,8 @@ pub struct Past {
 
 impl Past {
     /// Reads the journal before its writer begins: keeps segments of a newer version aside, and cuts torn ends.
-    pub(super) fn read(disk: &Disk) -> io::Result<Past> {
+    /// `alive` is called whenever the disk has answered.
+    pub(super) fn read(disk: &Disk, alive: &dyn Fn()) -> io::Result<Past> {
         let mut past = Past {
             directory: Some(disk.directory.clone()),
             ..Past::default()
@@ -59,6 +60,7 @@ impl Past {
         let mut pending: Vec<Option<(ReportId, u64, Place)>> = Vec::new();
         let mut places = HashMap::new();
         for number in past.tidy(disk)? {
+            alive();
             // A killed agent's last frames may be in memory only. What is delivered from here on must outlive a power cut.
             disk.directory.read(&segment_name(number))?.sync_data()?;
             past.scan(disk, number, &mut |place, body, tag| match tag {
@@ -81,6 +83,7 @@ impl Past {
         }
         past.segments.sort_unstable();
         for (id, spans, place) in pending.into_iter().flatten() {
+            alive();
             let verdict = read_report(&disk.directory, place, |report| verdict(report.json));
             past.pending.push(Pending {
                 id,
@@ -193,6 +196,8 @@ impl Past {
         let mut run: Option<Observation> = None;
         let mut last = Boot(0);
         let mut expected = None;
+        // What is missing after the last frame: known to be before the next one.
+        let mut missing: Option<fn(Boot) -> Vec<Input>> = None;
         for (number, _) in &self.segments {
             let Ok(file) = directory.read(&segment_name(*number)) else {
                 continue;
@@ -200,28 +205,26 @@ impl Past {
             let mut frames = Frames::new(file);
             let beginning = read_beginning(&mut frames).ok();
             let Some(header) = beginning.and_then(|beginning| beginning.header) else {
-                if run.is_some() {
-                    // Its evidence may be of the same run, after what is known.
-                    lose(last, last, &mut take)?;
-                }
+                // Its evidence may be of the same run, after what is known.
+                missing = missing.or(run.as_ref().map(|_| Input::all_lost_by_machine as _));
                 continue;
             };
             let (epitaph, observation) = (header.epitaph.clone(), header.observation.clone());
             let mut reader = Reader::after(frames, Header { epitaph, observation }, decode);
-            let mut is_whole = expected == Some(*number);
             if !run.as_ref().is_some_and(|run| header.is_of(run)) {
+                lose(&mut missing, last, last, &mut take)?;
                 let observation = header.observation;
-                let since = observation.since;
-                last = since;
-                is_whole = header.first;
-                take(since, Input::Start(observation.clone()))?;
+                last = observation.since;
+                // The oldest segments are removed when the directory is full.
+                missing = (!header.first).then_some(Input::none_recorded as _);
+                take(last, Input::Start(observation.clone()))?;
                 run = Some(observation);
-            }
-            if !is_whole {
+            } else if expected != Some(*number) {
                 // Segments before are removed or damaged.
-                lose(last, last, &mut take)?;
+                missing = missing.or(Some(Input::all_lost_by_machine));
             }
             for (now, input) in reader.by_ref() {
+                lose(&mut missing, last, last.max(now), &mut take)?;
                 last = last.max(now);
                 // A run is begun by its header.
                 if !matches!(input, Input::Start(_)) {
@@ -230,18 +233,23 @@ impl Past {
             }
             let report = reader.report();
             if report.tail_bytes > 0 || report.error.is_some() {
-                lose(last, last, &mut take)?;
+                missing = missing.or(Some(Input::all_lost_by_machine));
             }
             expected = Some(number + 1);
         }
-        Ok(())
+        lose(&mut missing, last, last, &mut take)
     }
 }
 
-fn lose<E>(now: Boot, since: Boot, take: &mut impl FnMut(Boot, Input) -> Result<(), E>) -> Result<(), E> {
-    Input::all_lost_by_machine(since)
-        .into_iter()
-        .try_for_each(|lost| take(now, lost))
+/// Feeds what is missing between the two, once.
+fn lose<E>(
+    missing: &mut Option<fn(Boot) -> Vec<Input>>,
+    since: Boot,
+    now: Boot,
+    take: &mut impl FnMut(Boot, Input) -> Result<(), E>,
+) -> Result<(), E> {
+    let lost = missing.take().map(|missing| missing(since));
+    lost.into_iter().flatten().try_for_each(|lost| take(now, lost))
 }
 
 /// For a report without a verdict.

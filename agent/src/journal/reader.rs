@@ -1,15 +1,16 @@
 //! Reads a journal: also while an agent writes it, without its lock, and in bounded memory (about 2 MiB, whatever the journal's size).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall};
 
 use super::beginning::{Beginning, read_beginning};
 use super::directory::Directory;
-use super::format::{FileKind, Finished, SegmentHeader, TAG_REPORT, kind_of, newer_name, segment_name};
+use super::format::{FileKind, Finished, ReportId, SegmentHeader, TAG_REPORT, kind_of, newer_name, segment_name};
+use super::hole::{Hole, Holes};
 use crate::error::{HasRemedy, Remedy};
 use crate::recording::frames::{Frames, Next, stamped};
 use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL};
@@ -93,6 +94,34 @@ pub struct Reader {
     segments: VecDeque<u64>,
     open: Option<Segment>,
     skipped: Skipped,
+    holes: Holes,
+    recent: Recent,
+}
+
+/// The last reports. A report is in the journal twice if the disk failed between its write and its sync.
+#[derive(Debug, Default)]
+struct Recent {
+    order: VecDeque<ReportId>,
+    known: HashSet<ReportId>,
+}
+
+/// More than an agent holds in memory while its disk fails.
+const RECENT: usize = 4096;
+
+impl Recent {
+    /// False: not for the first time.
+    fn add(&mut self, id: ReportId) -> bool {
+        if !self.known.insert(id) {
+            return false;
+        }
+        self.order.push_back(id);
+        if self.order.len() > RECENT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -164,6 +193,8 @@ impl Reader {
             segments,
             open: None,
             skipped,
+            holes: Holes::default(),
+            recent: Recent::default(),
         })
     }
 
@@ -178,9 +209,13 @@ impl Reader {
             if tag != TAG_REPORT {
                 continue;
             }
-            if Finished::read(body).is_none() {
-                self.skipped.unknown += 1;
-                continue;
+            match Finished::read(body) {
+                Some(report) if self.recent.add(report.id) => {}
+                Some(_) => continue,
+                None => {
+                    self.skipped.unknown += 1;
+                    continue;
+                }
             }
             let segment = self.open.as_ref()?;
             return Finished::read(stamped(segment.frames.payload(at, length)).2);
@@ -216,6 +251,11 @@ impl Reader {
         }
     }
 
+    /// Of what was read so far, the times of which terminations are missing; also the time from the last frame to `now`.
+    pub fn holes(&self, now: Wall) -> Vec<Hole> {
+        self.holes.until(now)
+    }
+
     /// What was not returned so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
@@ -224,19 +264,26 @@ impl Reader {
     /// Bytes that are held.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        self.open.as_ref().map_or(0, |segment| segment.frames.memory())
+        let ids = size_of::<ReportId>() * (self.recent.order.capacity() + 2 * self.recent.known.capacity());
+        self.open.as_ref().map_or(0, |segment| segment.frames.memory()) + ids
     }
 
     fn step(&mut self) -> Option<Step> {
         let Some(segment) = &mut self.open else {
             let number = self.segments.pop_front()?;
             self.open = self.begin(number);
+            match &self.open {
+                Some(segment) => self.holes.segment(segment.header.as_ref()),
+                None => self.holes.missing(),
+            }
             return Some(if self.open.is_some() { Step::Began } else { Step::Missing });
         };
         match segment.frames.next() {
             Next::Frame { skipped, at, length } => {
                 self.skipped.damaged(skipped);
                 segment.is_segment = true;
+                let (now, tag, body) = stamped(segment.frames.payload(at, length));
+                self.holes.frame(now, tag, body);
                 Some(Step::Frame {
                     damaged: skipped > 0,
                     at,

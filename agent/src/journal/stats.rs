@@ -46,7 +46,10 @@ impl Trouble {
         match self {
             Trouble::Slow => "put `journal.directory` on a faster disk",
             Trouble::Full => "free space on the disk of `journal.directory`, or lower `journal.max_bytes`",
-            Trouble::ReadOnly => "mount the file system of `journal.directory` writable",
+            Trouble::ReadOnly => {
+                "mount the file system of `journal.directory` writable; where the agent is a systemd unit, allow the directory there \
+                 (`ReadWritePaths=`)"
+            }
             Trouble::Missing => {
                 "create the parent of `journal.directory`, on a disk; if the directory was removed while the agent ran, restart the agent"
             }
@@ -111,13 +114,16 @@ pub enum JournalDropReason {
     Disk,
     /// Longer than a frame.
     TooLong,
+    /// Finished reports: the disk was in trouble, and they were too many to be held in memory until it works again.
+    Report,
 }
 
 impl JournalDropReason {
-    pub const ALL: [JournalDropReason; 3] = [
+    pub const ALL: [JournalDropReason; 4] = [
         JournalDropReason::QueueFull,
         JournalDropReason::Disk,
         JournalDropReason::TooLong,
+        JournalDropReason::Report,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -125,6 +131,7 @@ impl JournalDropReason {
             JournalDropReason::QueueFull => "queue_full",
             JournalDropReason::Disk => "disk",
             JournalDropReason::TooLong => "too_long",
+            JournalDropReason::Report => "report",
         }
     }
 }

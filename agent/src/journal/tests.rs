@@ -42,7 +42,7 @@ pub(super) fn request(n: u64) -> Vec<u8> {
     [n as u8].repeat(100)
 }
 
-pub(super) fn write(journal: &Journal, n: u64, deliver: worker::Deliver) {
+pub(super) fn write(journal: &Journal, n: u64, deliver: buffer::Deliver) {
     let (json, request) = (json(n), request(n));
     let report = Finished {
         wall: Wall(1_000 + n),
@@ -197,7 +197,7 @@ fn the_oldest_segments_go_and_the_bound_holds() {
     assert!(allocated <= 64 << 10, "{allocated} bytes");
     let stats = opened.journal.stats();
     assert!(stats.removed_segments() > 10, "{stats:?}");
-    assert_eq!(JournalDropReason::ALL.map(|reason| stats.dropped(reason)), [0; 3]);
+    assert_eq!(JournalDropReason::ALL.map(|reason| stats.dropped(reason)), [0; 4]);
     let (found, skipped) = read(&path);
     assert!(skipped.is_nothing(), "{skipped:?}");
     let first = found[0];
@@ -271,12 +271,12 @@ fn a_torn_end_is_cut_wherever_it_is_torn() {
         let is_whole = end == *frames.get(whole).unwrap_or(&bytes.len());
         let expected = if is_whole { whole } else { whole - 1 } as u64;
         let disk = Disk::open(&path, None, &|| false).unwrap();
-        let past = Past::read(&disk).unwrap();
+        let past = Past::read(&disk, &|| ()).unwrap();
         assert_eq!(past.finished, (0..expected).map(id).collect(), "cut at {end}");
         let torn = if is_whole { 0 } else { (end - begin) as u64 };
         assert_eq!((past.skipped.torn, past.skipped.torn_bytes), (u64::from(torn > 0), torn));
         // Once: the next reader finds nothing torn.
-        let again = Past::read(&disk).unwrap();
+        let again = Past::read(&disk, &|| ()).unwrap();
         assert!(again.skipped.is_nothing(), "{:?}", again.skipped);
     }
 }
@@ -352,7 +352,7 @@ fn with_evidence(path: &Path) -> (PathBuf, usize) {
 
 /// What the next agent gets: the finished reports, the evidence, and what is skipped.
 fn recovered(path: &Path) -> (Vec<u8>, Vec<(Boot, Input)>, reader::Skipped) {
-    let past = Past::read(&Disk::open(path, None, &|| false).unwrap()).unwrap();
+    let past = Past::read(&Disk::open(path, None, &|| false).unwrap(), &|| ()).unwrap();
     let mut evidence = Vec::new();
     let fed: Result<(), ()> = past.replay(|now, input| {
         evidence.push((now, input));

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::input::Input;
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall};
 
 use super::tests::{close, id, write, written};
 use super::*;
@@ -120,7 +120,8 @@ fn a_disk_in_trouble_makes_the_journal_memory_only_until_it_works_again() {
         assert!(!written(&journal, 2), "delivered, and not held");
         until("the trouble", || stats.trouble() == Some(trouble));
         assert!(!written(&journal, 3));
-        assert!(stats.dropped(JournalDropReason::Disk) > 0);
+        journal.input(Boot(1), &Input::Tick);
+        until("the count", || stats.dropped(JournalDropReason::Disk) > 0);
         disk.state().error = None;
         until("the recovery", || stats.trouble().is_none());
         assert!(written(&journal, 4));
@@ -141,7 +142,82 @@ fn a_disk_in_trouble_makes_the_journal_memory_only_until_it_works_again() {
         }
         assert!(lost > 0, "the gap is stated");
         assert!(told.contains(&id(3)), "{told:?}");
+        assert_eq!(stats.dropped(JournalDropReason::Report), 0);
+        assert_eq!(
+            reports(&disk),
+            [1, 2, 3, 4],
+            "what ended in the meantime is written, each once"
+        );
     }
+}
+
+/// The reports that a reader finds, by their number.
+fn reports(disk: &Faulty) -> Vec<u64> {
+    read(disk).0
+}
+
+/// The same, and the holes.
+fn read(disk: &Faulty) -> (Vec<u64>, Vec<Hole>) {
+    let directory = tempfile::tempdir().unwrap();
+    for (number, bytes) in &disk.state().files {
+        std::fs::write(directory.path().join(format::segment_name(*number)), bytes).unwrap();
+    }
+    let mut reader = reader::Reader::open(directory.path()).unwrap();
+    let mut found = Vec::new();
+    while let Some(report) = reader.next_report() {
+        found.push(report.wall.0 - 1_000);
+    }
+    (found, reader.holes(Wall(0)))
+}
+
+/// A disk that is full for hours: more reports than memory holds.
+#[test]
+fn reports_that_memory_cannot_hold_are_counted_and_stated() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    let stats = journal.stats();
+    assert!(written(&journal, 1));
+    disk.state().error = Some(nix::libc::ENOSPC);
+    let json = vec![b' '; 300 << 10];
+    for n in 2..12 {
+        let report = Finished {
+            wall: Wall(1_000 + n),
+            id: id(n),
+            spans: 1,
+            json: &json,
+            request: b"",
+        };
+        let (sender, receiver) = mpsc::channel();
+        journal.report(clock::now(), &report, Box::new(move |_| sender.send(()).unwrap()));
+        receiver.recv_timeout(Duration::from_secs(30)).expect("delivered");
+    }
+    let lost = stats.dropped(JournalDropReason::Report);
+    assert_eq!((lost, stats.dropped(JournalDropReason::Disk)), (4, 0));
+    // The end is the last attempt.
+    disk.state().error = None;
+    close(thread);
+    let hole = Hole {
+        from: Wall(1_008),
+        to: Wall(1_011),
+        why: Why::Lost {
+            reports: 4,
+            state: Some("full".to_owned()),
+        },
+    };
+    assert_eq!(read(&disk), ((1..8).collect(), vec![hole]));
+    // A later run reports none of them again.
+    let finished = stated(&disk).2;
+    assert!((8..12).all(|n| finished.contains(&id(n))), "{finished:?}");
+}
+
+/// Report 2 waits for a disk that hangs until the barrier: whether it was delivered with a place.
+fn written_to_a_hanging_disk(disk: &Faulty, journal: &Journal) -> (Arc<std::sync::Barrier>, mpsc::Receiver<bool>) {
+    let barrier = Arc::new(std::sync::Barrier::new(2));
+    disk.state().hang = Some(barrier.clone());
+    let (sender, receiver) = mpsc::channel();
+    write(journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
+    until("the call that does not return", || disk.state().hangs);
+    (barrier, receiver)
 }
 
 #[test]
@@ -149,11 +225,7 @@ fn a_disk_that_does_not_answer_delays_no_report_for_long() {
     let disk = Faulty::default();
     let (journal, thread) = on(&disk);
     assert!(written(&journal, 1));
-    let barrier = Arc::new(std::sync::Barrier::new(2));
-    disk.state().hang = Some(barrier.clone());
-    let (sender, receiver) = mpsc::channel();
-    write(&journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
-    until("the call that does not return", || disk.state().hangs);
+    let (barrier, receiver) = written_to_a_hanging_disk(&disk, &journal);
     let now = clock::now();
     journal.tick(now);
     assert!(receiver.try_recv().is_err(), "not yet late");
@@ -296,10 +368,13 @@ fn stated(disk: &Faulty) -> (Vec<Boot>, usize, Vec<ReportId>) {
     use crate::recording::frames::{Frames, Next, stamped};
     use epitaph_core::event::Kind;
     use epitaph_core::stored::StoredInput;
-    let (mut since, mut node, mut told) = (Vec::new(), 0, Vec::new());
+    let (mut since, mut node, mut finished) = (Vec::new(), 0, Vec::new());
     for bytes in disk.state().files.values() {
         let mut frames = Frames::new(bytes.as_slice());
-        let _: SegmentHeader = crate::recording::read_header(&mut frames).unwrap();
+        // Created just now, by the journal's thread.
+        let Ok::<SegmentHeader, _>(_) = crate::recording::read_header(&mut frames) else {
+            continue;
+        };
         while let Next::Frame { at, length, .. } = frames.next() {
             let (_, tag, body) = stamped(frames.payload(at, length));
             let input = || serde_json::from_slice(body).unwrap();
@@ -309,12 +384,12 @@ fn stated(disk: &Faulty) -> (Vec<Boot>, usize, Vec<ReportId>) {
                     StoredInput::Node { .. } => node += 1,
                     _ => {}
                 },
-                format::TAG_ANSWERED => told.extend(format::read_answered(body)),
+                format::TAG_ANSWERED => finished.extend(format::read_answered(body)),
                 _ => {}
             }
         }
     }
-    (since, node, told)
+    (since, node, finished)
 }
 
 /// A later run would report it again, with other bytes.
@@ -323,11 +398,7 @@ fn a_report_that_was_delivered_before_the_disk_refused_it_is_noted() {
     let disk = Faulty::default();
     let (journal, thread) = on(&disk);
     assert!(written(&journal, 1));
-    let barrier = Arc::new(std::sync::Barrier::new(2));
-    disk.state().hang = Some(barrier.clone());
-    let (sender, receiver) = mpsc::channel();
-    write(&journal, 2, Box::new(move |place| sender.send(place.is_some()).unwrap()));
-    until("the call that does not return", || disk.state().hangs);
+    let (barrier, receiver) = written_to_a_hanging_disk(&disk, &journal);
     journal.tick(clock::now().plus(Duration::from_secs(3)));
     assert!(!receiver.recv_timeout(Duration::from_secs(1)).unwrap());
     disk.state().error = Some(nix::libc::EIO);
@@ -359,4 +430,94 @@ fn a_hole_begins_at_the_first_frame_that_was_not_synced_and_is_stated_at_once() 
     until("the statement", || stated(&disk).0 == [Boot(10)]);
     assert_eq!(stated(&disk).1, 1, "messages about the node, too");
     close(thread);
+}
+
+/// What the next run would report again, with other bytes.
+#[test]
+fn a_disk_that_has_room_again_at_the_end_knows_what_was_finished() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    assert!(written(&journal, 1));
+    disk.state().error = Some(nix::libc::ENOSPC);
+    assert!(!written(&journal, 2));
+    disk.state().error = None;
+    close(thread);
+    assert_eq!(stated(&disk).2, [id(2)]);
+}
+
+/// The start of an agent whose disk hangs, until the sender is dropped.
+fn opened_on_a_hanging_disk(path: &std::path::Path) -> (Opened, mpsc::Sender<()>) {
+    let options = Options {
+        directory: path.to_owned(),
+        group: None,
+        max_bytes: 16 << 20,
+    };
+    let (sender, receiver) = mpsc::channel::<()>();
+    let of_thread = options.clone();
+    let opening = Opening::by(move |pulse| {
+        let _ = receiver.recv();
+        let disk = Disk::open(&of_thread.directory, None, &|| pulse.stops())?;
+        let past = Past::read(&disk, &|| pulse.beat()).unwrap();
+        Ok((disk, past))
+    });
+    let limit = Duration::from_millis(200);
+    let opened = open_by(&options, &observation(), (opening.unwrap(), limit), &|| false).unwrap();
+    (opened, sender)
+}
+
+#[test]
+fn a_disk_that_hangs_at_the_start_does_not_keep_the_agent_from_observing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let (opened, hang) = opened_on_a_hanging_disk(&path);
+    let stats = opened.journal.stats();
+    assert_eq!(stats.trouble(), Some(Trouble::Failing));
+    let error = stats.troubled().unwrap().error;
+    assert!(error.contains("did not answer"), "{error}");
+    assert!(!written(&opened.journal, 1), "delivered, and not held");
+    assert!(!path.exists());
+    drop(hang);
+    until("the recovery", || stats.trouble().is_none());
+    assert!(written(&opened.journal, 2));
+    close(opened.thread);
+    let mut reader = reader::Reader::open(&path).unwrap();
+    let mut ids: Vec<_> = std::iter::from_fn(|| reader.next_report().map(|report| report.id)).collect();
+    ids.sort_unstable_by_key(|id| id.trace);
+    assert_eq!(ids, [id(1), id(2)], "also what was held meanwhile");
+}
+
+/// The agent ends while its disk hangs; the thread then gives the lock back.
+#[test]
+fn a_disk_that_answers_after_the_end_has_no_lock_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let (opened, hang) = opened_on_a_hanging_disk(&path);
+    drop(opened.journal);
+    opened.thread.close(Duration::from_secs(30));
+    drop(hang);
+    until("the lock", || {
+        Disk::open_within(&path, None, Duration::ZERO, &|| true).is_ok()
+    });
+}
+
+/// A journal that takes long to read, or a predecessor that is slow to end.
+#[test]
+fn a_disk_that_answers_slowly_is_waited_for() {
+    let open = |beats: bool| {
+        Opening::by(move |pulse| {
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(50));
+                if beats {
+                    pulse.beat();
+                }
+            }
+            let path = PathBuf::new();
+            Err(RefusedError::NotADirectory { path })
+        })
+        .unwrap()
+    };
+    // A guard, not a measure: a machine that is slow by a second shows nothing.
+    let limit = Duration::from_millis(600);
+    assert!(open(true).within(limit, &|| false).is_some());
+    assert!(open(false).within(Duration::from_millis(200), &|| false).is_none());
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use epitaph_tests::disk::{Disk, Mounted};
+use epitaph_tests::disk::{Disk, Hanging, Mounted};
 use epitaph_tests::http::{free_port, get};
 use epitaph_tests::service::Service;
 use nix::libc::ENOSPC;
@@ -109,12 +109,21 @@ fn a_disk_that_fills_up_costs_no_trace_and_is_used_again() -> anyhow::Result<()>
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     let found = by_subject(&journal)?;
     ensure!(found.contains_key(&before), "what was kept before is gone");
-    // The next agent knows that it was reported, although the journal does not have it.
+    // The next agent knows that it was reported, although the disk was full then.
+    let deliveries = || {
+        let bodies = collector.bodies();
+        bodies.iter().filter(|body| times(body, meanwhile.as_bytes()) > 0).count()
+    };
+    let delivered_before = deliveries();
     let mut agent = stage.agent_with(&journal, port, &small)?;
     let again = delivered(&stage, &collector)?;
     is_kept(&journal, &again).with_context(|| format!("again: {}", agent.log()))?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
-    ensure!(!by_subject(&journal)?.contains_key(&meanwhile), "reported twice");
+    assert_eq!(deliveries(), delivered_before, "exported by the next agent again");
+    let held = by_subject(&journal)?
+        .remove(&meanwhile)
+        .context("held on the full disk, and lost")?;
+    assert_eq!(held.len(), 1, "reported twice: {held:?}");
     Ok(())
 }
 
@@ -162,5 +171,27 @@ fn a_disk_that_fails_costs_no_trace_and_is_used_again() -> anyhow::Result<()> {
     is_kept(&journal, &after).with_context(|| format!("after: {}", agent.log()))?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     ensure!(by_subject(&journal)?.contains_key(&before), "what was kept before is gone");
+    Ok(())
+}
+
+/// The agent observes all the same, and uses the disk once it answers.
+#[test]
+fn a_disk_that_hangs_at_the_start_costs_no_trace_and_is_used_later() -> anyhow::Result<()> {
+    let test = "a_disk_that_hangs_at_the_start_costs_no_trace_and_is_used_later";
+    let Some(stage) = Stage::set(test)? else { return Ok(()) };
+    let root = stage.directory.path().join("hanging");
+    let disk = Hanging::new(&root)?;
+    let journal = root.join("journal");
+    let port = free_port()?;
+    let collector = Collector::start(port)?;
+    let mut agent = stage.agent_at(&journal, port)?;
+    is_in_trouble(&agent, "failing")?;
+    ensure!(agent.log().contains("did not answer"), "{}", agent.log());
+    delivered(&stage, &collector)?;
+    disk.end();
+    recovers(&agent)?;
+    let after = delivered(&stage, &collector)?;
+    is_kept(&journal, &after).with_context(|| format!("after: {}", agent.log()))?;
+    assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 mod budget;
 mod commands;
+mod journal;
 mod kubelet;
 mod logind;
 mod ready;
@@ -17,12 +18,12 @@ use epitaph_core::node::{BusState, Inhibitor, KubeletShutdown, NodeEvent};
 use epitaph_core::time::WallOffset;
 
 use super::{Finding, Topic, Trouble};
-use crate::cli::SysExit;
 use crate::error::Remedy;
 use crate::source::kubelet::{Configured, Located, Origin};
 use crate::source::pods::PodGrace;
 use crate::source::systemd::conf::LogindConf;
 
+pub use journal::{Journal, NotWritable};
 pub use ready::{Readiness, ReadyCheck, ReadyState};
 
 /// The node's facts.
@@ -127,16 +128,6 @@ impl Logind {
     }
 }
 
-/// The agent's state directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Journal {
-    pub path: PathBuf,
-    /// Whether this process may write there; otherwise why not.
-    pub writable: Result<(), String>,
-    /// Name of the file system if it does not outlive a boot.
-    pub volatile: Option<&'static str>,
-}
-
 /// In the order of the output.
 const CHECKS: [fn(&Node, &FoundKubelet) -> Vec<Finding>; 8] = [
     kubelet::found,
@@ -165,7 +156,7 @@ pub fn examine(node: &Node) -> Vec<Finding> {
             None,
         )],
     };
-    findings.extend(journal(node));
+    findings.extend(node.journal.as_ref().map(journal::finding));
     for finding in &mut findings {
         finding.topic = Topic::Shutdown;
     }
@@ -194,32 +185,6 @@ impl FoundKubelet {
         let configured = self.configured.as_ref().ok()?;
         configured.shutdown.refused.is_none().then(|| configured.protection())
     }
-}
-
-fn journal(node: &Node) -> Option<Finding> {
-    let journal = node.journal.as_ref()?;
-    let path = journal.path.display();
-    Some(match (&journal.writable, journal.volatile) {
-        (Err(reason), _) => Finding::problem(
-            "journal",
-            &Trouble {
-                code: SysExit::CantCreat,
-                problem: format!("{path} is not writable: {reason}"),
-                remedy: Some(
-                    "make it the agent's own directory: without it, what a shutdown cut is not known after the boot".into(),
-                ),
-            },
-        ),
-        (Ok(()), Some(kind)) => Finding::problem(
-            "journal",
-            &Trouble {
-                code: SysExit::Config,
-                problem: format!("{path} is on {kind}: it does not outlive a boot"),
-                remedy: Some("give `journal.directory` a directory on a disk, such as /var/lib/epitaph".into()),
-            },
-        ),
-        (Ok(()), None) => Finding::ok("journal", format!("{path} is writable and outlives a boot")),
-    })
 }
 
 /// For people: `30 s`, `1.5 s`.

@@ -533,24 +533,6 @@ fn what_is_not_visible_is_unknown_and_a_machine_without_a_kubelet_is_not_a_node(
 }
 
 #[test]
-fn a_journal_that_does_not_outlive_the_boot_is_a_problem() {
-    for (writable, volatile, expected) in [
-        (Ok(()), None, SysExit::Ok),
-        (Ok(()), Some("tmpfs"), SysExit::Config),
-        (Err("Read-only file system".to_owned()), None, SysExit::CantCreat),
-    ] {
-        let findings = change(|node, _| {
-            node.journal = Some(Journal {
-                path: "/var/lib/epitaph".into(),
-                writable,
-                volatile,
-            });
-        });
-        assert_eq!(code(&findings), expected, "{}", text(&findings));
-    }
-}
-
-#[test]
 fn logind_is_what_the_latest_events_say() {
     let connected = NodeEvent::Bus {
         state: BusState::Connected {

@@ -2,6 +2,7 @@
 //! node's shutdown it only reads.
 
 mod bus;
+mod journal;
 mod node;
 
 use std::path::Path;

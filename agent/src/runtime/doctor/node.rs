@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use epitaph_core::time::Wall;
-use nix::sys::statfs::{self, FsType, statfs};
-use nix::unistd::{AccessFlags, access};
 
 use crate::cli::{DoctorArgs, SysExit};
 use crate::clock;
 use crate::config::{Config, Env};
 use crate::doctor::Trouble;
-use crate::doctor::node::{FoundKubelet, Journal, Kubelet, Logind, Machine, Node, Unknown};
+use crate::doctor::node::{FoundKubelet, Kubelet, Logind, Machine, Node, Unknown};
 use crate::error::{HasRemedy, chain};
 use crate::runtime::{RuntimeError, block_on_value, past};
 use crate::source::files::Directory;
@@ -19,6 +17,7 @@ use crate::source::pods::{self, PodGrace};
 use crate::source::systemd;
 
 use super::bus;
+use super::journal::journal;
 
 /// Exists where systemd is the init, and in no container without it.
 const BOOTED: &str = "run/systemd/system";
@@ -194,25 +193,6 @@ fn scheduled(root: &Directory) -> Option<String> {
     let micros: u64 = field("USEC")?.trim().parse().ok()?;
     let at = Wall(micros.checked_mul(1_000)?).rfc3339_millis();
     Some(format!("{} at {at}", epitaph_core::text::bounded(field("MODE")?, 32)))
-}
-
-fn journal(path: &Path) -> Journal {
-    // The agent makes the directory itself: what exists of the path must be writable.
-    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(path);
-    Journal {
-        path: path.to_owned(),
-        writable: access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| errno.desc().to_owned()),
-        volatile: statfs(existing).ok().and_then(|found| volatile(found.filesystem_type())),
-    }
-}
-
-fn volatile(kind: FsType) -> Option<&'static str> {
-    /// A container's own layer goes with the container.
-    const KINDS: [(FsType, &str); 2] = [(statfs::TMPFS_MAGIC, "tmpfs"), (statfs::OVERLAYFS_SUPER_MAGIC, "overlay")];
-    /// <linux/magic.h>, which nix does not name.
-    const RAMFS: FsType = FsType(0x8584_58f6);
-    let known = KINDS.iter().find(|(magic, _)| *magic == kind);
-    known.map(|(_, name)| *name).or_else(|| (kind == RAMFS).then_some("ramfs"))
 }
 
 #[cfg(test)]
