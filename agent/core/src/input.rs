@@ -19,6 +19,9 @@ pub struct CgroupFact {
     pub cgroup: CgroupId,
     /// From the hierarchy's root; the reason if the cgroup is gone or was not readable.
     pub path: Result<String, String>,
+    /// When it was created, by the kernel's record; None if that was not seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Boot>,
 }
 
 impl CgroupFact {
@@ -26,6 +29,14 @@ impl CgroupFact {
     pub const GONE: &str = "gone";
     /// The reason if there was no look-up: a later look-up may find the path.
     pub const BUSY: &str = "too many unknown cgroups at once to look for each";
+
+    pub const fn of(cgroup: CgroupId, path: Result<String, String>) -> CgroupFact {
+        CgroupFact {
+            cgroup,
+            path,
+            created: None,
+        }
+    }
 }
 
 /// A process as `/proc` shows it: the processes of a subject at the start, and processes without a cgroup in the kernel's
@@ -172,6 +183,8 @@ pub enum LossScope {
     Within(CgroupId),
     /// Of other processes than the first one of these subjects: what became of a stop signal inside.
     Others(CgroupId),
+    /// Of any container or unit, and not lost by the kernel: the recording begins only after it.
+    NotRecorded,
     /// Of clients' connects to the servers with this [`server_hash`](crate::event::server_hash).
     ConnectsTo(u32),
 }
@@ -227,11 +240,25 @@ pub enum Input {
 impl Input {
     /// One loss of each kind of kernel record, and one of the node's messages: something of unknown kind is missing.
     pub fn all_lost_by_machine(since: Boot) -> Vec<Input> {
+        Input::all_lost(LossScope::Machine, since)
+    }
+
+    /// The same of a recording that begins later than the observation.
+    pub fn none_recorded(since: Boot) -> Vec<Input> {
+        Input::all_lost(LossScope::NotRecorded, since)
+    }
+
+    fn all_lost(scope: LossScope, since: Boot) -> Vec<Input> {
         let node = Input::Node(NodeEvent::Lost {
             reason: "a part of the evidence is missing".to_owned(),
             count: 1,
         });
-        let kernel = Kind::ALL.map(|kind| Input::lost_by_machine(kind, since, 1));
+        let kernel = Kind::ALL.map(|kind| Input::Lost {
+            kind,
+            scope,
+            since,
+            count: 1,
+        });
         kernel.into_iter().chain([node]).collect()
     }
 

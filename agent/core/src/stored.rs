@@ -49,6 +49,9 @@ pub enum StoredInput {
         scope: LossScope,
         since: Boot,
         count: u64,
+        /// [`LossScope::NotRecorded`]; for older readers a loss of any evidence.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        not_recorded: bool,
     },
     Clock {
         offset: WallOffset,
@@ -83,12 +86,16 @@ impl StoredInput {
                 scope,
                 since,
                 count,
-            } => StoredInput::Lost {
-                kind: kind.name().to_owned(),
-                scope,
-                since,
-                count,
-            },
+            } => {
+                let not_recorded = scope == LossScope::NotRecorded;
+                StoredInput::Lost {
+                    kind: kind.name().to_owned(),
+                    scope: if not_recorded { LossScope::Machine } else { scope },
+                    since,
+                    count,
+                    not_recorded,
+                }
+            }
             Input::Clock(offset) => StoredInput::Clock { offset },
             Input::Tick => StoredInput::Tick,
             Input::End => StoredInput::End,
@@ -117,9 +124,10 @@ impl StoredInput {
                 scope,
                 since,
                 count,
+                not_recorded,
             } => Input::Lost {
                 kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
-                scope,
+                scope: if not_recorded { LossScope::NotRecorded } else { scope },
                 since,
                 count,
             },

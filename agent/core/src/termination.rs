@@ -464,6 +464,8 @@ pub struct MissingEvidence {
     pub earlier_stop: bool,
     /// Another process may have been the main process: of this kind a record may be lost, as that of its exec.
     pub main_unsure: Option<Kind>,
+    /// What is missing was not lost: the recording begins after it.
+    pub not_recorded: bool,
     /// Without an observed stop signal: when the first one may have come, if its record is lost.
     pub stop_lost_since: Option<Boot>,
 }

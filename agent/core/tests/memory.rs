@@ -230,10 +230,7 @@ const FAILED: TcpOp = TcpOp::State {
 #[test]
 fn whatever_a_node_does_memory_is_bounded_and_given_back() {
     let mut node = Node::new();
-    node.feed(Input::Cgroup(CgroupFact {
-        cgroup: CgroupId::v2(1),
-        path: Ok("/init.scope".to_owned()),
-    }));
+    node.feed(Input::Cgroup(CgroupFact::of(CgroupId::v2(1), Ok("/init.scope".to_owned()))));
     nested(&mut node);
     node.rests("nested cgroups");
     connections(&mut node);

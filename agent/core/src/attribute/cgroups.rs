@@ -62,6 +62,8 @@ pub(super) struct Cgroup {
     /// Separates this entry from an earlier one of the same id, in the queues.
     sequence: u64,
     removed_at: Option<Boot>,
+    /// By the kernel's record of its creation.
+    created: Option<Boot>,
     /// As in the file system: the key of the parent's paths.
     path: Arc<str>,
     /// Safe to print; differs from `path` only for odd names. Empty if no path is known.
@@ -96,6 +98,10 @@ impl Cgroup {
 
     pub fn path(&self) -> &Arc<str> {
         &self.path
+    }
+
+    pub fn created(&self) -> Option<Boot> {
+        self.created
     }
 
     pub fn is_live(&self) -> bool {
@@ -196,6 +202,7 @@ impl Cgroups {
             Cgroup {
                 sequence: 0,
                 removed_at: None,
+                created: None,
                 path,
                 shown,
                 place,
@@ -273,6 +280,13 @@ impl Cgroups {
         };
         self.put(cgroup, Cgroup::lost(now, Attribution::Unknown(why)));
         self.keep_removed(now, self.sequence, cgroup);
+    }
+
+    /// The earliest counts: what was lost after it may concern the cgroup.
+    pub fn created(&mut self, cgroup: CgroupId, at: Boot) {
+        if let Some(entry) = self.entries.get_mut(&cgroup) {
+            entry.created = Some(entry.created.map_or(at, |known| known.min(at)));
+        }
     }
 
     pub fn remove(&mut self, now: Boot, cgroup: CgroupId) {
@@ -394,6 +408,7 @@ impl Cgroup {
         Cgroup {
             sequence: 0,
             removed_at: Some(now),
+            created: None,
             path: Arc::clone(&none),
             shown: none,
             place,

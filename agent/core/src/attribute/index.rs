@@ -251,6 +251,29 @@ impl Index {
         if !fact.cgroup.is_known() {
             return;
         }
+        self.insert_answer(now, fact);
+        if let Some(at) = fact.created {
+            self.created(fact.cgroup, at);
+        }
+    }
+
+    /// The kernel's record of a cgroup's creation.
+    pub fn created(&mut self, cgroup: CgroupId, at: Boot) {
+        self.cgroups.created(cgroup, at);
+    }
+
+    /// When the cgroup was created, if that was seen.
+    pub fn created_at(&self, cgroup: CgroupId) -> Option<Boot> {
+        self.cgroups.get(cgroup)?.created()
+    }
+
+    /// No record of a process in the cgroup is older. On a machine with v1 `/proc` decides, which shows a process that was moved there
+    /// after the record.
+    pub fn empty_until(&self, cgroup: CgroupId) -> Option<Boot> {
+        self.created_at(cgroup).filter(|_| !self.machine.has_v1())
+    }
+
+    fn insert_answer(&mut self, now: Boot, fact: &CgroupFact) {
         match &fact.path {
             Ok(path) => self.insert_path(now, fact.cgroup, path),
             // Not remembered as unknown: later events in it would be unknown for as long as removed cgroups are kept.

@@ -23,22 +23,12 @@ impl Machine {
         }
     }
     fn insert(&mut self, id: u64, path: &str) {
-        self.index.insert(
-            self.now,
-            &CgroupFact {
-                cgroup: CgroupId::v2(id),
-                path: Ok(path.to_owned()),
-            },
-        );
+        self.index
+            .insert(self.now, &CgroupFact::of(CgroupId::v2(id), Ok(path.to_owned())));
     }
     fn unknown(&mut self, id: u64, reason: &str) {
-        self.index.insert(
-            self.now,
-            &CgroupFact {
-                cgroup: CgroupId::v2(id),
-                path: Err(reason.to_owned()),
-            },
-        );
+        self.index
+            .insert(self.now, &CgroupFact::of(CgroupId::v2(id), Err(reason.to_owned())));
     }
     fn remove(&mut self, id: u64) {
         self.index.remove(self.now, CgroupId::v2(id));
@@ -359,7 +349,7 @@ fn a_cgroup_that_is_gone_unseen_counts_for_the_container_around_it() {
     let mut m = Machine::new(CgroupMode::V2);
     for (id, path) in [(5, format!("/docker/{A}")), (6, "/system.slice/a.service".to_owned())] {
         let (cgroup, path) = (CgroupId::v2(id), Ok(path));
-        m.index.insert(m.now, &CgroupFact { cgroup, path });
+        m.index.insert(m.now, &CgroupFact::of(cgroup, path));
     }
     let within = |container: u64| Task {
         container: Some(CgroupId::v2(container)),
@@ -371,13 +361,7 @@ fn a_cgroup_that_is_gone_unseen_counts_for_the_container_around_it() {
         "the file system may know of a container in it"
     );
     let path = Err(CgroupFact::GONE.to_owned());
-    m.index.insert(
-        m.now,
-        &CgroupFact {
-            cgroup: CgroupId::v2(9),
-            path,
-        },
-    );
+    m.index.insert(m.now, &CgroupFact::of(CgroupId::v2(9), path));
     assert_eq!((m.of(within(5)), m.asks(within(5))), ("container 0:5".to_owned(), vec![]));
     for no_container in [6, 7] {
         assert_eq!(m.of(within(no_container)), "NeverSeen", "{no_container}");
@@ -467,7 +451,7 @@ fn a_container_that_encloses_others_does_not_count_for_lost_cgroups() {
 fn a_lost_cgroup_of_v1_counts_for_its_container_once_the_process_is_gone() {
     let mut m = Machine::new(CgroupMode::Hybrid);
     let v1 = |id: u64| CgroupId { hierarchy: 9, id };
-    let fact = |cgroup: CgroupId, path: Result<String, String>| CgroupFact { cgroup, path };
+    let fact = |cgroup: CgroupId, path: Result<String, String>| CgroupFact::of(cgroup, path);
     m.index.insert(m.now, &fact(v1(77), Ok(format!("/docker/{A}"))));
     m.index.insert(m.now, &fact(v1(78), Err(CgroupFact::GONE.to_owned())));
     let web = Task {
@@ -501,7 +485,7 @@ fn the_outermost_container_around_a_cgroup_is_known_by_paths() {
     ];
     for (id, path) in paths {
         let (cgroup, path) = (CgroupId::v2(id), Ok(path));
-        m.index.insert(m.now, &CgroupFact { cgroup, path });
+        m.index.insert(m.now, &CgroupFact::of(cgroup, path));
     }
     let outermost = |id: u64| m.index.outermost_container(CgroupId::v2(id)).map(|cgroup| cgroup.id);
     assert_eq!([5, 6, 7, 8].map(outermost), [Some(5); 4]);
@@ -529,7 +513,7 @@ fn a_container_that_only_v1_knows_is_known_by_its_record() {
     ];
     for (cgroup, path) in known {
         let path = Ok(path.to_owned());
-        m.index.insert(m.now, &CgroupFact { cgroup, path });
+        m.index.insert(m.now, &CgroupFact::of(cgroup, path));
     }
     for v2 in [1, 5] {
         assert_eq!(
@@ -585,7 +569,7 @@ fn a_machine_with_v1_alone_is_read_by_the_hierarchy_of_its_records() {
     let container = format!("/docker/{A}");
     for (cgroup, path) in [(memory(1), "/"), (memory(7), &container), (memory(8), "/system.slice")] {
         let path = Ok(path.to_owned());
-        m.index.insert(m.now, &CgroupFact { cgroup, path });
+        m.index.insert(m.now, &CgroupFact::of(cgroup, path));
     }
     // A container is known by the record alone.
     assert_eq!(
@@ -763,7 +747,7 @@ fn the_party_of_one_of_too_many_nested_cgroups_is_known() {
     let mut index = Index::new(10_000, 1_000, 64 << 20);
     let mut insert = |id: u64, path: &str| {
         let (cgroup, path) = (CgroupId::v2(id), Ok(path.to_owned()));
-        index.insert(Boot(1), &CgroupFact { cgroup, path });
+        index.insert(Boot(1), &CgroupFact::of(cgroup, path));
     };
     let own = format!("/system.slice/docker-{:064x}.scope", 7);
     insert(2, &own);

@@ -210,6 +210,13 @@ impl Keeper {
         }
     }
 
+    /// After a scan: these subjects were kept by an earlier run. Returns those that go on, as inputs.
+    pub fn resumed(&mut self, core: &Correlator, earlier: &[CgroupId]) -> Vec<Input> {
+        let with_facts = earlier.iter().filter(|own| core.has_facts(**own));
+        self.tracked.extend(with_facts.map(|own| (*own, Tracked::default())));
+        earlier.iter().flat_map(|own| core.show(*own)).collect()
+    }
+
     /// Whether the termination of a kept subject is in progress, or a shutdown of the node.
     pub fn is_in_progress(&self, core: &Correlator) -> bool {
         core.has_shutdown() || self.tracked.keys().any(|own| core.is_ending(*own))

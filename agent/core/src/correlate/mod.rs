@@ -206,6 +206,10 @@ impl Correlator {
                 count,
             } => match (scope, LossPlace::of(scope, self.attribution.index())) {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
+                (LossScope::NotRecorded, _) => {
+                    self.node.lost_records(kind, None);
+                    self.subjects.not_recorded(now, kind, since);
+                }
                 (LossScope::Others(_), Some(place)) => self.subjects.lost(now, kind, Whose::Others, place, since, count),
                 (_, Some(place)) => {
                     let own = match scope {

@@ -140,6 +140,16 @@ impl Correlator {
         inputs
     }
 
+    /// The own cgroups of the subjects that are known.
+    pub fn subjects(&self) -> Vec<CgroupId> {
+        self.subjects.known()
+    }
+
+    /// Inputs that show another core that the subject exists, and its processes that may be the main one.
+    pub fn show(&self, own: CgroupId) -> Vec<Input> {
+        self.subjects.introduce(own, None, self.attribution.index())
+    }
+
     /// The cgroups that an event names besides its subject's, with their paths: by them the role of a signal's sender is known.
     pub fn places_of(&self, event: &Event) -> Vec<CgroupFact> {
         places(self.attribution.index(), event)
@@ -166,7 +176,10 @@ fn places(index: &Index, event: &Event) -> Vec<CgroupFact> {
     }
     let fact = |cgroup: CgroupId| {
         let path = index.exact_path(cgroup)?.to_string();
-        Some(CgroupFact { cgroup, path: Ok(path) })
+        Some(CgroupFact {
+            created: index.created_at(cgroup),
+            ..CgroupFact::of(cgroup, Ok(path))
+        })
     };
     cgroups.into_iter().filter_map(fact).collect()
 }

@@ -4,11 +4,11 @@ mod kubernetes;
 
 use super::Evidence;
 use super::judge::Case;
-use super::sentence::{actor, many, seconds, target};
+use super::sentence::{actor, is_named, many, seconds, target};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::Signal;
-use crate::termination::{Count, RefusedSource, Role};
+use crate::termination::{Actor, Count, RefusedSource, Role};
 use crate::time::Boot;
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
@@ -25,7 +25,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             "{} from {}, {}, to {}: {}{}",
             stop.signal,
             actor(&stop.sender),
-            role(case, stop.sender.role),
+            role(case, &stop.sender),
             target(case.main()),
             result(stop.result, stop.disposition),
             state(stop.state),
@@ -51,7 +51,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             "{} from {}, {}, to {}{how}",
             fatal.signal,
             actor(&fatal.sender),
-            role(case, fatal.sender.role),
+            role(case, &fatal.sender),
             target(case.main()),
         );
         // A fatal stop signal, at first or raised again, already has a line.
@@ -193,9 +193,10 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
     }
 }
 
-fn role(case: &Case<'_>, role: Role) -> &'static str {
+fn role(case: &Case<'_>, sender: &Actor) -> &'static str {
     let is_unit = matches!(case.subject, Subject::Unit { .. });
-    match role {
+    match sender.role {
+        Role::Runtime if is_named(case, sender) => "the parent of the process, or in a unit around it",
         Role::Runtime if is_unit => "systemd",
         Role::Runtime => "the container runtime",
         Role::Itself => "the process itself",

@@ -183,6 +183,8 @@ pub(super) enum Missing {
     Gap,
     OverCap,
     Lost(Vec<Kind>),
+    /// The recording begins after it.
+    NotRecorded,
     Inactive(Vec<Kind>),
     NoExit(Open),
     /// Terminated by this signal, and the sender was not observed.
@@ -309,6 +311,10 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::OverCap
     } else {
         return finding;
+    };
+    let missing = match missing {
+        Missing::Lost(_) if holes.not_recorded => Missing::NotRecorded,
+        missing => missing,
     };
     kernel::unknown(case, missing)
 }

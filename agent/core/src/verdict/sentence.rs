@@ -13,7 +13,7 @@ pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
-use crate::ids::Signal;
+use crate::ids::{Pid, Signal};
 use crate::kubernetes::PodContext;
 use crate::termination::{Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Traffic};
 use crate::time::Boot;
@@ -221,7 +221,7 @@ fn stopped(case: &Case<'_>) -> String {
     match case.stop() {
         Some(stop) if stop.result == SignalResult::Ignored => {
             let signal = match stop.sender.role {
-                Role::Runtime => "the signal".to_owned(),
+                Role::Runtime if !is_named(case, &stop.sender) => "the signal".to_owned(),
                 Role::Kernel => "the signal from the terminal".to_owned(),
                 Role::Unknown => "the signal from an unknown sender".to_owned(),
                 _ => format!("the signal from {}", actor(&stop.sender)),
@@ -291,9 +291,19 @@ fn killed(case: &Case<'_>) -> String {
 
 fn runtime(case: &Case<'_>, sender: &Actor) -> String {
     match sender.role {
+        Role::Runtime if is_named(case, sender) => actor(sender),
         Role::Runtime => the_runtime(case).to_owned(),
         _ => actor(sender),
     }
+}
+
+/// The manager of a unit that is not systemd: the process that started a scope's, or another that has the unit below its own.
+pub(super) fn is_named(case: &Case<'_>, sender: &Actor) -> bool {
+    const SYSTEMD: [&[u8]; 3] = [b"systemd", b"init", b"systemd-shutdow"];
+    let is_unit = matches!(case.subject, Subject::Unit { .. });
+    let is_users = matches!(&sender.place, Attribution::Subject(Subject::Unit { name }, _) if name.starts_with("user@"));
+    let is_systemd = (sender.tgid == Pid(1) || is_users) && SYSTEMD.contains(&sender.comm.as_bytes());
+    is_unit && sender.role == Role::Runtime && !is_systemd
 }
 
 fn the_runtime(case: &Case<'_>) -> &'static str {
@@ -329,7 +339,7 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
         (None, None) => return format!("the stop signal terminated {who}"),
     };
     let by = match sender.role {
-        Role::Runtime => String::new(),
+        Role::Runtime if !is_named(case, sender) => String::new(),
         Role::Kernel => " from the terminal".to_owned(),
         Role::Unknown => " from an unknown sender".to_owned(),
         _ => format!(" from {}", actor(sender)),
@@ -408,6 +418,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         Missing::Gap => "epitaph was not observing for part of that time".to_owned(),
         Missing::OverCap => "the process got more signals than epitaph keeps for one termination".to_owned(),
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
+        Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
         Missing::Inactive(kinds) => format!("the probe for {} was not active", records(kinds)),
         Missing::NoExit(open) => {
             let open = match open {

@@ -185,15 +185,17 @@ impl Attributor {
     /// A kernel event. Waiting events may depend on it.
     pub fn event(&mut self, now: Boot, at: Boot, event: &Event, out: &mut Vec<Attributed>) {
         match event {
-            Event::CgroupMkdir(made) => {
-                if let Some(path) = &made.path {
+            Event::CgroupMkdir(made) => match &made.path {
+                Some(path) => {
                     let fact = CgroupFact {
-                        cgroup: made.cgroup,
-                        path: Ok(path.clone()),
+                        created: Some(at),
+                        ..CgroupFact::of(made.cgroup, Ok(path.clone()))
                     };
                     self.cgroup(now, &fact, out);
                 }
-            }
+                // The answer of the file system came before.
+                None => self.index.created(made.cgroup, at),
+            },
             Event::CgroupRmdir(removed) => out.push(self.removed(now, at, removed.cgroup)),
             _ => match self.place(at, event, out) {
                 Placed::Done => {}
@@ -322,30 +324,31 @@ impl Attributor {
             self.kernel_killed(signal.target, out);
         }
         let sockets_of = task.and_then(|task| self.sockets_of(own, task.cgroup));
+        let what = match event {
+            Event::SignalGenerate(signal) => What::Signal {
+                signal: *signal,
+                sender: sender::sender(&self.index, (own, &subject), signal),
+            },
+            Event::SignalDeliver(deliver) => What::Deliver(*deliver),
+            Event::ProcessExit(exit) => What::Exit(*exit),
+            Event::ProcessExec(exec) => What::Exec {
+                exec: *exec,
+                outside: !self.index.is_parent_within(exec, own),
+            },
+            Event::OomVictim(oom) => What::Oom {
+                victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
+                armed: oom.armed,
+            },
+            Event::Tcp(tcp) => What::Tcp(*tcp),
+            Event::SignalDiscarded(discarded) => What::Discarded(*discarded),
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
+        };
         out.push(Attributed::Evidence(Evidence {
             at,
             own,
             subject,
             sockets_of,
-            what: match event {
-                Event::SignalGenerate(signal) => What::Signal {
-                    signal: *signal,
-                    sender: sender::sender(&self.index, own, signal),
-                },
-                Event::SignalDeliver(deliver) => What::Deliver(*deliver),
-                Event::ProcessExit(exit) => What::Exit(*exit),
-                Event::ProcessExec(exec) => What::Exec {
-                    exec: *exec,
-                    outside: !self.index.is_parent_within(exec, own),
-                },
-                Event::OomVictim(oom) => What::Oom {
-                    victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
-                    armed: oom.armed,
-                },
-                Event::Tcp(tcp) => What::Tcp(*tcp),
-                Event::SignalDiscarded(discarded) => What::Discarded(*discarded),
-                Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
-            },
+            what,
         }));
         Placed::Done
     }

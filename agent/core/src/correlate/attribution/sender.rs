@@ -28,7 +28,7 @@ const MONITORS: [&str; 2] = ["libpod-conmon-", "crio-conmon-"];
 pub(in crate::correlate) const INIT: Pid = Pid(1);
 
 /// The sender, with its role. `own` is the cgroup of the target's subject.
-pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> Actor {
+pub(super) fn sender(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGenerate) -> Actor {
     let sender = &signal.sender;
     if signal.is_of_no_sender() {
         return Actor {
@@ -47,13 +47,13 @@ pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> A
         comm: sender.comm,
         parent: sender.ppid,
         parent_comm: signal.sender_parent_comm,
-        role: role(index, own, signal, &place),
+        role: role(index, (own, subject), signal, &place),
         place,
         pod: None,
     }
 }
 
-fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attribution) -> Role {
+fn role(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGenerate, place: &Attribution) -> Role {
     let (sender, target) = (&signal.sender, &signal.target);
     if signal.from_kernel {
         return Role::Kernel;
@@ -65,6 +65,9 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
         return Role::Inside;
     }
     let is_around = encloses(index, own, place);
+    if matches!(subject, Subject::Unit { .. }) {
+        return role_for_unit(signal, place, is_around);
+    }
     // PID 1 of the machine manages the units, and the scopes of containers. A container may name the cgroups below its own as it likes:
     // what these say holds for the containers inside it only.
     let may_manage = is_around || !matches!(place, Attribution::Subject(Subject::Container { .. }, _));
@@ -83,6 +86,19 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     let parent = target.ppid;
     let descends = [sender.tgid, sender.ppid, signal.sender_grandparent].contains(&parent);
     if parent > INIT && descends {
+        Role::Runtime
+    } else {
+        Role::Other
+    }
+}
+
+/// The manager of a unit is PID 1, or what is in the unit around it (`user@UID.service` has a user's manager); of a scope, the process that
+/// started its process. Not a relative: a shell's child is related to all that the shell started.
+fn role_for_unit(signal: &SignalGenerate, place: &Attribution, is_around: bool) -> Role {
+    let (sender, target) = (&signal.sender, &signal.target);
+    let is_around = is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _));
+    let is_parent = target.ppid > INIT && target.ppid == sender.tgid;
+    if sender.tgid == INIT || is_around || is_parent {
         Role::Runtime
     } else {
         Role::Other

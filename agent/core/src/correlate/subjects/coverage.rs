@@ -35,9 +35,19 @@ struct Loss {
     kind: Kind,
     of: Whose,
     place: LossPlace,
+    why: Hole,
     from: Boot,
     to: Boot,
     count: u64,
+}
+
+/// Why records are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::correlate) enum Hole {
+    /// They were written, or could not be, and are lost.
+    Lost,
+    /// The recording begins later.
+    NotRecorded,
 }
 
 /// The processes that a loss concerns.
@@ -63,7 +73,7 @@ impl LossPlace {
     /// None: no evidence of any subject. Anywhere, if nothing is known of the cgroup.
     pub fn of(scope: LossScope, index: &Index) -> Option<LossPlace> {
         let cgroup = match scope {
-            LossScope::Machine => return Some(LossPlace::Anywhere),
+            LossScope::Machine | LossScope::NotRecorded => return Some(LossPlace::Anywhere),
             LossScope::Within(cgroup) | LossScope::Others(cgroup) => cgroup,
             LossScope::ConnectsTo(_) => return None,
         };
@@ -149,24 +159,41 @@ impl Coverage {
     }
 
     pub fn lost(&mut self, kind: Kind, of: Whose, place: LossPlace, from: Boot, to: Boot, count: u64) {
-        if count == 0 {
-            return;
-        }
-        // One that goes on, report after report, is one loss.
-        let is_last = |loss: &&mut Loss| loss.kind == kind && loss.of == of && loss.place == place;
-        if let Some(last) = self.lost.iter_mut().rev().find(is_last)
-            && last.to >= from
-        {
-            return last.extend(from, to, count);
-        }
-        let loss = Loss {
+        let why = Hole::Lost;
+        self.add(Loss {
             kind,
             of,
             place,
+            why,
             from,
             to,
             count,
-        };
+        });
+    }
+
+    /// Nothing of that kind was recorded between the two.
+    pub fn not_recorded(&mut self, kind: Kind, from: Boot, to: Boot) {
+        self.add(Loss {
+            kind,
+            of: Whose::Any,
+            place: LossPlace::Anywhere,
+            why: Hole::NotRecorded,
+            from,
+            to,
+            count: 1,
+        });
+    }
+
+    fn add(&mut self, loss: Loss) {
+        if loss.count == 0 {
+            return;
+        }
+        // One that goes on, report after report, is one loss.
+        if let Some(last) = self.lost.iter_mut().rev().find(|last| last.is_like(&loss))
+            && last.to >= loss.from
+        {
+            return last.extend(loss.from, loss.to, loss.count);
+        }
         self.lost.push_back(loss);
         if self.lost.len() > KEPT_LOSSES
             && let Some(old) = self.lost.pop_front()
@@ -177,19 +204,19 @@ impl Coverage {
 
     /// Into a later loss of the same subjects. Without any, of all subjects.
     fn merge(&mut self, old: Loss) {
-        let is_same = |loss: &&mut Loss| loss.kind == old.kind && loss.of == old.of && loss.place == old.place;
-        if let Some(next) = self.lost.iter_mut().find(is_same) {
+        if let Some(next) = self.lost.iter_mut().find(|next| next.is_like(&old)) {
             return next.extend(old.from, old.to, old.count);
         }
         if let Some(next) = self.lost.iter_mut().find(|loss| loss.kind == old.kind && loss.of == old.of) {
             next.place = LossPlace::Anywhere;
+            next.why = Hole::Lost;
             next.extend(old.from, old.to, old.count);
         }
     }
 
     /// Records lost between the two that can have been evidence of that subject's end, by kind.
     pub fn losses(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
-        self.losses_of(|of| of == Whose::Any, home, from, to)
+        self.losses_of(|loss| loss.of == Whose::Any, home, from, to)
     }
 
     /// When the first record of that kind between the two may have been lost.
@@ -205,12 +232,14 @@ impl Coverage {
         self.losses_of(|_| true, home, from, to)
     }
 
-    fn losses_of(&self, of: impl Fn(Whose) -> bool, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
+    /// Those of them that came before the begin of the recording, and are not lost.
+    pub fn not_recorded_inside(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
+        self.losses_of(|loss| loss.why == Hole::NotRecorded, home, from, to)
+    }
+
+    fn losses_of(&self, of: impl Fn(&Loss) -> bool, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
         let mut sums: BTreeMap<Kind, u64> = BTreeMap::new();
-        let in_time = self
-            .lost
-            .iter()
-            .filter(|loss| of(loss.of) && loss.from <= to && loss.to >= from);
+        let in_time = self.lost.iter().filter(|loss| of(loss) && loss.from <= to && loss.to >= from);
         for loss in in_time.filter(|loss| loss.place.concerns(home)) {
             let sum = sums.entry(loss.kind).or_default();
             *sum = sum.saturating_add(loss.count);
@@ -250,6 +279,7 @@ impl Coverage {
                 .filter(|_| !stop_requested),
             over_cap: false,
             main_unsure: None,
+            not_recorded: false,
             stop_lost_since: None,
         }
     }
@@ -274,6 +304,12 @@ impl Coverage {
 }
 
 impl Loss {
+    /// Of the same records.
+    fn is_like(&self, other: &Loss) -> bool {
+        let key = |of: &Loss| (of.kind, of.of, of.why);
+        key(self) == key(other) && self.place == other.place
+    }
+
     fn extend(&mut self, from: Boot, to: Boot, count: u64) {
         self.from = self.from.min(from);
         self.to = self.to.max(to);

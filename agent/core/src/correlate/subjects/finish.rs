@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::attribute::{Index, Subject};
+use crate::attribute::Index;
 use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::termination::{
@@ -14,6 +14,7 @@ use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Home, LATE_REACH};
+use super::holes::{is_later, is_not_recorded, is_unseen, lost_inside, main_unsure, signal_lost_since};
 use super::inside::{Way, acted, left_running, process};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
@@ -126,20 +127,14 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let since = if stop.is_none() { begin.minus(CHILD_REACH) } else { begin };
     missing.lost_inside = lost_inside(context, home, state, since, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
-    let lost = |kind: Kind, from: Boot| context.coverage.lost_since(kind, home, from, now).is_some();
-    missing.main_unsure = match () {
-        // Also one that comes later, as an init's after the runtime's own first stage.
-        () if !is_sure(state, main.as_ref(), by_runtime) && lost(Kind::ProcessExec, born.minus(LATE_REACH)) => {
-            Some(Kind::ProcessExec)
-        }
-        () if state.is_last_step(context.linger) && lost(Kind::CgroupRmdir, end) => Some(Kind::CgroupRmdir),
-        () => None,
-    };
+    missing.main_unsure = main_unsure(context, (own, state), main.as_ref(), by_runtime, now);
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
     if stop_signal.is_none() {
         missing.stop_lost_since = signal_lost_since(context, home, state, (reach, end));
     }
+    missing.not_recorded = is_not_recorded(context, home, state, (reach.min(born.minus(LATE_REACH)), now.max(until)));
     let mut losses = context.coverage.losses_inside(home, reach, until);
+    let not_recorded = context.coverage.not_recorded_inside(home, reach, until);
     for (kind, count) in state.rare().doubts.within(reach, until) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
         let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
@@ -151,6 +146,16 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             None => losses.push((kind, count)),
         }
     }
+    let before_begin = |kind: Kind| {
+        not_recorded
+            .iter()
+            .find(|(known, _)| *known == kind)
+            .map_or(0, |(_, count)| *count)
+    };
+    let lost = losses
+        .iter()
+        .map(|(kind, count)| (*kind, count.saturating_sub(before_begin(*kind))));
+    let lost = lost.filter(|(_, count)| *count > 0);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
     let observed = context.coverage.sees_sockets()
@@ -206,7 +211,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         other_exits: others + state.rare().exits_dropped,
         traffic,
         gaps: Gaps {
-            lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
+            lost: lost.map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
             late_start: missing.late_start.is_some(),
             inactive_probes: context.coverage.inactive_probes(),
@@ -215,51 +220,6 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         open,
         shutdown: None,
     })
-}
-
-/// The record of a stop signal to a unit's process that has exited may be lost: then the exit was not a step of the unit.
-pub(super) fn may_have_been_stopped(context: &Context<'_>, own: CgroupId, state: &State) -> bool {
-    let Some((main, end)) = state.main().and_then(|main| Some((main, main.exit_at()?))) else {
-        return false;
-    };
-    let (home, from) = (Home::of(own, context.index), end.minus(LATE_REACH).max(main.id.start));
-    matches!(state.subject, Subject::Unit { .. }) && signal_lost_since(context, home, state, (from, end)).is_some()
-}
-
-/// When the first signal between the two may have been sent of which the record was lost by the kernel, or dropped here.
-fn signal_lost_since(context: &Context<'_>, home: Home<'_>, state: &State, (from, to): (Boot, Boot)) -> Option<Boot> {
-    let of_kernel = context.coverage.lost_since(Kind::SignalGenerate, home, from, to);
-    let dropped = state.rare().doubts.since(Kind::SignalGenerate, from, to);
-    [of_kernel, dropped].into_iter().flatten().min()
-}
-
-/// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
-/// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
-fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Option<&Candidate>, stop: &SignalFact) -> bool {
-    let is_discarded = stop.signal.result == SignalResult::Ignored;
-    if is_discarded && stop.signal.disposition != Disposition::Default {
-        return false;
-    }
-    let since = stop.at.minus(RUN_GAP);
-    let entered = timeline.delivers.iter().any(|(at, deliver)| {
-        let in_time = since <= *at && *at < stop.at;
-        in_time && deliver.signal == stop.signal.signal && main.is_some_and(|main| main.id.is(&deliver.task))
-    });
-    let losses = context.coverage.losses(home, since, stop.at);
-    let lost = |kind: Kind| losses.iter().any(|(lost, _)| *lost == kind);
-    // Of an entry without a loss, the signal is observed: another party's.
-    let is_unexplained = entered && (is_discarded || lost(Kind::SignalGenerate));
-    is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
-}
-
-/// Kinds of lost records that can have been about the way of a stop signal inside, which does not end before the last process does.
-fn lost_inside(context: &Context<'_>, home: Home<'_>, state: &State, from: Boot, until: Boot) -> Vec<Kind> {
-    let lost = context.coverage.losses_inside(home, from, until);
-    let lost = lost.into_iter().map(|(kind, _)| kind);
-    let dropped = state.rare().doubts.within(from, until).map(|(kind, _)| kind);
-    let matters = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
-    let lost: Vec<Kind> = lost.chain(dropped).collect();
-    matters.into_iter().filter(|kind| lost.contains(kind)).collect()
 }
 
 /// The runtime's stop signal that the kernel has discarded on its way, while the main process still runs: the main process, the time, the
@@ -284,22 +244,6 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
         _ => verdict::discarded_inside(&process, &way.inside())?,
     };
     Some((main, at, fact.clone(), sentence))
-}
-
-/// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process
-/// only because no other is known.
-fn is_sure(state: &State, main: Option<&Candidate>, stopped_by_runtime: bool) -> bool {
-    let is_container = matches!(state.subject, Subject::Container { .. });
-    is_container && main.is_none_or(|main| main.is_ns_init() && (main.outside || stopped_by_runtime))
-}
-
-/// The cgroup was removed without an observed event, and records that could show one were lost.
-fn is_unseen(context: &Context<'_>, own: CgroupId, state: &State, open: Open, end: Boot) -> bool {
-    let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
-    let home = Home::of(own, context.index);
-    let losses = context.coverage.losses(home, end.minus(LATE_REACH), end);
-    let shows = |kind: &Kind| matches!(kind, Kind::ProcessExec | Kind::ProcessExit);
-    open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }
 
 /// Whether the kernel watched the sockets, and did not let them go since: from the deletion request or the stop signal on, without

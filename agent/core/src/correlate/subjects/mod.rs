@@ -10,6 +10,7 @@ mod coverage;
 mod doubt;
 mod evidence;
 mod finish;
+mod holes;
 mod inside;
 mod listeners;
 mod peers;
@@ -203,6 +204,11 @@ impl Subjects {
 
     pub fn lost(&mut self, now: Boot, kind: Kind, of: Whose, place: LossPlace, since: Boot, count: u64) {
         self.coverage.lost(kind, of, place, since, now, count);
+    }
+
+    /// The recording does not have what came between `since` and now.
+    pub fn not_recorded(&mut self, now: Boot, kind: Kind, since: Boot) {
+        self.coverage.not_recorded(kind, since, now);
     }
 
     /// Records of clients' connects to the servers of that hash were lost.

@@ -32,7 +32,7 @@ impl Scan {
 
     pub fn take(&mut self, input: &Input) {
         match input {
-            Input::Cgroup(CgroupFact { cgroup, path: Ok(_) }) => {
+            Input::Cgroup(CgroupFact { cgroup, path: Ok(_), .. }) => {
                 self.cgroups.insert(*cgroup);
             }
             Input::Process(fact) if !fact.is_gone() => {
@@ -80,6 +80,12 @@ impl Subjects {
         all
     }
 
+    pub fn known(&self) -> Vec<CgroupId> {
+        let mut known: Vec<CgroupId> = self.subjects.keys().copied().collect();
+        known.sort_unstable();
+        known
+    }
+
     /// Whether a termination of the subject is requested, in progress, or not reported yet.
     pub fn is_ending(&self, own: CgroupId) -> bool {
         let of = |state: &State| state.requested.is_some() || state.removed.is_some() || state.wants_watch();
@@ -116,7 +122,12 @@ impl Subjects {
         let path = |cgroup: CgroupId| index.exact_path(cgroup).map(|path| path.to_string());
         let mut inputs = Vec::new();
         for cgroup in state.cgroups(own) {
-            inputs.extend(path(cgroup).map(|path| Input::Cgroup(CgroupFact { cgroup, path: Ok(path) })));
+            inputs.extend(path(cgroup).map(|path| {
+                Input::Cgroup(CgroupFact {
+                    created: index.created_at(cgroup),
+                    ..CgroupFact::of(cgroup, Ok(path))
+                })
+            }));
         }
         let Some(home) = path(own) else { return inputs };
         let is_living = |of: &&Candidate| of.exit.is_none() || exited == Some(of.id.tgid);

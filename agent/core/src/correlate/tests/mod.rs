@@ -5,6 +5,7 @@ mod doubt;
 mod endings;
 mod evictions;
 mod forgeries;
+mod holes;
 mod hosts;
 mod inits;
 mod kills;
@@ -18,6 +19,7 @@ mod pods;
 mod processes;
 mod properties;
 mod resumed;
+mod senders;
 mod sockets;
 mod stops;
 mod successors;
@@ -102,10 +104,7 @@ fn in_v1_only(script: &str) -> Vec<Answers> {
             Input::Start(observation) => {
                 observation.cgroups = CgroupMode::Hybrid;
                 out.push(correlator.handle(now, input));
-                input = Input::Cgroup(CgroupFact {
-                    cgroup: of_v1(1),
-                    path: Ok("/".to_owned()),
-                });
+                input = Input::Cgroup(CgroupFact::of(of_v1(1), Ok("/".to_owned())));
             }
             Input::Kernel { event, .. } => match event {
                 Event::CgroupMkdir(made) if made.path.as_ref().is_some_and(|path| path.contains("docker-")) => {

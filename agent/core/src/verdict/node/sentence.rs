@@ -266,8 +266,17 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         | Why::Bypassed
         | Why::Unannounced
         | Why::Spoofed
-        | Why::Blocked
         | Why::Unknown(_) => from_table(),
+        Why::Blocked => facts.kind.map_or_else(from_table, |kind| {
+            let verb = match kind {
+                ShutdownKind::PowerOff => "poweroff",
+                other => other.name(),
+            };
+            Some(format!(
+                "end the process that holds the lock, or wait until it is done; `systemctl {verb} -i` ignores the lock and still goes \
+                 through logind"
+            ))
+        }),
     }
 }
 

@@ -180,6 +180,9 @@ fn unknown_remedy(missing: &Missing) -> String {
              container has a budget of records"
                 .to_owned()
         }
+        Missing::NotRecorded => {
+            "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
+        }
         Missing::Inactive(_) => {
             "run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned()
         }

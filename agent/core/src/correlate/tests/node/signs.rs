@@ -267,7 +267,7 @@ fn a_block_lock_holds_a_scheduled_shutdown() {
         expect![[r#"
             +41.000 node 1 Warning +31.000…+41.000 blocked Continued
               the reboot scheduled for 1970-01-01T01:00:31.000Z did not begin: it is blocked by the lock of `dpkg` (pid 4711, block, "dpkg needs time")
-              fix: end the process that holds the lock, or wait until it is done; `systemctl poweroff -i` or `systemctl reboot -i` ignores the lock and still goes through logind
+              fix: end the process that holds the lock, or wait until it is done; `systemctl reboot -i` ignores the lock and still goes through logind
         "#]],
     );
 }

@@ -278,6 +278,8 @@ fn a_manifest_that_is_put_back() {
         +1.2 exit main 0
         +1.3 KILL runc -> pause
         +1.4 exit pause KILL
+        +1.45 rmdir web:app
+        +1.45 rmdir web:pause
         +1 event web - Evicted The node was low on resource: memory
         +1.5 pod web app=0:Completed phase=failed reason=Evicted
         +2 gone web
@@ -302,6 +304,8 @@ fn a_manifest_that_is_put_back() {
         +60.2 exit main3 0
         +60.3 KILL runc -> pause2
         +60.4 exit pause2 KILL
+        +60.45 rmdir web:app:3
+        +60.45 rmdir web:pause:2
         +61 gone web
         ",
         expect![[r#"
@@ -315,6 +319,47 @@ fn a_manifest_that_is_put_back() {
               web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
                 Deleted: the mirror pod was deleted and not created again, restarts 1
               gone +61.000
+        "#]],
+    );
+}
+
+/// As above. The exit of the first sandbox was lost; its cgroup was removed, so it did not run when the second one began.
+#[test]
+fn a_manifest_that_is_put_back_after_a_lost_exit() {
+    check(
+        "
+        -60 api synced
+        pod web hash=abc app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        -58 pod web app=running
+        +1 TERM runc -> main handler
+        +1.1 enter main TERM
+        +1.2 exit main 0
+        +1.3 KILL runc -> pause
+        +1.4 lost sched_process_exit +1.4 1 within web:pause
+        +1.45 rmdir web:app
+        +1.45 rmdir web:pause
+        +1.5 pod web app=0:Completed
+        +2 gone web
+        pod web hash=abc uid=00000000-0000-4000-8000-00000000beef app
+        +20 mkdir web:pause:2
+        proc pause2 in=web:pause:2 pid=190 ns=2 start=+20 parent=shim comm=pause
+        +20 exec pause2
+        +40 KILL runc -> pause2
+        +40.1 exit pause2 KILL
+        +40.2 rmdir web:pause:2
+        +41 gone web
+        ",
+        expect![[r#"
+            +3.400 pod web +1.000…+1.200 clean: Deleted/Clean/Quiet (the mirror pod was deleted and not created again)
+              web/app +1.000…+1.200 clean: Deleted/Clean/Quiet
+                Deleted: the mirror pod was deleted and not created again, reported 0 Completed
+              gone +2.000
         "#]],
     );
 }
