@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Ready(args) => runtime::ready(args),
-        Command::Explain(args) => return explain(args.verdict.as_deref()).into(),
+        Command::Explain(args) => return explain(args.text().as_deref()).into(),
     };
     match done {
         Ok(()) => SysExit::Ok.into(),

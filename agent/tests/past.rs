@@ -255,13 +255,15 @@ fn journal(directory: &Path, lines: impl Iterator<Item = String>) {
         segment.clone_from(&begin);
         number += 1;
     };
-    for line in lines {
+    for (id, line) in lines.enumerate() {
         let length = u32::try_from(line.len()).unwrap().to_le_bytes();
         // Time and tag; wall time, trace, span, number of spans, length of the JSON, the JSON.
         segment.extend(frame(&[
             &7_u64.to_le_bytes(),
             &[2],
-            &[0; 8 + 16 + 8 + 4],
+            &[0; 8],
+            &(id as u128).to_le_bytes(),
+            &[0; 8 + 4],
             &length,
             line.as_bytes(),
         ]));
@@ -286,11 +288,13 @@ fn bounded_by(memory: usize, args: &[&str]) -> String {
         .env("PATH", "/usr/bin:/bin")
         .output()
         .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    // These journals end years ago.
+    let is_old = |line: &str| line.starts_with("warning: nothing has been written to the journal since ");
     assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{args:?}: {}: {:?}",
-        output.status,
-        output.stderr
+        output.status.success() && error.lines().all(is_old),
+        "{args:?}: {}: {error}",
+        output.status
     );
     String::from_utf8(output.stdout).unwrap()
 }

@@ -37,7 +37,7 @@ pub struct Filter {
     /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists them
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
-    /// Unclean terminations only
+    /// Unclean terminations only; not those with the verdict unknown, which --verdict unknown shows
     #[arg(long)]
     pub unclean: bool,
 }
@@ -57,6 +57,15 @@ impl Filter {
         } = self;
         let lists = [container, unit, cgroup, namespace, pod, workload, verdict];
         lists.into_iter().all(Vec::is_empty) && !unclean
+    }
+
+    /// Whether `--unclean` alone hides the report, and its verdict is not known: it may have been unclean.
+    pub fn hides_unknown(&self, r: &history::Report) -> bool {
+        let all = || Filter {
+            unclean: false,
+            ..self.clone()
+        };
+        self.unclean && r.is_unknown() && all().matches_past(r)
     }
 
     pub fn matches(&self, t: &Termination) -> bool {

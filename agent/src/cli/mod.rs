@@ -219,8 +219,17 @@ pub struct ReadyArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet; 137, SIGKILL or OOMKilled; without a name, a line for each verdict
-    pub verdict: Option<String>,
+    /// Such as ignored-stop-signal, evicted-taint or quiet; 137, SIGKILL, OOMKilled or exit code 137, with or without quotation marks;
+    /// without a name, a line for each verdict
+    #[arg(value_name = "VERDICT")]
+    pub words: Vec<String>,
+}
+
+impl ExplainArgs {
+    /// As one text: people paste `Exit Code: 137`. None without a word.
+    pub fn text(&self) -> Option<String> {
+        (!self.words.is_empty()).then(|| self.words.join(" "))
+    }
 }
 
 /// Which terminations are shown, and how.

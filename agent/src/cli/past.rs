@@ -23,7 +23,7 @@ pub struct PastArgs {
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
     /// Only terminations since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as
-    /// 2026-01-02 or 2026-01-02T03:04:05Z
+    /// 2026-01-02, "2026-01-02 03:04:05" or 2026-01-02T03:04:05Z, or a time of the last 24 hours such as 03:04 or 03:04:05
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Only terminations until this time, in the same form
@@ -42,8 +42,8 @@ pub struct ExportArgs {
     /// Configuration of the agent, which names the journal [default: the installed one]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Only evidence since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02
-    /// or 2026-01-02T03:04:05Z
+    /// Only evidence since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02,
+    /// "2026-01-02 03:04:05" or 2026-01-02T03:04:05Z, or a time of the last 24 hours such as 03:04 or 03:04:05
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Only evidence until this time, in the same form
@@ -54,8 +54,9 @@ pub struct ExportArgs {
 #[derive(Debug, Args)]
 pub struct WhyArgs {
     /// Name of a pod ([NAMESPACE/]POD[/CONTAINER]), workload ([NAMESPACE/][KIND/]NAME), unit or node; name or image of a container
-    /// outside of Kubernetes; or beginning of the id of a container, pod or trace (4 digits or more)
-    #[arg(value_name = "POD|CONTAINER|UNIT|NODE|TRACE_ID")]
+    /// outside of Kubernetes; name or pid of the first process of a container or unit; or beginning of the id of a container, pod or trace
+    /// (4 digits or more)
+    #[arg(value_name = "POD|CONTAINER|UNIT|PROCESS|PID|NODE|TRACE_ID")]
     pub what: String,
     #[command(flatten)]
     pub past: PastArgs,
@@ -114,15 +115,38 @@ pub enum ListFormat {
 pub enum When {
     Ago(Duration),
     At(Wall),
+    /// The last time that clocks in UTC showed this, since midnight.
+    Clock(Duration),
 }
+
+const DAY: u64 = 86_400_000_000_000;
 
 impl When {
     pub fn before(self, now: Wall) -> Wall {
         match self {
-            When::Ago(d) => Wall(now.0.saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))),
+            When::Ago(d) => Wall(now.0.saturating_sub(nanos(d))),
             When::At(at) => at,
+            When::Clock(d) => {
+                let today = now.0 - now.0 % DAY + nanos(d);
+                Wall(if today <= now.0 { today } else { today.saturating_sub(DAY) })
+            }
         }
     }
+
+    /// As the end of a period: a time that lists print is cut to the second, and what they show of that second is within.
+    pub fn until(self, now: Wall) -> Wall {
+        const SECOND: u64 = 1_000_000_000;
+        let at = self.before(now);
+        match self {
+            When::Ago(_) => at,
+            When::At(_) | When::Clock(_) if !at.0.is_multiple_of(SECOND) => at,
+            When::At(_) | When::Clock(_) => Wall(at.0.saturating_add(SECOND - 1)),
+        }
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn when(text: &str) -> Result<When, String> {
@@ -130,14 +154,40 @@ fn when(text: &str) -> Result<When, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("a number without a unit; write 90s, 15m, 1h or 2d".to_owned());
     }
-    let midnight = || Wall::parse_rfc3339(&format!("{text}T00:00:00Z"));
-    if let Some(at) = Wall::parse_rfc3339(text).or_else(midnight) {
+    if let Some(clock) = clock(text) {
+        return Ok(When::Clock(clock));
+    }
+    if let Some(at) = moment(text) {
         return Ok(When::At(at));
     }
     duration::parse(text).map(When::Ago).map_err(|_| {
-        "neither a duration such as 15m, 1h or 2d, nor a date or time in UTC such as 2026-01-02 or 2026-01-02T03:04:05Z"
+        "neither a duration such as 15m, 1h or 2d, nor a date or time in UTC such as 2026-01-02, \"2026-01-02 03:04:05\" or \
+         03:04:05"
             .to_owned()
     })
+}
+
+/// RFC 3339, and what is left of it in lists, summaries and by hand: with a space, without the zone, the seconds, or the time.
+fn moment(text: &str) -> Option<Wall> {
+    let text = without_zone(text);
+    let (date, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "00:00:00"));
+    let time = time.trim_start();
+    let seconds = if time.len() == 5 { ":00" } else { "" };
+    Wall::parse_rfc3339(&format!("{date}T{time}{seconds}Z"))
+}
+
+/// `03:04:05` or `03:04`, as a list in a terminal has it below the date.
+fn clock(text: &str) -> Option<Duration> {
+    let text = without_zone(text);
+    let is_clock = text.as_bytes().get(2) == Some(&b':');
+    let at = is_clock.then(|| moment(&format!("1970-01-01 {text}")))?;
+    at.map(|at| Duration::from_nanos(at.0))
+}
+
+fn without_zone(text: &str) -> &str {
+    let text = text.trim();
+    let zone = ["UTC", "Z", "z"].into_iter().find_map(|zone| text.strip_suffix(zone));
+    zone.unwrap_or(text).trim_end()
 }
 
 #[cfg(test)]
@@ -150,10 +200,66 @@ mod tests {
         assert_eq!((when("1h"), when("2d"), when("1h 30m").is_ok()), (hours(1), hours(48), true));
         assert_eq!(when("1970-01-01T00:00:01Z"), Ok(When::At(Wall(1_000_000_000))));
         assert_eq!(when("1970-01-02"), Ok(When::At(Wall(86_400_000_000_000))));
-        for wrong in ["", "90", "yesterday", "1970-13-01", "1970-01", "-1h"] {
+        for wrong in [
+            "",
+            "90",
+            "yesterday",
+            "1970-13-01",
+            "1970-01",
+            "-1h",
+            "25:00",
+            "1:00",
+            "12:60:00",
+            "1970-01-01 1:2",
+            "1970-01-01T00:00:01+01:00",
+            "Z",
+            ":",
+        ] {
             assert!(when(wrong).is_err(), "{wrong}");
         }
         assert_eq!(When::Ago(Duration::MAX).before(Wall(5)), Wall(0));
         assert_eq!(When::Ago(Duration::from_nanos(2)).before(Wall(5)), Wall(3));
+    }
+
+    #[test]
+    fn moments_as_lists_and_stories_print_them() {
+        let at = Wall(1_795_261_450_000_000_000);
+        let printed = crate::story::moment(at);
+        for text in [
+            printed.clone(),
+            format!("{printed} UTC"),
+            at.rfc3339(),
+            at.rfc3339_millis(),
+            printed.replace(' ', "T"),
+            format!(" {printed}"),
+        ] {
+            assert_eq!(when(&text), Ok(When::At(at)), "{text}");
+        }
+        assert_eq!(when("2026-11-21 UTC"), when("2026-11-21"));
+        assert_eq!(when("2026-11-21 11:44"), Ok(When::At(Wall(at.0 - 10_000_000_000))));
+    }
+
+    /// In a terminal the date is a line of its own.
+    #[test]
+    fn a_clock_is_of_the_last_day() {
+        let now = Wall(1_795_261_450_500_000_000);
+        for (text, expected) in [
+            ("11:44:10", "2026-11-21T11:44:10.000Z"),
+            ("11:44", "2026-11-21T11:44:00.000Z"),
+            ("11:44:11", "2026-11-20T11:44:11.000Z"),
+            ("23:59:59.999 UTC", "2026-11-20T23:59:59.999Z"),
+            ("00:00:00", "2026-11-21T00:00:00.000Z"),
+        ] {
+            assert_eq!(when(text).unwrap().before(now).rfc3339_millis(), expected, "{text}");
+        }
+        assert_eq!(when("11:44").unwrap().before(Wall(5)), Wall(0));
+        let until = |text: &str| when(text).unwrap().until(now).rfc3339();
+        assert_eq!(
+            until("11:44:10"),
+            "2026-11-21T11:44:10.999999999Z",
+            "as a list shows 11:44:10.5"
+        );
+        assert_eq!(until("2026-11-21T11:44:10.25Z"), "2026-11-21T11:44:10.250000000Z");
+        assert_eq!(until("0s"), now.rfc3339());
     }
 }

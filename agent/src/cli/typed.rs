@@ -135,7 +135,7 @@ mod tests {
             }
             assert!(!verdicts.is_empty(), "{names:?}");
             for verdict in verdicts {
-                assert!(by_headline(verdict).is_some(), "{names:?}: {verdict}");
+                assert!(super::super::explain::meaning_of(verdict).is_some(), "{names:?}: {verdict}");
             }
         }
     }

@@ -113,6 +113,7 @@ pub struct Counts {
     least: Rank,
     pub total: u64,
     pub unclean: u64,
+    pub unknown: u64,
     /// Terminations beyond [`GROUPS`] workloads, none of them worse than those of the groups; or of no workload.
     pub ungrouped: u64,
     pub ungrouped_unclean: u64,
@@ -134,6 +135,7 @@ impl Counts {
     pub fn saw(&mut self, report: &Report) {
         self.total += 1;
         self.unclean += u64::from(report.unclean);
+        self.unknown += u64::from(report.is_unknown());
         widen(&mut self.first, &mut self.last, report.end.map(|at| at.0));
     }
 

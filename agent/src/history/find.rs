@@ -29,6 +29,8 @@ pub enum Match {
     Name,
     Workload,
     Id,
+    /// The name or pid of the first process of a container or unit.
+    Process,
     /// The beginning of an id.
     IdPrefix,
     /// The beginning of the name of a pod, or of a container outside of Kubernetes.
@@ -69,6 +71,14 @@ impl Wanted {
             .chain(inner)
             .chain(self.matches_container(report))
             .min_by_key(|(found, _)| *found)
+    }
+
+    /// By what `ps` shows of the first process.
+    fn matches_process(&self, report: &Report) -> Option<Match> {
+        let main = report.main.as_ref()?;
+        // A number is also the beginning of an id, and is a pid only as people write pids.
+        let is_pid = main.pid > 0 && self.text == main.pid.to_string();
+        (is_pid || (!self.text.is_empty() && *main.comm == *self.text)).then_some(Match::Process)
     }
 
     /// By the names of the pod, of its workload, of a unit; by the id of the trace.
@@ -114,16 +124,24 @@ impl Wanted {
         by_pod.into_iter().chain(of_id(text, &report.trace_id)).min()
     }
 
-    /// By the id of a container, by its name and image outside of Kubernetes, or by its name behind that of the pod.
+    /// By the id of a container, by its name and image outside of Kubernetes, by its name behind that of the pod; by its first process,
+    /// also of a unit.
     fn matches_container(&self, report: &Report) -> Option<(Match, Part)> {
-        if let Some(Subject::Container { id, .. }) = &report.subject
-            && let Some(found) = of_id(&self.text, id)
-        {
-            return Some((found, Part::Whole));
-        }
-        if let Some(found) = self.matches_bare(report) {
-            return Some((found, Part::Whole));
-        }
+        let by_id = match &report.subject {
+            Some(Subject::Container { id, .. }) => of_id(&self.text, id),
+            _ => None,
+        };
+        let found = [
+            by_id,
+            self.matches_bare(report),
+            self.matches_in_pod(report),
+            self.matches_process(report),
+        ];
+        found.into_iter().flatten().min().map(|found| (found, Part::Whole))
+    }
+
+    /// `POD/CONTAINER`.
+    fn matches_in_pod(&self, report: &Report) -> Option<Match> {
         let context = report.kubernetes.as_ref()?;
         let name = context.container.as_deref()?;
         let pod = self.text.strip_suffix(name)?.strip_suffix('/')?;
@@ -131,7 +149,7 @@ impl Wanted {
             || pod
                 .split_once('/')
                 .is_some_and(|(namespace, pod)| *namespace == *context.pod.namespace && *pod == *context.pod.name);
-        is_pod.then_some((Match::Name, Part::Whole))
+        is_pod.then_some(Match::Name)
     }
 
     fn matches_bare(&self, report: &Report) -> Option<Match> {
@@ -168,6 +186,7 @@ impl Match {
             Match::Name | Match::Down => "of the same name",
             Match::Workload => "of the same workload",
             Match::Id => "of the same id",
+            Match::Process => "whose first process has this name or pid",
             Match::IdPrefix => "whose id begins with this",
             Match::Prefix => "whose name begins with this",
         }

@@ -22,4 +22,6 @@ pub use node::{Cut, Delay, Lock, Phase, PodInShutdown, Signs, Spoofed};
 pub use value::{At, Text};
 
 #[cfg(test)]
+mod process_tests;
+#[cfg(test)]
 mod tests;

@@ -93,6 +93,11 @@ impl Report {
         *self.r#type == *Report::NODE_DOWN
     }
 
+    /// The evidence was not sufficient for a verdict: not unclean, and not to be missed.
+    pub fn is_unknown(&self) -> bool {
+        *self.verdict == *"unknown"
+    }
+
     /// The pod, of a pod or of a container in one.
     pub fn pod(&self) -> Option<&Pod> {
         self.pod

@@ -74,14 +74,8 @@ fn inputs() -> Vec<(Boot, Input)> {
             name: "tcp".to_owned(),
             state: ProbeState::Unsupported("no BTF".to_owned()),
         },
-        Input::Cgroup(CgroupFact {
-            cgroup: CgroupId::v2(7),
-            path: Ok("/a.service".to_owned()),
-        }),
-        Input::Cgroup(CgroupFact {
-            cgroup: CgroupId::v2(8),
-            path: Err(CgroupFact::GONE.to_owned()),
-        }),
+        Input::Cgroup(CgroupFact::of(CgroupId::v2(7), Ok("/a.service".to_owned()))),
+        Input::Cgroup(CgroupFact::of(CgroupId::v2(8), Err(CgroupFact::GONE.to_owned()))),
         Input::Process(process),
         rmdir(1_900, 7).1,
         Input::Lost {
@@ -446,4 +440,30 @@ fn a_file_that_is_made_to_be_slow_is_given_up() {
     assert_eq!(read, inputs());
     let error = report.error.unwrap();
     assert_eq!(error, "too much of the file is damaged to find the next input");
+}
+
+/// Older readers take the begin of a part for a loss: their doubt is not smaller.
+#[test]
+fn what_newer_versions_add_is_read_back() {
+    let not_recorded = Input::Lost {
+        kind: Kind::Tcp,
+        scope: LossScope::NotRecorded,
+        since: Boot(1_500),
+        count: 1,
+    };
+    let created = Input::Cgroup(CgroupFact {
+        created: Some(Boot(1_400)),
+        ..CgroupFact::of(CgroupId::v2(9), Ok("/b.service".to_owned()))
+    });
+    let mut stored = Vec::new();
+    for input in [&not_recorded, &created] {
+        let json = input_json(input).unwrap();
+        let read: StoredInput = serde_json::from_slice(&json).unwrap();
+        assert_eq!(read.input().as_ref(), Some(input));
+        stored.push(String::from_utf8(json).unwrap());
+    }
+    expect![[r#"
+        {"input":"lost","kind":"tcp","since":1500,"count":1,"not_recorded":true}
+        {"input":"cgroup","cgroup":{"hierarchy":0,"id":9},"path":{"Ok":"/b.service"},"created":1400}"#]]
+    .assert_eq(&stored.join("\n"));
 }

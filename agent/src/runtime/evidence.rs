@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use epitaph_core::correlate::{Concern, Correlator, Keeper, Kept};
 use epitaph_core::decode::decode;
+use epitaph_core::ids::CgroupId;
 use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
@@ -23,6 +24,8 @@ pub struct Evidence {
     removed: u64,
     /// Time of the last frame.
     last: Boot,
+    /// The subjects that the evidence of earlier runs has, until the scan that follows.
+    earlier: Vec<CgroupId>,
 }
 
 /// What is known of an input before the core takes it.
@@ -42,7 +45,26 @@ impl Evidence {
             keeper: Keeper::default(),
             removed: 0,
             last: Boot(0),
+            earlier: Vec::new(),
         }
+    }
+
+    /// The core has the evidence of earlier runs.
+    pub fn resumed(&mut self, core: &Correlator) {
+        self.earlier = core.subjects();
+    }
+
+    /// After the scan that follows: which of these subjects go on, and so which have ended. A replay of the journal has no other scan.
+    pub fn scanned(&mut self, core: &Correlator, now: Boot) {
+        let earlier = std::mem::take(&mut self.earlier);
+        if earlier.is_empty() {
+            return;
+        }
+        for input in self.keeper.resumed(core, &earlier) {
+            self.journal.input(now, &input);
+        }
+        self.journal.input(now, &Input::Scanned);
+        self.last = now;
     }
 
     pub fn before(&mut self, core: &Correlator, input: &Input) -> Noted {

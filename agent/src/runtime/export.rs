@@ -66,15 +66,17 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Destination of traces, for people. Logs a warning if there is none: missing traces alone may go unnoticed.
-    pub fn destination(&self) -> &'static str {
-        if self.traces.is_some() {
-            return "to the collector";
+    /// Destination of traces, for people. Logs that there is none: missing traces alone may go unnoticed. `has_journal`: finished
+    /// terminations are kept on this machine, which is all that a host without a collector needs.
+    pub fn destination(&self, has_journal: bool) -> &'static str {
+        const REMEDY: &str = "set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`";
+        match (&self.traces, has_journal) {
+            (Some(_), _) => return "to the collector",
+            (None, true) => tracing::info!(
+                "no collector is set (`otlp.endpoint`): no trace leaves this machine; `epitaph list` and `epitaph why` read the journal"
+            ),
+            (None, false) => tracing::warn!(remedy = REMEDY, "no OTLP endpoint is set: no trace leaves this machine"),
         }
-        tracing::warn!(
-            remedy = "set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`",
-            "no OTLP endpoint is set: no trace leaves this machine"
-        );
         "nowhere"
     }
 
@@ -151,6 +153,31 @@ mod tests {
         );
         assert_eq!(of("deployment.environment.name"), r#"Some(StringValue("test"))"#);
         assert_eq!(of("telemetry.sdk.name"), r#"Some(StringValue("opentelemetry"))"#);
+    }
+
+    /// A host without a collector is a supported set-up; without a journal too, nothing is kept.
+    #[tokio::test]
+    async fn no_collector_is_a_warning_only_where_nothing_is_kept() {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        let export = Export::start(&Config::default()).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let layer = Levels(sender);
+        let destinations = tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            [true, false].map(|has_journal| export.destination(has_journal))
+        });
+        assert_eq!(destinations, ["nowhere", "nowhere"]);
+        let levels: Vec<tracing::Level> = receiver.try_iter().collect();
+        assert_eq!(levels, [tracing::Level::INFO, tracing::Level::WARN]);
+    }
+
+    struct Levels(std::sync::mpsc::Sender<tracing::Level>);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Levels {
+        fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            if event.metadata().target().starts_with("epitaph") {
+                let _ = self.0.send(*event.metadata().level());
+            }
+        }
     }
 
     #[test]

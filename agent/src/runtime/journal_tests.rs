@@ -259,7 +259,7 @@ async fn the_first_evidence_of_a_termination_is_synced_at_once() {
     panic!("synced after {last:?}");
 }
 
-/// The times of evidence in a segment are told by the segment's own header.
+/// The wall times of a segment's evidence come from the segment's own header.
 #[tokio::test]
 async fn the_segments_after_a_step_of_the_wall_clock_have_the_new_one() {
     use crate::journal::reader::{Evidence, Reader};

@@ -1,4 +1,6 @@
-//! The agent's log on standard error, and the agent's own spans under a separate service name.
+//! The agent's log on standard error, messages to people, and the agent's own spans under a separate service name.
+
+mod person;
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -24,6 +26,8 @@ pub struct Logging {
 /// Where the lines of unclean terminations go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminations {
+    /// Nowhere: a person looks on. Messages are without the time and the place in the code.
+    Person,
     /// With all other messages.
     Messages,
     /// As fields, to systemd's journal: standard error goes there too.
@@ -98,12 +102,13 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
         layer.with_filter(only_terminations())
     });
     let stdout = (terminations == Terminations::Stdout).then(|| json_lines(std::io::stdout).with_filter(only_terminations()));
-    let elsewhere = terminations != Terminations::Messages;
+    let elsewhere = matches!(terminations, Terminations::Journald | Terminations::Stdout);
     let others = filter_fn(move |metadata| !elsewhere || metadata.target() != unclean::TARGET);
     let stderr = fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     let messages = match config.log.format {
+        LogFormat::Text if terminations == Terminations::Person => stderr.event_format(person::ForPerson).boxed(),
         LogFormat::Text => stderr.boxed(),
         LogFormat::Json => stderr.json().boxed(),
     };

@@ -26,6 +26,8 @@ mod pipeline;
 mod privileges;
 mod ready;
 mod replay;
+#[cfg(test)]
+mod restart_tests;
 mod show;
 mod sinks;
 mod throttle;
@@ -92,7 +94,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     let config = Config::for_person(env, &args.overrides())?;
     let show = Show::new(&args.show, env);
     block_on(async {
-        let logging = logging::start(&config, logging::Terminations::Messages)?;
+        let logging = logging::start(&config, logging::Terminations::Person)?;
         // The counts of a recording are not those of this machine, whose agent has the same name at the collector.
         let export = Export::of_recording(&config)?;
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());

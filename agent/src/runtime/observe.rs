@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use caps::Capability;
-use epitaph_core::input::{Observation, ProbeState};
+use epitaph_core::input::{CgroupMode, Observation, ProbeState};
 use epitaph_ebpf::watch as bits;
 use tokio::sync::watch;
 
@@ -36,7 +36,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let is_agent = show.is_none();
     let terminations = match is_agent {
         true => logging::Terminations::of_agent(env, logging::stderr_file()),
-        false => logging::Terminations::Messages,
+        false => logging::Terminations::Person,
     };
     let logging = logging::start(&config, terminations)?;
     logging::warn_of_unknown_variables(env);
@@ -74,7 +74,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     give_up_privileges(&mut kernel, &config.host.proc);
 
     if is_agent {
-        log_start(&config, &kernel, &export);
+        log_start(&config, &kernel, &procfs, &export);
     }
     // Opened last: an earlier error is shown on the unchanged terminal.
     let View { screen, acts, sink } = Show::open(show)?;
@@ -243,15 +243,27 @@ fn give_up_privileges(kernel: &mut Attached, proc: &Path) {
     }
 }
 
-fn log_start(config: &Config, kernel: &Attached, export: &Export) {
+fn log_start(config: &Config, kernel: &Attached, procfs: &Procfs, export: &Export) {
     let states = kernel.probes().iter().map(|(_, state)| state);
     let active = states.filter(|state| **state == ProbeState::Active).count();
+    let journal = config.journal.directory.as_deref();
     tracing::info!(
         probes = %format_args!("{active} of {} active", kernel.probes().len()),
+        cgroups = %format_args!("{} at {}", cgroups(procfs.cgroups()), procfs.mount().display()),
+        journal = %journal.map_or_else(|| "none".into(), Path::to_string_lossy),
         listen = %config.listen,
-        traces = export.destination(),
+        traces = export.destination(journal.is_some()),
         "observing"
     );
+}
+
+/// As `epitaph watch --output json` names it.
+const fn cgroups(mode: CgroupMode) -> &'static str {
+    match mode {
+        CgroupMode::V2 => "v2",
+        CgroupMode::Hybrid => "hybrid",
+        CgroupMode::V1(_) => "v1",
+    }
 }
 
 fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::EventsWorker {

@@ -2,6 +2,7 @@
 //!
 //! Without the asynchronous runtime: in Kubernetes the commands share the agent's memory limit.
 
+mod holes;
 mod judged;
 mod source;
 
@@ -43,7 +44,11 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         Ok(Flow::Continue)
     })?;
     source.warn();
-    let Some((found, others, more)) = search.finish() else {
+    let found = search.finish();
+    // What is missing before the termination that is shown does not matter.
+    let shown = found.as_ref().and_then(|(found, ..)| found.end);
+    source.warn_of_holes(period.since.max(shown), period.until, period.now);
+    let Some((found, others, more)) = found else {
         return Err(not_found(&source, &args.what, &counts));
     };
     let Some(Line::Report(report)) = parse(found.line.as_bytes()) else {
@@ -76,9 +81,11 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let mut list = List::new(width, style);
     let mut shown = Counts::folded();
     let mut all = Counts::default();
+    let mut unknown = 0;
     source.each(|report, line| {
         all.saw(report);
         if !period.has(report) || !args.filter.matches_past(report) {
+            unknown += u64::from(period.has(report) && args.filter.hides_unknown(report));
             return Ok(Flow::Continue);
         }
         shown.add(report);
@@ -97,6 +104,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     flow(written.and_then(|()| out.flush()))?;
     drop(out);
     source.warn();
+    source.warn_of_holes(period.since, period.until, period.now);
     if shown.total == 0 && source.parsed_nothing() {
         return Err(source.nothing_readable());
     }
@@ -104,12 +112,15 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         // Not an error: a list may be empty.
         eprintln!("no such termination{}", source.reach(&all));
     }
+    if let Some(hidden) = story::hidden(unknown) {
+        eprintln!("{hidden}");
+    }
     Ok(())
 }
 
 /// `epitaph export`.
 pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError> {
-    let Period { since, until } = Period::of(args.since, args.until)?;
+    let Period { since, until, .. } = Period::of(args.since, args.until)?;
     let part = Part { since, until };
     let directory = source::directory(args.journal.as_deref(), args.config.as_deref(), env)?;
     let (mut reader, name) = source::open_journal(&directory)?;
@@ -193,12 +204,13 @@ fn style(color: cli::Color, env: &dyn Env) -> Style {
 struct Period {
     since: Option<Wall>,
     until: Option<Wall>,
+    now: Wall,
 }
 
 impl Period {
     fn of(since: Option<When>, until: Option<When>) -> Result<Period, RuntimeError> {
         let now = clock::wall_offset().wall(clock::now());
-        let (since, until) = (since.map(|when| when.before(now)), until.map(|when| when.before(now)));
+        let (since, until) = (since.map(|when| when.before(now)), until.map(|when| when.until(now)));
         if let Some((since, until)) = since.zip(until)
             && since > until
         {
@@ -207,7 +219,7 @@ impl Period {
             let remedy = "a duration is before now: `--since 2h --until 1h`";
             return Err(RuntimeError::new(SysExit::Usage, problem).with_remedy(remedy));
         }
-        Ok(Period { since, until })
+        Ok(Period { since, until, now })
     }
 
     /// A report without a time is in every period.
@@ -230,7 +242,7 @@ fn not_found(source: &Source, what: &str, counts: &Counts) -> RuntimeError {
         false => "",
     };
     RuntimeError::new(SysExit::NoInput, problem).with_remedy(format!(
-        "{did_you_mean}{too_short}`epitaph list` shows what is known; each agent knows only the pods of its node: \
+        "{did_you_mean}{too_short}`epitaph list` shows what is known; each agent knows only the terminations of its own machine: of a pod, \
          run this on the pod's node"
     ))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use epitaph_core::correlate::Correlator;
 use epitaph_core::event::Kind;
 use epitaph_core::ids::ContainerId;
-use epitaph_core::input::{Input, Observation, ProbeState};
+use epitaph_core::input::{Input, LossScope, Observation, ProbeState};
 use epitaph_core::pod::{PodEventsState, PodIdentity};
 use epitaph_core::report::{Answers, Command, Report};
 use epitaph_core::time::Boot;
@@ -77,7 +77,11 @@ impl Pipeline {
         }
         let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &input));
         let copy = noted.as_ref().and_then(|noted| noted.copy(&input));
+        let is_scanned = matches!(input, Input::Scanned);
         let (answered, commands) = self.take(now, input)?;
+        if let Some(evidence) = self.evidence.as_mut().filter(|_| is_scanned) {
+            evidence.scanned(&self.core, now);
+        }
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
             evidence.after(&self.core, now, &noted, copy.as_ref(), answered);
         }
@@ -173,6 +177,9 @@ impl Pipeline {
             }
         }
         self.is_past = false;
+        if let Some(evidence) = &mut self.evidence {
+            evidence.resumed(&self.core);
+        }
         let watched = watched.into_iter().map(Command::Watch);
         Ok(watched.chain(unanswered.into_iter().map(Command::ListEvents)).collect())
     }
@@ -205,7 +212,10 @@ impl Pipeline {
             return Ok(());
         }
         match input {
-            Input::Start(_) => {}
+            // The states of the probes follow, of a later run in a recording, too.
+            Input::Start(_) => {
+                self.probes.get_or_insert_default();
+            }
             Input::Probe { name, state } => match &mut self.probes {
                 Some(probes) => probes.push((name.clone(), state.clone())),
                 None => self.sinks.observing(&self.observation, &[(name.clone(), state.clone())])?,
@@ -219,6 +229,11 @@ impl Pipeline {
         match input {
             Input::Pods(state) => self.sinks.pods(state),
             Input::ApiClock(clock) => self.sinks.api_clock(clock),
+            // What a recording does not have, nobody lost.
+            Input::Lost {
+                scope: LossScope::NotRecorded,
+                ..
+            } => {}
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             Input::Node(event) => self.sinks.node(event),
             _ => {}

@@ -1,4 +1,5 @@
-//! The log line of an unclean termination: what people find where they look first, without a collector.
+//! The log line of an unclean termination, and of one that could not be judged: what people find where they look first, without a
+//! collector.
 //!
 //! Where the line goes is decided by `logging`: fields of the journal under systemd, JSON on standard output in Kubernetes, otherwise a
 //! message like any other.
@@ -24,11 +25,19 @@ pub const TARGET: &str = "epitaph::termination";
 const MOST: u64 = 20;
 const INTERVAL: Duration = Duration::from_secs(10);
 
+/// Lines about the verdict `unknown` per interval: an agent that has just started, or has lost records, cannot judge many.
+const MOST_UNKNOWN: u64 = 5;
+const INTERVAL_UNKNOWN: Duration = Duration::from_secs(60);
+
+/// The headline of a termination whose evidence is not sufficient: not unclean, and not to be missed.
+const UNKNOWN: &str = "unknown";
+
 /// Counts what was not logged as `epitaph_dropped_total{reason="log_rate"}`.
 pub const DROPPED: &str = "log_rate";
 
 pub struct UncleanLog {
     throttle: Throttle,
+    unknown: Throttle,
     /// `epitaph list` shows what is not logged.
     has_journal: bool,
 }
@@ -48,11 +57,12 @@ impl UncleanLog {
     pub fn new(has_journal: bool) -> UncleanLog {
         UncleanLog {
             throttle: Throttle::burst(MOST, INTERVAL),
+            unknown: Throttle::burst(MOST_UNKNOWN, INTERVAL_UNKNOWN),
             has_journal,
         }
     }
 
-    /// Logs the report if it is an unclean termination. Returns how many lines were suppressed by this call: 0 or 1.
+    /// Logs the report if it is an unclean termination, or one that could not be judged. Returns how many lines were suppressed by this call: 0 or 1.
     pub fn report(&self, now: Boot, report: &Report, observation: &Observation) -> u64 {
         let (verdict, named) = match report {
             Report::Terminated(t) => {
@@ -88,10 +98,12 @@ impl UncleanLog {
             }
             _ => return 0,
         };
-        if !verdict.unclean {
-            return 0;
-        }
-        let Some(suppressed) = self.throttle.admit(now) else {
+        let throttle = match (verdict.unclean, verdict.headline) {
+            (true, _) => &self.throttle,
+            (false, UNKNOWN) => &self.unknown,
+            (false, _) => return 0,
+        };
+        let Some(suppressed) = throttle.admit(now) else {
             return 1;
         };
         log(verdict, &named, suppressed, observation);
@@ -101,12 +113,27 @@ impl UncleanLog {
     /// Logs the number of suppressed lines once the interval is over, where no other line does.
     pub fn overdue(&self, now: Boot) {
         if let Some(suppressed) = self.throttle.overdue(now) {
-            let shown = match self.has_journal {
-                true => "`epitaph list --unclean` shows them",
-                false => "not kept: `journal.directory` is not set",
-            };
-            tracing::warn!(target: TARGET, suppressed, "{suppressed} more unclean terminations, {shown}");
+            let shown = self.shown("--unclean");
+            tracing::warn!(target: TARGET, suppressed, "{} unclean, {shown}", more(suppressed));
         }
+        if let Some(suppressed) = self.unknown.overdue(now) {
+            let shown = self.shown("--verdict unknown");
+            tracing::info!(target: TARGET, suppressed, "{} unknown, {shown}", more(suppressed));
+        }
+    }
+
+    fn shown(&self, filter: &str) -> String {
+        match self.has_journal {
+            true => format!("not logged: `epitaph list {filter}` shows them"),
+            false => "not logged and not kept: `journal.directory` is not set".to_owned(),
+        }
+    }
+}
+
+fn more(suppressed: u64) -> String {
+    match suppressed {
+        1 => "1 more termination is".to_owned(),
+        many => format!("{many} more terminations are"),
     }
 }
 
@@ -119,29 +146,38 @@ fn log(verdict: &Verdict, named: &Named<'_>, suppressed: u64, observation: &Obse
         Some(Subject::Unit { name }) => unit = text(name),
         None => {}
     }
-    // An absent field is not written.
-    tracing::warn!(
-        target: TARGET,
-        verdict = verdict.headline,
-        severity = severity(verdict),
-        cause = table::name(verdict.cause),
-        exit = table::name(verdict.exit),
-        traffic = table::name(verdict.traffic),
-        namespace = named.pod.map(|pod| escape(&pod.namespace)),
-        pod = named.pod.map(|pod| escape(&pod.name)),
-        workload = named.pod.map(|pod| format!("{}/{}", escape(&pod.workload.kind), escape(&pod.workload.name))),
-        container = named.container.map(escape),
-        image = named.image.map(escape),
-        container_id,
-        unit,
-        begin = time(named.begin),
-        end = time(named.end),
-        trace_id = named.trace,
-        remedy = verdict.remedy.as_deref().map(escape),
-        suppressed = (suppressed > 0).then_some(suppressed),
-        "{}",
-        escape(&verdict.sentence)
-    );
+    // An absent field is not written. A macro, because the level is of the line's place in the code.
+    macro_rules! line {
+        ($level:expr) => {
+            tracing::event!(
+                target: TARGET,
+                $level,
+                verdict = verdict.headline,
+                severity = severity(verdict),
+                cause = table::name(verdict.cause),
+                exit = table::name(verdict.exit),
+                traffic = table::name(verdict.traffic),
+                namespace = named.pod.map(|pod| escape(&pod.namespace)),
+                pod = named.pod.map(|pod| escape(&pod.name)),
+                workload = named.pod.map(|pod| format!("{}/{}", escape(&pod.workload.kind), escape(&pod.workload.name))),
+                container = named.container.map(escape),
+                image = named.image.map(escape),
+                container_id,
+                unit,
+                begin = time(named.begin),
+                end = time(named.end),
+                trace_id = named.trace,
+                remedy = verdict.remedy.as_deref().map(escape),
+                suppressed = (suppressed > 0).then_some(suppressed),
+                "{}",
+                escape(&verdict.sentence)
+            )
+        };
+    }
+    match verdict.unclean {
+        true => line!(tracing::Level::WARN),
+        false => line!(tracing::Level::INFO),
+    }
 }
 
 fn severity(verdict: &Verdict) -> String {
@@ -212,12 +248,39 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_or_unknown_termination_is_not_logged() {
+    fn a_clean_termination_is_not_logged() {
         let text = lines(|log| {
-            let unknown = Report::Terminated(Box::new(sample::unknown_unit()));
-            assert_eq!(log.report(Boot(0), &unknown, &sample::observation()), 0);
+            let clean = Report::Terminated(Box::new(terminations::clean(1)));
+            assert_eq!(log.report(Boot(0), &clean, &terminations::observation()), 0);
         });
         assert_eq!(text, "");
+    }
+
+    /// Not unclean, and not to be missed; but an agent that cannot judge does not fill the log.
+    #[test]
+    fn an_unknown_termination_is_logged_as_information_and_sparingly() {
+        let text = lines(|log| {
+            let unknown = Report::Terminated(Box::new(sample::unknown_unit()));
+            let of = || log.report(Boot(0), &unknown, &sample::observation());
+            assert_eq!((0..=MOST_UNKNOWN).map(|_| of()).sum::<u64>(), 1);
+            log.overdue(Boot(INTERVAL_UNKNOWN.as_nanos() as u64));
+        });
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len() as u64, MOST_UNKNOWN + 1, "{text}");
+        assert_eq!(
+            (&lines[0]["level"], &lines[0]["verdict"], &lines[0]["unit"]),
+            (&"INFO".into(), &"unknown".into(), &"nginx.service".into())
+        );
+        assert_eq!(
+            lines[MOST_UNKNOWN as usize]["message"],
+            "1 more termination is unknown, not logged: `epitaph list --verdict unknown` shows them"
+        );
+    }
+
+    /// The table has the word.
+    #[test]
+    fn unknown_is_a_verdict_and_not_unclean() {
+        assert!(!table::by_headline(UNKNOWN).expect("a verdict").unclean);
     }
 
     #[test]
@@ -235,7 +298,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len() as u64, MOST + 1, "{text}");
         assert!(
-            lines[MOST as usize].contains("5 more unclean terminations, `epitaph list"),
+            lines[MOST as usize].contains("5 more terminations are unclean, not logged: `epitaph list --unclean`"),
             "{text}"
         );
     }
@@ -251,7 +314,7 @@ mod tests {
         });
         let last = text.lines().last().unwrap();
         assert!(
-            last.contains("1 more unclean terminations, not kept: `journal.directory` is not set"),
+            last.contains("1 more termination is unclean, not logged and not kept: `journal.directory` is not set"),
             "{last}"
         );
         assert!(!text.contains("epitaph list"), "{text}");

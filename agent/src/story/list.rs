@@ -8,7 +8,7 @@ use epitaph_core::verdict::Severity;
 
 use super::json::Brief;
 use super::text::severity;
-use super::words::{cell, columns, cut, many, moment};
+use super::words::{cell, columns, cut, many, moment, paragraph};
 use crate::history::{Counts, Group};
 
 /// Beginning of the trace's id: enough for `epitaph why`.
@@ -81,7 +81,19 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
         (Some(first), Some(last)) => format!(", {} to {} UTC", moment(first), moment(last)),
         _ => String::new(),
     };
-    let mut out = format!("{}, {} unclean{period}\n", many(counts.total, "termination"), counts.unclean);
+    let unknown = match counts.unknown {
+        0 => String::new(),
+        some => format!(", {some} unknown"),
+    };
+    let head = format!(
+        "{}, {} unclean{unknown}{period}",
+        many(counts.total, "termination"),
+        counts.unclean
+    );
+    let mut out = match width {
+        Some(width) => paragraph(&head, width, ""),
+        None => format!("{head}\n"),
+    };
     let rows = counts.worst_first();
     if rows.is_empty() {
         return out;
@@ -93,14 +105,14 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
     let fixed = 2 + 7 + 2 + 2 + verdict + 2 + 19;
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(fixed).max(12));
     let name = longest(&mut names.iter().map(|name| columns(name))).max(8).min(room);
-    let head = format!(
+    let titles = format!(
         "  {:>7}  {}  {}  {}",
         "count",
         cell("workload", name),
         cell("verdict", verdict),
         "last, UTC"
     );
-    let _ = writeln!(out, "\n{}", paint.dim(&head));
+    let _ = writeln!(out, "\n{}", paint.dim(&titles));
     for ((_, headline, counted), workload) in rows.iter().zip(&names) {
         let tone = severity(&counted.severity);
         let mark = if counted.unclean { "!" } else { " " };
@@ -129,6 +141,17 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
         );
     }
     out
+}
+
+/// After a list of unclean terminations: how many of the others could not be judged. None: not one.
+pub fn hidden(unknown: u64) -> Option<String> {
+    let have = if unknown == 1 { "has" } else { "have" };
+    let text = format!(
+        "not shown: {} of this time {have} the verdict unknown and may have been unclean; give `--verdict unknown` instead of \
+         `--unclean`",
+        many(unknown, "termination")
+    );
+    (unknown > 0).then_some(text)
 }
 
 /// A line of JSON that is safe to print: what a terminal obeys, or what hides text, only as JSON's own escapes. The value is the same.

@@ -14,7 +14,7 @@ mod timeline;
 mod words;
 
 pub use json::{Brief, summary_object, why_object};
-pub use list::{List, safe, summary};
+pub use list::{List, hidden, safe, summary};
 pub use markdown::markdown;
 pub use snippet::{Snippet, snippets};
 pub use text::{Columns, text};

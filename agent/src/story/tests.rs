@@ -401,7 +401,8 @@ fn counts_of_a_list() {
     let text = summary(&counts, Some(80), Style::Plain);
     assert_fits(&text, 80);
     expect![[r#"
-        5 terminations, 4 unclean, 2023-11-14 23:37:10 to 2026-01-02 03:05:15 UTC
+        5 terminations, 4 unclean, 1 unknown, 2023-11-14 23:37:10 to 2026-01-02 03:05:15
+        UTC
 
             count  workload                verdict              last, UTC
         !       3  Deployment shop/cart    ignored-stop-signal  2023-11-14 23:37:10
@@ -410,7 +411,7 @@ fn counts_of_a_list() {
     "#]]
     .assert_eq(&text);
     expect![[r#"
-        {"type":"summary","terminations":5,"unclean":4,"first":"2023-11-14T23:37:10.002000000Z","last":"2026-01-02T03:05:15.003000000Z","workloads":[{"workload":"Deployment shop/cart","verdict":"ignored-stop-signal","unclean":true,"severity":"critical","count":3,"first":"2023-11-14T23:37:10.002000000Z","last":"2023-11-14T23:37:10.260000000Z"},{"workload":"container 3f1c0d4e5a6b","verdict":"ignored-stop-signal","unclean":true,"severity":"warning","count":1,"first":"2026-01-02T03:05:15.003000000Z","last":"2026-01-02T03:05:15.003000000Z"},{"workload":"unit nginx.service","verdict":"unknown","unclean":false,"severity":"warning","count":1,"first":"2026-01-02T03:04:06.500000000Z","last":"2026-01-02T03:04:06.500000000Z"}],"ungrouped":0,"ungrouped_unclean":0}
+        {"type":"summary","terminations":5,"unclean":4,"unknown":1,"first":"2023-11-14T23:37:10.002000000Z","last":"2026-01-02T03:05:15.003000000Z","workloads":[{"workload":"Deployment shop/cart","verdict":"ignored-stop-signal","unclean":true,"severity":"critical","count":3,"first":"2023-11-14T23:37:10.002000000Z","last":"2023-11-14T23:37:10.260000000Z"},{"workload":"container 3f1c0d4e5a6b","verdict":"ignored-stop-signal","unclean":true,"severity":"warning","count":1,"first":"2026-01-02T03:05:15.003000000Z","last":"2026-01-02T03:05:15.003000000Z"},{"workload":"unit nginx.service","verdict":"unknown","unclean":false,"severity":"warning","count":1,"first":"2026-01-02T03:04:06.500000000Z","last":"2026-01-02T03:04:06.500000000Z"}],"ungrouped":0,"ungrouped_unclean":0}
     "#]].assert_eq(&summary_json(&counts));
 }
 
@@ -424,7 +425,7 @@ fn connects_before_a_restart_are_not_called_lost() {
         missing.contains("2 tcp records were lost, or not kept over a restart of epitaph"),
         "{missing}"
     );
-    assert!(missing.contains("1 process_exit records were lost"), "{missing}");
+    assert!(missing.contains("1 process_exit record was lost"), "{missing}");
 }
 
 /// No text of a report reaches the output as a control sequence, breaks a line, or makes a line too long.

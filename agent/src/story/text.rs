@@ -158,6 +158,12 @@ pub(super) fn severity(name: &str) -> Severity {
     }
 }
 
+/// `1 tcp record was`, `2 tcp records were`.
+fn records(count: u64, kind: &str) -> String {
+    let were = if count == 1 { "was" } else { "were" };
+    format!("{} {were}", many(count, &format!("{kind} record")))
+}
+
 /// What the evidence may lack; None if it is whole.
 pub(super) fn missing(shown: &Report) -> Option<String> {
     let reports = || std::iter::once(shown).chain(&shown.containers);
@@ -197,13 +203,19 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             match &**kind {
                 // Also what the journal does not keep: the connects of clients, before a restart.
                 "tcp" => add(format!(
-                    "{count} tcp records were lost, or not kept over a restart of epitaph"
+                    "{} lost, or not kept over a restart of epitaph",
+                    records(*count, kind)
                 )),
-                _ => add(format!("{count} {kind} records were lost")),
+                _ => add(format!("{} lost", records(*count, kind))),
             }
         }
         if *over_cap > 0 {
-            add(format!("{over_cap} pieces of evidence were dropped"));
+            let (pieces, were) = if *over_cap == 1 {
+                ("piece", "was")
+            } else {
+                ("pieces", "were")
+            };
+            add(format!("{over_cap} {pieces} of evidence {were} dropped"));
         }
         if !inactive_probes.is_empty() {
             let names: Vec<&str> = inactive_probes.iter().map(|name| &**name).collect();

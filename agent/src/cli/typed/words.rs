@@ -37,11 +37,14 @@ const DELETED: &[&str] = &[
     "clean-exit",
 ];
 
+/// The observer's verdicts on a node that is not ready.
+const LOST: &[&str] = &["lost", "unreachable", "fenced-by-taint"];
+
 /// The program of a unit did not start.
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 47] = [
+pub const WORDS: [Word; 51] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -296,10 +299,39 @@ pub const WORDS: [Word; 47] = [
         ],
     },
     Word {
+        names: &[
+            "NodeStatusUnknown",
+            "NodeNotReady",
+            "TaintManagerEviction",
+            "DeletionByTaintManager",
+        ],
+        meaning: "The kubelet stopped posting the node's status, so that the control plane set `Ready` to Unknown, and after five minutes \
+                  requested the deletion of the pods by a taint: whether the machine runs is not known, and nothing has stopped the containers.",
+        verdicts: LOST,
+    },
+    Word {
+        names: &["PodStuckOnLostNode", "node.lost", "pod.lost"],
+        meaning: "A node is not ready, and pods on it cannot be terminated: the Event of `epitaph observer` on a StatefulSet or pod that waits for \
+                  the node, and the root spans of the node and of each pod, which end when the pods are gone. They have the verdict and the next \
+                  command; the observer's log has the same for the node.",
+        verdicts: LOST,
+    },
+    Word {
+        names: &["out-of-service", "node.kubernetes.io/out-of-service"],
+        meaning: "The taint by which a person declares that a machine is off: Kubernetes then deletes the node's pods without their kubelet and \
+                  detaches their volumes. On a machine that runs, two pods may write the same volume. When the node is repaired, remove the taint.",
+        verdicts: &["fenced-by-taint", "taint-left-behind", "duplicate-run"],
+    },
+    Word {
+        names: &["FailedAttachVolume", "Multi-Attach"],
+        meaning: "A pod waits for a volume that is still attached to another node, for example to one that is not ready.",
+        verdicts: &["stuck-by-volume"],
+    },
+    Word {
         names: &["NodeLost"],
         meaning: "The reason in a pod's status while its node does not answer: whether the containers still run is not known, and nothing has \
                   stopped them. `epitaph observer` reports lost nodes.",
-        verdicts: &["unknown"],
+        verdicts: LOST,
     },
     Word {
         names: &["NodeShutdown", "Shutdown"],

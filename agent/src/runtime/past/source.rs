@@ -14,6 +14,7 @@ use crate::journal::reader::{self, OpenError, READERS, Reader, Skipped};
 
 use super::super::{RuntimeError, core, privileges};
 use super::Flow;
+use super::holes;
 use super::judged::Judged;
 
 /// Configurations of the agent as it is installed: by the chart, by the Debian package. They name the journal.
@@ -150,6 +151,15 @@ impl Source {
 
     pub fn warn(&self) {
         warn_of(&self.name, &self.not_read());
+    }
+
+    /// Says of which times terminations are missing in the journal; as far as the journal was read, and it is `now`.
+    pub fn warn_of_holes(&self, since: Option<Wall>, until: Option<Wall>, now: Wall) {
+        if let Input::Journal(reader) = &self.input {
+            for note in holes::notes(&reader.holes(now), since, until) {
+                eprintln!("warning: {note}");
+            }
+        }
     }
 
     /// There is something, and nothing of it was understood.
@@ -312,6 +322,11 @@ pub(in crate::runtime) fn installed(file: Option<&Path>, env: &dyn Env) -> Resul
 }
 
 fn open(path: &Path) -> Result<File, RuntimeError> {
+    if path.is_dir() {
+        let path = path.display();
+        return Err(RuntimeError::new(SysExit::Usage, format!("{path} is a directory"))
+            .with_remedy(format!("`--journal {path}`, without `--from`, reads the journal of an agent")));
+    }
     File::open(path).map_err(|error| {
         let code = match error.kind() {
             io::ErrorKind::PermissionDenied => SysExit::NoPerm,
@@ -371,6 +386,17 @@ mod tests {
         source.each(|_, _| panic!("read")).unwrap();
         let not_read = source.not_read().concat();
         assert!(not_read.starts_with("1 segment that cannot be read ("), "{not_read}");
+    }
+
+    #[test]
+    fn a_directory_is_not_a_file_and_the_remedy_is_the_option() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = open(directory.path()).unwrap_err();
+        let path = directory.path().display();
+        assert_eq!(
+            crate::error::lines(&refused),
+            format!("{path} is a directory\nremedy: `--journal {path}`, without `--from`, reads the journal of an agent")
+        );
     }
 
     /// What is installed names one directory, in the way that a command by hand finds, too: a variable of the service's unit is the

@@ -24,7 +24,9 @@ impl Procfs {
         let (mut first, mut bytes) = (Vec::new(), 0);
         self.scan(|input| {
             match &input {
-                Input::Cgroup(CgroupFact { cgroup, path: Ok(path) }) if is_subject(path) => watch(*cgroup),
+                Input::Cgroup(CgroupFact {
+                    cgroup, path: Ok(path), ..
+                }) if is_subject(path) => watch(*cgroup),
                 Input::Cgroup(_) => return Ok(()),
                 _ => {}
             }

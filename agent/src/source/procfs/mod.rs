@@ -167,7 +167,7 @@ impl Procfs {
                 if is_recorded && result.is_ok() {
                     walked.keep(cgroup, path);
                     let path = Ok(path.to_owned());
-                    result = each(Input::Cgroup(CgroupFact { cgroup, path }));
+                    result = each(Input::Cgroup(CgroupFact::of(cgroup, path)));
                 }
             });
         }
@@ -191,10 +191,7 @@ impl Procfs {
     pub fn answer(&self, question: &Question) -> Input {
         match question {
             Question::Process(pid) => Input::Process(self.process(*pid)),
-            Question::Cgroup(cgroup) => Input::Cgroup(CgroupFact {
-                cgroup: *cgroup,
-                path: self.path(*cgroup),
-            }),
+            Question::Cgroup(cgroup) => Input::Cgroup(CgroupFact::of(*cgroup, self.path(*cgroup))),
         }
     }
 

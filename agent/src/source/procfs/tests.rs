@@ -123,7 +123,9 @@ fn show(machine: &Machine, inputs: &[Input]) -> String {
     };
     for input in inputs {
         match input {
-            Input::Cgroup(CgroupFact { cgroup, path: Ok(path) }) => {
+            Input::Cgroup(CgroupFact {
+                cgroup, path: Ok(path), ..
+            }) => {
                 writeln!(out, "cgroup {} {path} {}", cgroup.hierarchy, id(cgroup, path)).unwrap();
             }
             Input::Cgroup(CgroupFact { path: Err(reason), .. }) => writeln!(out, "cgroup: {reason}").unwrap(),
@@ -397,10 +399,7 @@ fn answers_for_cgroups() {
     procfs.walked().rested = Boot(u64::MAX);
     let fact = |path: Result<&str, &str>, id| {
         let cgroup = CgroupId::v2(id);
-        Input::Cgroup(CgroupFact {
-            cgroup,
-            path: path.map(str::to_owned).map_err(str::to_owned),
-        })
+        Input::Cgroup(CgroupFact::of(cgroup, path.map(str::to_owned).map_err(str::to_owned)))
     };
     assert_eq!(
         procfs.answer(&Question::Cgroup(CgroupId::v2(late))),

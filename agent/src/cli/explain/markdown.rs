@@ -1,0 +1,87 @@
+//! The tables as `docs/verdicts.md`.
+
+use super::*;
+
+/// The body of `docs/verdicts.md`.
+pub fn markdown() -> String {
+    let mut out = String::from("| verdict | unclean | severity | meaning |\n|---|---|---|---|\n");
+    for e in &TABLE {
+        let unclean = if e.unclean { "yes" } else { "no" };
+        let name = e.headline;
+        let _ = writeln!(
+            out,
+            "| [`{name}`](#{name}) | {unclean} | {} | {} |",
+            severity(e.severity),
+            first_sentence(e.meaning)
+        );
+    }
+    out.push_str(
+        "\nA verdict summarizes three axes: why the container or unit terminated (`epitaph.cause`), how the main process exited\n\
+         (`epitaph.exit`) and what clients saw (`epitaph.traffic`). `exit` has the name of the verdict, or `clean` for the verdicts about\n\
+         clients. The values of `cause` and `traffic` are:\n\n\
+         | axis | value | meaning |\n|---|---|---|\n",
+    );
+    for (axis, value, words) in axes() {
+        let _ = writeln!(out, "| {axis} | `{value}` | {words} |");
+    }
+    for e in &TABLE {
+        let _ = write!(out, "\n## {}\n\n{}\n\n**Proof.** {}\n", e.headline, e.meaning, e.proof);
+        if !e.remedy.is_empty() {
+            let _ = write!(out, "\n**Remedy.** {}\n", e.remedy);
+        }
+    }
+    out.push_str(
+        "\n## Lost nodes\n\n\
+         What the observer reports about nodes that do not answer, and about their pods: [lost-nodes.md](lost-nodes.md). These verdicts\n\
+         have no axes.\n\n\
+         | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
+    );
+    for row in &loss_verdict::TABLE {
+        let unclean = if row.unclean { "yes" } else { "no" };
+        let (name, severity) = (row.headline, severity(row.severity));
+        let _ = writeln!(
+            out,
+            "| `{name}` | {unclean} | {severity} | {} | {} | {} |",
+            row.meaning, row.proof, row.remedy
+        );
+    }
+    out.push_str(
+        "\n## Shutdowns of the node\n\n\
+         The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
+         pods and it are linked both ways.\n\n\
+         | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
+    );
+    for row in &node::TABLE {
+        let unclean = if row.unclean { "yes" } else { "no" };
+        let _ = writeln!(
+            out,
+            "| `{}` | {unclean} | {} | {} | {} | {} |",
+            row.headline,
+            severity(row.severity),
+            row.meaning,
+            row.proof,
+            row.remedy
+        );
+    }
+    out.push_str(
+        "\n## What other tools show\n\n\
+         Exit codes, signals and reasons, as `kubectl`, `docker`, `systemctl` and shells show them, and the verdicts that fit.\n\
+         `epitaph why POD` shows which of them it was.\n\n\
+         | shown | meaning | verdicts |\n|---|---|---|\n",
+    );
+    for Word {
+        names,
+        meaning,
+        verdicts,
+    } in WORDS
+    {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let link = |name: &&str| match by_headline(name) {
+            Some(_) => format!("[`{name}`](#{name})"),
+            None => format!("[`{name}`](#lost-nodes)"),
+        };
+        let verdicts: Vec<String> = verdicts.iter().map(link).collect();
+        let _ = writeln!(out, "| {} | {meaning} | {} |", names.join(", "), verdicts.join(", "));
+    }
+    out
+}

@@ -1,0 +1,402 @@
+use expect_test::{Expect, expect, expect_file};
+
+use super::*;
+use crate::error;
+
+fn check(verdict: Option<&str>, expected: Expect) {
+    expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
+}
+
+/// Steps refer to each other by number.
+#[test]
+fn an_alert_has_the_words_of_its_runbook() {
+    check(
+        Some("EpitaphTaintLeftBehind"),
+        expect![[r#"
+        EpitaphTaintLeftBehind (an alert; docs/runbooks/EpitaphTaintLeftBehind.md)
+
+        What it means
+          A node is ready and has the taint `node.kubernetes.io/out-of-service`, set
+          while the node was lost, or set on the wrong node by mistake. With effect
+          `NoExecute` the taint evicts pods and keeps new ones away; with `NoSchedule`
+          it only keeps new ones away.
+
+        What proves it
+          `epitaph_node_out_of_service{ready="true"}`, and `kubectl get node NODE -o
+          jsonpath={.spec.taints}`.
+
+        What to do
+          1. Check that the node is really repaired: a machine that was only paused
+             may run old containers for some seconds; the verdict `duplicate-run`
+             in the pods' traces shows that.
+          2. `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`
+
+        When to silence
+          While the node is kept empty on purpose; `kubectl cordon` is the better tool
+          for that.
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_shown_of_a_lost_node_leads_to_the_observer() {
+    check(
+        Some("NodeStatusUnknown"),
+        expect![[r#"
+        NodeStatusUnknown, NodeNotReady, TaintManagerEviction, DeletionByTaintManager
+          The kubelet stopped posting the node's status, so that the control plane set
+          `Ready` to Unknown, and after five minutes requested the deletion of the
+          pods by a taint: whether the machine runs is not known, and nothing has
+          stopped the containers.
+
+        Verdicts that fit
+          lost             The node is not ready, nothing on it answers, and its pods c…
+          unreachable      The node is not ready, but its agent answers, or its kubelet…
+          fenced-by-taint  The node is lost and has the taint node.kubernetes.io/out-of…
+
+        Next
+          kubectl -n epitaph logs -l app.kubernetes.io/component=observer --prefix --tail=-1
+          epitaph explain lost
+    "#]],
+    );
+}
+
+#[test]
+fn all_with_a_line_each() {
+    check(
+        None,
+        expect![[r#"
+            ! oom-killed             The OOM killer killed the main process because memory ran out.
+            ! oom-child              The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
+            ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
+            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or after a stop signal a process to which the signal was forwarded, by a process from outside.
+            ! stuck                  The grace period ended long ago, and the process is still running.
+            ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
+            ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
+            ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
+            ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
+            ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
+            ! force-killed           The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.
+            ! blocked-stop-signal    The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.
+            ! ignored-stop-signal    The kernel discarded the stop signal, so the process kept running until the runtime killed it: PID 1 has no handler, its handler only raised the signal again (Node.js), or the process below an init ignores it.
+            ! default-action         The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.
+            ! prestop-failed         The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.
+            ! nonzero-exit           The main process exited with a code other than 0.
+            ! cut-connections        The process exited cleanly, but open connections with an unanswered request were dropped at exit.
+            ! reset-connections      The process exited cleanly, but client connections were reset.
+            ! refused-connections    The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.
+            ! proxy-rejected         The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
+              undecided-connections  The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.
+            ! refused-new-peers      The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
+              clean-exit             The process exited cleanly; what clients saw was not observed.
+              clean                  The process exited cleanly, and no client connection was lost.
+              unknown                The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
+
+            ! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.
+
+            The observer's verdicts about lost nodes and their pods:
+
+            ! stuck-by-finalizer  Kubernetes waits for no kubelet any more (grace period 0, or the pod has finished), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
+            ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
+            ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.
+            ! fenced-by-taint     The node is lost and has the taint node.kubernetes.io/out-of-service: its pods and volumes are released, or are about to be, without a kubelet's confirmation.
+            ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports Ready=False: the machine runs, and so may its containers.
+            ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
+              taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: with effect NoExecute it evicts pods and keeps new ones away; with NoSchedule it only keeps new ones away.
+
+            Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
+
+            cause    deleted                The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).
+            cause    evicted-api            The pod was evicted through the Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.
+            cause    evicted-node-pressure  The kubelet evicted the pod: the node ran out of memory, disk or process ids, or the pod exceeded its own ephemeral storage limit.
+            cause    evicted-taint          The pod was evicted because of a NoExecute taint that it does not tolerate, or no longer tolerates.
+            cause    evicted-preempted      The pod was preempted by a pod of higher priority.
+            cause    deadline               The pod exceeded its own `activeDeadlineSeconds`; when a Job exceeds its own deadline, its pods are reported as `deleted`.
+            cause    liveness               The kubelet stopped the container because the liveness probe failed.
+            cause    startup                The kubelet stopped the container because the startup probe did not succeed in time.
+            cause    restart                The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.
+            cause    node-shutdown          The node was shutting down.
+            cause    oom                    Memory ran out: the memory limit was reached, or the node had no memory left.
+            cause    crash                  The process failed by itself: a signal that it caused, or an exit code other than 0 without a stop signal.
+            cause    external               A signal came from a sender that is neither the runtime nor the process itself.
+            cause    stopped                The container runtime or systemd stopped the process; without Kubernetes the reason is unknown.
+            cause    completed              The process exited by itself with exit code 0.
+            cause    unknown                The evidence does not show the cause.
+            traffic  cut                    Open connections with an unanswered request were dropped at exit.
+            traffic  reset                  Client connections were reset.
+            traffic  refused                Clients tried to connect after the listener had closed, and were refused.
+            traffic  refused-new-peers      Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.
+            traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
+            traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
+            traffic  quiet                  The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
+            traffic  unknown                The sockets were not observed, or only for part of the time.
+
+            A shutdown of the node has verdicts of its own:
+
+            ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
+            ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
+            ! unprotected  logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop.
+            ! truncated    The kubelet stopped the pods, and the time of a phase or of logind's delay was over before all pods had finished: these were cut.
+            ! spoofed      A process other than logind sent PrepareForShutdown.
+              blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
+              cancelled    The shutdown was cancelled after its announcement, or a scheduled one before its time.
+              graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
+              unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent ended before the pods.
+
+            `epitaph explain` also explains what kubectl, docker, systemctl and shells show:
+
+            exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 138, 139,
+                        140, 141, 143, 165, 200, 203, 217, 226, 255
+            signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
+                        SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3
+            reasons     Killed, OOMKilled, OOM, oom-kill, Error, CrashLoopBackOff, BackOff, Completed,
+                        Terminating, ContainerStatusUnknown, StartError, RunContainerError,
+                        ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, 200/CHDIR,
+                        203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeStatusUnknown,
+                        NodeNotReady, TaintManagerEviction, DeletionByTaintManager, PodStuckOnLostNode,
+                        node.lost, pod.lost, out-of-service, node.kubernetes.io/out-of-service,
+                        FailedAttachVolume, Multi-Attach, NodeLost, NodeShutdown, Shutdown, Preempting,
+                        Preempted, Unhealthy, FailedPreStopHook, DeadlineExceeded, ImagePullBackOff,
+                        ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit, exit-code, signal
+        "#]],
+    );
+}
+
+#[test]
+fn one_in_full() {
+    check(
+        Some("ignored-stop-signal"),
+        expect![[r#"
+            ignored-stop-signal (unclean, severity warning)
+
+            What it means
+              The kernel discarded the stop signal, so the process kept running until the
+              runtime killed it: PID 1 has no handler, its handler only raised the signal
+              again (Node.js), or the process below an init ignores it.
+
+            What proves it
+              The result of signal_generate is `ignored`, for the main process, for the
+              signal that it raised again, or for the process to which an init forwarded
+              it; or signal_deliver shows that PID 1 read the second signal without a
+              handler. The SIGKILL came later.
+
+            How to fix it
+              Install a handler, use `exec` in the shell that starts the program, or run a
+              small init (tini, dumb-init) as PID 1.
+        "#]],
+    );
+    check(
+        Some("clean"),
+        expect![[r#"
+            clean (not unclean, severity info)
+
+            What it means
+              The process exited cleanly, and no client connection was lost.
+
+            What proves it
+              Exit code 0, the code of the stop signal (128 + n) after it was handled, or
+              a code that an annotation declares as expected; the sockets were observed,
+              no connection was lost, and none that had been used was open at the exit.
+
+            How to fix it
+              Nothing.
+        "#]],
+    );
+}
+
+#[test]
+fn a_cause_and_a_traffic_value_are_explained() {
+    check(
+        Some("evicted-taint"),
+        expect![[r#"
+            cause evicted-taint
+              The pod was evicted because of a NoExecute taint that it does not tolerate,
+              or no longer tolerates.
+        "#]],
+    );
+    check(
+        Some("quiet"),
+        expect![[r#"
+            traffic quiet
+              The sockets were observed, no connection was dropped, reset, refused or
+              rejected, and none in use was open at the exit.
+        "#]],
+    );
+}
+
+#[test]
+fn what_kubectl_shows() {
+    check(
+        Some("137"),
+        expect![[r#"
+            137, SIGKILL, signal 9, Killed, signal: killed
+              Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows
+              neither the sender nor the reason: the OOM killer, the container runtime
+              after the grace period, systemd at a shutdown of the node, or another
+              process. In a pod's status the code can also be made up by the kubelet.
+
+            Verdicts that fit
+              oom-killed             The OOM killer killed the main process because memory …
+              ignored-stop-signal    The kernel discarded the stop signal, so the process k…
+              killed-after-grace     The process was shutting down but had not finished whe…
+              blocked-stop-signal    The stop signal was never read: the process was frozen…
+              prestop-overran        The preStop hook used up the grace period: the hook wa…
+              sidecar-starved        A sidecar was killed because the main containers had u…
+              force-killed           The main process was killed without a stop signal firs…
+              truncated-by-shutdown  The shutdown of the node ended the process before the …
+              killed-by-other        The main process was killed by a sender that is neithe…
+
+            Next
+              epitaph why POD    # which of them it was, with timeline and remedy
+              epitaph list --since 1h --unclean
+              epitaph explain oom-killed
+        "#]],
+    );
+    check(
+        Some("oomkilled"),
+        expect![[r#"
+            OOMKilled, OOM, oom-kill
+              The OOM killer killed a process of the container: not necessarily the main
+              process, and not necessarily at its end, because the reason stays in the
+              status once any process was killed. A kill of the main process can also be
+              missing there.
+
+            Verdicts that fit
+              oom-killed  The OOM killer killed the main process because memory ran out.
+              oom-child   The OOM killer killed another process of the container or unit, a…
+
+            Next
+              epitaph why POD    # which of them it was, with timeline and remedy
+              epitaph list --since 1h --verdict oom-killed --verdict oom-child
+              epitaph explain oom-killed
+        "#]],
+    );
+    check(
+        Some("42"),
+        expect![[r#"
+            42
+              Exit code 42: the program reported an error of its own. Read its log, and
+              its documentation of the code.
+
+            Verdicts that fit
+              nonzero-exit  The main process exited with a code other than 0.
+              oom-child     The OOM killer killed another process of the container or unit,…
+
+            Next
+              epitaph why POD    # which of them it was, with timeline and remedy
+              epitaph list --since 1h --verdict nonzero-exit --verdict oom-child
+              epitaph explain nonzero-exit
+        "#]],
+    );
+}
+
+#[test]
+fn a_name_with_several_meanings_is_explained_for_each() {
+    check(
+        Some("unknown"),
+        expect![[r#"
+            unknown (not unclean, severity warning)
+
+            What it means
+              The evidence is not sufficient: for example, records were lost, a probe was
+              not active, or the process started before epitaph did.
+
+            What proves it
+              None: the sentence names what is missing.
+
+            How to fix it
+              The remedy of each such termination follows from what is missing; nothing to
+              fix where the process started before epitaph did.
+
+            cause unknown
+              The evidence does not show the cause.
+
+            traffic unknown
+              The sockets were not observed, or only for part of the time.
+
+            shutdown of the node: unknown (not unclean, severity warning)
+
+            What it means
+              The evidence is not sufficient: logind was not observed, messages or records
+              were lost, or the agent ended before the pods.
+
+            What proves it
+              None: the sentence names what is missing.
+
+            How to fix it
+              `epitaph doctor` shows what cannot be observed on this node.
+        "#]],
+    );
+    check(
+        Some("proxy-rejected"),
+        expect![[r#"
+            proxy-rejected (unclean, severity warning)
+
+            What it means
+              The process exited cleanly, but connections of clients on this node were
+              rejected by the network before they reached the process.
+
+            What proves it
+              Connects of processes on this node to the address of the container or unit
+              ended with an ICMP error and without an RST.
+
+            How to fix it
+              Find the network policy, proxy rule or missing route that rejected
+              connections while the process was still running.
+
+            traffic proxy-rejected
+              Connections of clients on this node were rejected by the network (ICMP)
+              before they reached the process.
+        "#]],
+    );
+}
+
+#[test]
+fn an_unknown_name_suggests_the_nearest() {
+    check(
+        Some("evicted-tain"),
+        expect![[r#"
+            error: unknown verdict, cause, traffic value, alert or reason `evicted-tain`
+            remedy: did you mean `evicted-taint`? `epitaph explain` lists all of them
+        "#]],
+    );
+    check(
+        Some("quite"),
+        expect![[r#"
+            error: unknown verdict, cause, traffic value, alert or reason `quite`
+            remedy: did you mean `quiet`? `epitaph explain` lists all of them
+        "#]],
+    );
+    check(
+        Some("ignored-signal"),
+        expect![[r#"
+            error: unknown verdict, cause, traffic value, alert or reason `ignored-signal`
+            remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists all of them
+        "#]],
+    );
+    check(
+        Some("IGNORED_STOP_SIGNAL"),
+        expect![[r#"
+            error: unknown verdict, cause, traffic value, alert or reason `IGNORED_STOP_SIGNAL`
+            remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists all of them
+        "#]],
+    );
+    check(
+        Some("\u{1b}[2Jx"),
+        expect![[r#"
+            error: unknown verdict, cause, traffic value, alert or reason `\u{1b}[2Jx`
+            remedy: `epitaph explain` lists all of them
+        "#]],
+    );
+}
+
+#[test]
+fn the_documentation_lists_what_the_code_has() {
+    let doc = format!(
+        "# Verdicts\n\n\
+         Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. `epitaph explain VERDICT`\n\
+         shows the same in a terminal.\n\n{}",
+        markdown()
+    );
+    expect_file!["../../../../docs/verdicts.md"].assert_eq(&doc);
+}
