@@ -155,14 +155,17 @@ pub enum SpanDropReason {
     Shutdown,
     /// The journal was full, and removed the trace before the collector accepted it.
     JournalFull,
+    /// The trace was only in the journal, and its bytes there are damaged.
+    JournalUnreadable,
 }
 
 impl SpanDropReason {
-    pub const ALL: [SpanDropReason; 4] = [
+    pub const ALL: [SpanDropReason; 5] = [
         SpanDropReason::QueueFull,
         SpanDropReason::Rejected,
         SpanDropReason::Shutdown,
         SpanDropReason::JournalFull,
+        SpanDropReason::JournalUnreadable,
     ];
 
     /// Name on metrics.
@@ -172,6 +175,7 @@ impl SpanDropReason {
             SpanDropReason::Rejected => "rejected",
             SpanDropReason::Shutdown => "shutdown",
             SpanDropReason::JournalFull => "journal_full",
+            SpanDropReason::JournalUnreadable => "journal_unreadable",
         }
     }
 }

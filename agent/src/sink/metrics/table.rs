@@ -157,7 +157,10 @@ pub const EXPORT_SPANS: Row = Row {
     name: "epitaph.export.spans",
     shape: Shape::Counter,
     unit: "{span}",
-    labels: &[("outcome", "exported, queue_full, rejected, shutdown, journal_full")],
+    labels: &[(
+        "outcome",
+        "exported, queue_full, rejected, shutdown, journal_full, journal_unreadable",
+    )],
     about: "Spans that the collector accepted, and spans that never reached it, by reason",
 };
 pub const EXPORT_RETRIES: Row = Row {
@@ -172,10 +175,10 @@ pub const EXPORT_GIVEN_UP: Row = Row {
     shape: Shape::Counter,
     unit: "{trace}",
     labels: &[
-        ("reason", "queue_full, rejected, shutdown, journal_full"),
+        ("reason", "queue_full, rejected, shutdown, journal_full, journal_unreadable"),
         ("verdict", "see docs/verdicts.md"),
     ],
-    about: "Traces that the collector never gets, by reason and verdict; a series appears with the first such trace",
+    about: "Traces that the agent gives up, by reason and verdict; a series appears with the first such trace. A trace in the journal that the collector refused for another reason than its content, for example HTTP 401, is sent again after the next start",
 };
 pub const JOURNAL_STATE: Row = Row {
     name: "epitaph.journal.state",

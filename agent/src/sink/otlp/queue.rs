@@ -119,9 +119,16 @@ impl Queue {
         self.state().traces.len()
     }
 
-    /// Of what was taken only these are left, in this order.
-    pub(super) fn in_flight(&self, left: &[Parcel]) {
-        self.state().in_flight = left.iter().cloned().collect();
+    /// Of what was taken only `left` is sent, in this order; `postponed` is taken again after all others. Returns what the queue does not
+    /// take, because it is closed.
+    pub(super) fn sort(&self, left: &[Parcel], postponed: Vec<Parcel>) -> Vec<Parcel> {
+        let mut state = self.state();
+        state.in_flight = left.iter().cloned().collect();
+        if state.closed {
+            return postponed;
+        }
+        state.traces.extend(postponed);
+        Vec::new()
     }
 
     /// The first `count` of what was taken are sent, or given up.

@@ -2,18 +2,27 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::answer::{CONTENT, Failure, Reason, Taken};
 use super::destination::{Backoff, Delivery, Destination};
-use super::parcel::Parcel;
+use super::parcel::{Kept, Parcel};
 use super::queue::Queue;
 use super::transport::{BuildError, TRACES, Transport};
 use super::{SpanDropReason, SpanStats};
+
+/// For one request from the disk.
+const READ: Duration = Duration::from_secs(5);
+
+/// Most of a pause that a collector asks for.
+const ASKED: Duration = Duration::from_secs(600);
 
 pub(super) struct Sender {
     transport: Transport,
@@ -25,6 +34,10 @@ pub(super) struct Sender {
     failing: bool,
     /// The last request was refused for good, which is logged once until the next success.
     refused: bool,
+    /// A read of a request from a disk that did not answer in time.
+    hanging: Option<JoinHandle<io::Result<Bytes>>>,
+    /// A request could not be read from the disk, which is logged once until one could.
+    unreadable: bool,
 }
 
 impl Sender {
@@ -42,6 +55,8 @@ impl Sender {
             backoff: delivery.backoff,
             failing: false,
             refused: false,
+            hanging: None,
+            unreadable: false,
         })
     }
 
@@ -54,7 +69,14 @@ impl Sender {
     }
 
     async fn deliver(&mut self, batch: Vec<Parcel>) {
-        let batch = self.read(batch).await;
+        let (batch, postponed) = self.read(batch).await;
+        if postponed && batch.is_empty() {
+            // Nothing else is to be sent: the disk gets time.
+            let mut closing = self.queue.closing();
+            if !*closing.borrow() {
+                let _ = timeout(self.backoff.most, closing.changed()).await;
+            }
+        }
         let mut groups = VecDeque::from([batch]);
         while let Some(group) = groups.pop_front() {
             if group.is_empty() {
@@ -94,26 +116,60 @@ impl Sender {
         }
     }
 
-    /// Reads the requests that are only kept elsewhere.
-    async fn read(&mut self, batch: Vec<Parcel>) -> Vec<Parcel> {
-        let (mut whole, mut gone) = (Vec::with_capacity(batch.len()), Vec::new());
+    /// Reads the requests that are only kept elsewhere. Those that a disk in trouble does not give stay in the queue; returns also whether
+    /// there are any.
+    async fn read(&mut self, batch: Vec<Parcel>) -> (Vec<Parcel>, bool) {
+        let mut whole = Vec::with_capacity(batch.len());
+        let (mut postponed, mut damaged, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         for mut parcel in batch {
-            if let (None, Some(kept)) = (&parcel.request, parcel.kept.clone()) {
-                match tokio::task::spawn_blocking(move || kept.read()).await {
-                    Ok(Ok(request)) => parcel.request = Some(request),
-                    Ok(Err(error)) => tracing::debug!(%error, "a trace was kept on disk, and cannot be read"),
-                    Err(error) => tracing::error!(%error, "the read of a trace failed"),
+            let Some(kept) = parcel.kept.clone().filter(|_| parcel.request.is_none()) else {
+                whole.push(parcel);
+                continue;
+            };
+            let error = match self.read_one(kept.clone()).await {
+                Ok(request) => {
+                    self.unreadable = false;
+                    parcel.request = Some(request);
+                    whole.push(parcel);
+                    continue;
                 }
+                Err(error) => error,
+            };
+            if !kept.is_there() {
+                removed.push(parcel);
+                continue;
             }
-            match parcel.request {
-                Some(_) => whole.push(parcel),
-                None => gone.push(parcel),
+            if !self.unreadable {
+                tracing::warn!(%error, "a trace that is in the journal cannot be read back");
+                self.unreadable = true;
+            }
+            match error.kind() {
+                io::ErrorKind::InvalidData => damaged.push(parcel),
+                _ => postponed.push(parcel),
             }
         }
         // Without a pause in between: a shutdown counts what is in flight.
-        self.queue.in_flight(&whole);
-        self.stats.give_up(SpanDropReason::JournalFull, &gone);
-        whole
+        let is_postponed = !postponed.is_empty();
+        self.stats.shut_down(self.queue.sort(&whole, postponed));
+        self.stats.give_up(SpanDropReason::JournalFull, &removed);
+        self.stats.give_up(SpanDropReason::JournalUnreadable, &damaged);
+        (whole, is_postponed)
+    }
+
+    /// A disk that does not answer holds up no other trace for long, and one thread at most.
+    async fn read_one(&mut self, kept: Arc<dyn Kept>) -> io::Result<Bytes> {
+        let no_answer = || io::Error::from(io::ErrorKind::TimedOut);
+        if self.hanging.as_ref().is_some_and(|read| !read.is_finished()) {
+            return Err(no_answer());
+        }
+        let mut read = tokio::task::spawn_blocking(move || kept.read());
+        match timeout(self.backoff.most.min(READ), &mut read).await {
+            Ok(done) => done.map_err(io::Error::other)?,
+            Err(_) => {
+                self.hanging = Some(read);
+                Err(no_answer())
+            }
+        }
     }
 
     /// Repeats the same bytes until the collector accepts or refuses them.
@@ -134,7 +190,7 @@ impl Sender {
             };
             self.stats.retries.fetch_add(1, Ordering::Relaxed);
             self.report_trouble(reason);
-            let pause = pause(after, jittered(wait), self.backoff.most);
+            let pause = pause(after, jittered(wait));
             wait = (wait * 2).min(self.backoff.most);
             if after.is_some_and(|after| !after.is_zero()) {
                 // The collector's own wish holds during a shutdown, too: what is not sent by then is in the journal, or is counted.
@@ -210,9 +266,9 @@ fn answered(parcels: &[Parcel]) {
         .for_each(|kept| kept.answered());
 }
 
-/// A collector may ask for a longer pause, up to `most`, but not for a shorter one: a pause of zero would cause a busy loop.
-pub(super) fn pause(asked: Option<Duration>, own: Duration, most: Duration) -> Duration {
-    own.max(asked.unwrap_or_default()).min(most)
+/// A collector may ask for a longer pause, up to ten minutes, but not for a shorter one: a pause of zero would cause a busy loop.
+pub(super) fn pause(asked: Option<Duration>, own: Duration) -> Duration {
+    own.max(asked.unwrap_or_default().min(ASKED))
 }
 
 /// A random wait between half and all of `wait`, so that the agents of a cluster do not retry at the same time.
