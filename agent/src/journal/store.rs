@@ -157,28 +157,57 @@ impl Store {
             self.sealed = earlier.segments.into();
             self.next = earlier.next;
         }
-        while !self.sealed.is_empty() && self.bytes() + self.bounds.segment > self.bounds.total {
-            let Some((oldest, _)) = self.sealed.pop_front() else { break };
-            self.removed += 1;
-            match self.files.remove(oldest) {
+        while let Some((oldest, _)) = self.sealed.front()
+            && self.bytes() + self.bounds.segment > self.bounds.total
+        {
+            match self.files.remove(*oldest) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+            self.sealed.pop_front();
+            self.removed += 1;
         }
         let number = self.next;
-        let mut file = self.files.create(number, self.bounds.segment)?;
-        self.next += 1;
+        let created = self.files.create(number, self.bounds.segment);
+        // One that a failing disk has created all the same cannot be created again.
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        if created.as_ref().err().is_none_or(is_taken) {
+            self.next += 1;
+        }
+        let mut file = created?;
         let mut begin = Vec::new();
         append_beginning(&mut begin, &self.header).map_err(io::Error::other)?;
-        self.header.first = false;
         let length = begin.len() as u64;
         let written = file.append(&begin);
         self.current = Some(Current { file, number, length });
         if let Err(error) = written {
-            self.give_up();
+            self.discard();
             return Err(error);
         }
+        self.header.first = false;
         Ok(length)
+    }
+
+    /// Begins a new segment after trouble. Synced: a disk that goes on failing must not leave a segment for each attempt, because they
+    /// would push out older ones.
+    pub fn begin_anew(&mut self) -> io::Result<()> {
+        let first = self.header.first;
+        self.begin()?;
+        let Some(current) = &mut self.current else { return Ok(()) };
+        current.file.sync().inspect_err(|_| {
+            self.discard();
+            self.header.first = first;
+        })
+    }
+
+    /// Removes the current segment, which has nothing but its beginning.
+    fn discard(&mut self) {
+        if let Some(current) = &self.current
+            && self.files.remove(current.number).is_ok()
+        {
+            self.current = None;
+        }
+        self.give_up();
     }
 
     fn give_up(&mut self) {
@@ -210,4 +239,106 @@ fn fitting(batch: &[u8], room: usize) -> usize {
 fn frame_length(batch: &[u8]) -> usize {
     let length = batch.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     (PREFIX + length).min(batch.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex, MutexGuard};
+
+    use epitaph_core::fixtures::terminations::observation;
+
+    use super::super::beginning::read_beginning;
+    use super::*;
+    use crate::recording::VERSION;
+    use crate::recording::frames::Frames;
+
+    /// What each file has, and what the disk refuses.
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<State>>);
+
+    #[derive(Default)]
+    struct State {
+        files: BTreeMap<u64, Vec<u8>>,
+        refuses_sync: bool,
+        refuses_removal: bool,
+    }
+
+    impl Memory {
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.0.lock().unwrap()
+        }
+        fn store(&self, existing: Vec<(u64, u64)>) -> Store {
+            let header = SegmentHeader {
+                version: VERSION,
+                epitaph: "0".to_owned(),
+                observation: observation(),
+                first: true,
+            };
+            let next = existing.len() as u64 + 1;
+            Store::new(Box::new(self.clone()), Bounds::of(1 << 20), header, existing, next)
+        }
+    }
+
+    fn unless(refuses: bool) -> io::Result<()> {
+        if refuses { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+    }
+
+    impl Files for Memory {
+        fn create(&mut self, number: u64, _: u64) -> io::Result<Box<dyn SegmentFile>> {
+            let earlier = self.state().files.insert(number, Vec::new());
+            assert!(earlier.is_none(), "{number} is there");
+            Ok(Box::new(MemoryFile(self.clone(), number)))
+        }
+        fn remove(&mut self, number: u64) -> io::Result<()> {
+            unless(self.state().refuses_removal)?;
+            self.state().files.remove(&number);
+            Ok(())
+        }
+    }
+
+    struct MemoryFile(Memory, u64);
+
+    impl SegmentFile for MemoryFile {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.state().files.entry(self.1).or_default().extend_from_slice(bytes);
+            Ok(())
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            unless(self.0.state().refuses_sync)
+        }
+        fn seal(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_for_long_leaves_no_segment_for_each_attempt() {
+        let disk = Memory::default();
+        let mut store = disk.store(Vec::new());
+        disk.state().refuses_sync = true;
+        for _ in 0..1_000 {
+            assert!(store.begin_anew().is_err());
+        }
+        assert_eq!((disk.state().files.len(), store.bytes()), (0, 0));
+        disk.state().refuses_sync = false;
+        store.begin_anew().unwrap();
+        let state = disk.state();
+        let (_, only) = state.files.iter().next().unwrap();
+        let header = read_beginning(&mut Frames::new(only.as_slice())).unwrap().header.unwrap();
+        assert!(state.files.len() == 1 && header.first, "the first of its run");
+    }
+
+    #[test]
+    fn a_segment_is_there_until_it_is_removed() {
+        let disk = Memory::default();
+        let full: Vec<(u64, u64)> = (1..=16).map(|number| (number, 64 << 10)).collect();
+        let mut store = disk.store(full);
+        disk.state().refuses_removal = true;
+        assert!(store.begin_anew().is_err());
+        assert_eq!((store.oldest(), store.removed, store.bytes()), (1, 0, 1 << 20));
+        disk.state().refuses_removal = false;
+        store.begin_anew().unwrap();
+        assert_eq!((store.oldest(), store.removed), (2, 1));
+    }
 }

@@ -279,8 +279,8 @@ impl Worker {
         if now < self.retry_at && !at_once {
             return false;
         }
-        match self.store.begin() {
-            Ok(_) => {
+        match self.store.begin_anew() {
+            Ok(()) => {
                 self.leave();
                 true
             }
