@@ -29,6 +29,8 @@ pub enum Why {
     Lost { reports: u64, state: Option<String> },
     /// Nothing was written: between two runs of an agent, or a run's last part is not on the disk.
     Silence,
+    /// Nothing was written until the machine booted: it was off, or no agent ran.
+    Boot,
     /// The end of the journal: nothing has been written since.
     End,
     /// Several holes.
@@ -67,7 +69,13 @@ impl Holes {
         }
         let began = clock.wall(observation.since);
         if let Some(run) = self.run.take() {
-            self.silence(run.last, began, Why::Silence);
+            let mut since = run.last;
+            if run.observation.boot_id != observation.boot_id {
+                let booted = clock.wall(Boot(0));
+                self.silence(since, booted, Why::Boot);
+                since = booted;
+            }
+            self.silence(since, began, Why::Silence);
         }
         self.run = Some(Run {
             observation: observation.clone(),
@@ -193,6 +201,24 @@ mod tests {
         holes.segment(Some(&header(9_000)));
         holes.segment(None);
         assert_eq!(holes.until(wall(20_000)), [silence]);
+    }
+
+    #[test]
+    fn a_machine_that_was_off_is_told_from_an_agent_that_did_not_run() {
+        let mut holes = Holes::default();
+        holes.segment(Some(&header(100)));
+        let mut next = header(10);
+        next.observation.boot_id = "another".to_owned();
+        next.observation.wall_offset = WallOffset(40_000 * SECOND as i64);
+        holes.segment(Some(&next));
+        assert_eq!(holes.until(wall(40_020)), [hole(100, 40_000, Why::Boot)]);
+        // The agent of the third boot came late.
+        let mut third = header(300);
+        third.observation.boot_id = "third".to_owned();
+        third.observation.wall_offset = WallOffset(40_050 * SECOND as i64);
+        holes.segment(Some(&third));
+        let late = hole(40_050, 40_350, Why::Silence);
+        assert_eq!(holes.until(wall(40_360)), [hole(100, 40_000, Why::Boot), late]);
     }
 
     #[test]

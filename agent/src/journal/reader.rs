@@ -274,6 +274,8 @@ impl Reader {
             self.open = self.begin(number);
             match &self.open {
                 Some(segment) => self.holes.segment(segment.header.as_ref()),
+                // Empty: begun just now, or by a disk that took no more.
+                None if self.segments.is_empty() => {}
                 None => self.holes.missing(),
             }
             return Some(if self.open.is_some() { Step::Began } else { Step::Missing });
