@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 
@@ -36,6 +37,14 @@ impl Directory {
         }
         files.sort_unstable();
         Ok(files)
+    }
+
+    /// A link or a directory with a segment's name: left as it is.
+    pub fn is_foreign(opened: &io::Result<File>) -> bool {
+        match opened {
+            Ok(file) => file.metadata().is_ok_and(|metadata| !metadata.is_file()),
+            Err(error) => error.raw_os_error() == Some(Errno::ELOOP as i32),
+        }
     }
 
     pub fn read(&self, name: &str) -> io::Result<File> {

@@ -167,8 +167,10 @@ impl Disk {
             fchown(&*self.lock, None, Some(group))?;
         }
         for file in self.directory.files()? {
-            let name = file.name();
-            let _ = self.directory.read(&name).and_then(|file| self.share_file(&file));
+            let opened = self.directory.read(&file.name());
+            if !Directory::is_foreign(&opened) {
+                let _ = opened.and_then(|file| self.share_file(&file));
+            }
         }
         Ok(())
     }

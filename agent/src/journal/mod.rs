@@ -48,7 +48,7 @@ mod trouble;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -86,9 +86,11 @@ pub struct Opened {
     pub journal: Journal,
     pub thread: JournalThread,
     pub past: Past,
-    /// None while the directory cannot be opened.
-    directory: Option<Arc<Directory>>,
+    directory: OnceDirectory,
 }
+
+/// Empty while the directory cannot be opened.
+type OnceDirectory = Arc<OnceLock<Arc<Directory>>>;
 
 impl Opened {
     /// For the requests of the journal's reports.
@@ -128,21 +130,23 @@ fn open_by(
         first: true,
     };
     let bounds = Bounds::of(options.max_bytes);
+    let directory = OnceDirectory::default();
     let later = |opening| {
         Box::new(Later {
             options: options.clone(),
             opening,
             disk: None,
+            directory: directory.clone(),
         })
     };
-    let (files, past, directory, error): (Box<dyn Files>, _, _, _) = match opening.within(patience, stops) {
+    let (files, past, error): (Box<dyn Files>, _, _) = match opening.within(patience, stops) {
         Some(Ok((disk, past))) => {
-            let directory = disk.directory.clone();
-            (Box::new(disk), past, Some(directory), None)
+            directory.get_or_init(|| disk.directory.clone());
+            (Box::new(disk), past, None)
         }
-        Some(Err(RefusedError::Disk { error, .. })) => (later(None), Past::default(), None, Some(error)),
+        Some(Err(RefusedError::Disk { error, .. })) => (later(None), Past::default(), Some(error)),
         Some(Err(refused)) => return Err(refused),
-        None => (later(Some(opening)), Past::default(), None, Some(no_answer(patience))),
+        None => (later(Some(opening)), Past::default(), Some(no_answer(patience))),
     };
     let store = Store::new(files, bounds, header, past.segments.clone(), past.next);
     let (journal, thread) = Journal::start(store, error.as_ref()).map_err(|error| RefusedError::Disk {
@@ -163,6 +167,7 @@ struct Later {
     /// The first attempt, while the disk does not answer.
     opening: Option<Opening>,
     disk: Option<Disk>,
+    directory: OnceDirectory,
 }
 
 impl Later {
@@ -194,12 +199,17 @@ impl Files for Later {
         let mut earlier = Earlier::default();
         for file in disk.directory.files()? {
             let number = file.number();
-            let length = disk.directory.read(&file.name()).and_then(|file| Ok(file.metadata()?.len()));
+            let opened = disk.directory.read(&file.name());
+            earlier.next = earlier.next.max(number + 1);
+            if Directory::is_foreign(&opened) {
+                continue;
+            }
+            let length = opened.and_then(|file| Ok(file.metadata()?.len()));
             // One that cannot be read counts with its blocks only, and goes like any other.
             earlier.segments.push((number, length.unwrap_or(0)));
-            earlier.next = earlier.next.max(number + 1);
         }
         earlier.segments.sort_unstable();
+        self.directory.get_or_init(|| disk.directory.clone());
         self.disk = Some(disk);
         Ok(Some(earlier))
     }
@@ -222,7 +232,7 @@ impl Files for Later {
 /// Reads the requests of finished reports, and notes the collector's answers.
 #[derive(Clone)]
 pub struct Requests {
-    directory: Option<Arc<Directory>>,
+    directory: OnceDirectory,
     journal: Journal,
 }
 
@@ -239,9 +249,9 @@ impl Requests {
         self.at(pending.place, pending.id)
     }
 
-    /// None: the journal was opened late, and does not read its requests in this run.
+    /// None: the directory was never opened, and nothing has a place.
     pub(crate) fn at(&self, place: Place, id: ReportId) -> Option<KeptRequest> {
-        let directory = self.directory.clone()?;
+        let directory = self.directory.get()?.clone();
         Some(KeptRequest {
             directory,
             journal: self.journal.clone(),

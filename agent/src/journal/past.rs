@@ -62,8 +62,17 @@ impl Past {
         for number in past.tidy(disk)? {
             alive();
             // A killed agent's last frames may be in memory only. What is delivered from here on must outlive a power cut.
-            disk.directory.read(&segment_name(number))?.sync_data()?;
-            past.scan(disk, number, &mut |place, body, tag| match tag {
+            let file = match disk.directory.read(&segment_name(number)) {
+                Ok(file) => file,
+                // Another user's, or a damaged place of the disk: the others tell what they have.
+                Err(error) => {
+                    past.skipped.unreadable(&error);
+                    past.segments.push((number, 0));
+                    continue;
+                }
+            };
+            file.sync_data()?;
+            past.scan(disk, (number, file), &mut |place, body, tag| match tag {
                 TAG_REPORT => {
                     let report = Finished::read(body)?;
                     if !report.request.is_empty() && !places.contains_key(&report.id) {
@@ -101,11 +110,19 @@ impl Past {
         for file in disk.directory.files()? {
             let (number, name) = (file.number(), file.name());
             self.next = self.next.max(number + 1);
+            let opened = disk.directory.read(&name);
+            if Directory::is_foreign(&opened) {
+                self.skipped.unreadable(&ReadError::NotARecording);
+                continue;
+            }
             let mut length = 0;
-            let is_newer = disk.directory.read(&name).is_ok_and(|file| {
-                length = file.metadata().map_or(0, |metadata| metadata.len());
-                matches!(read_beginning(&mut Frames::new(file)), Err(ReadError::Newer { .. }))
-            });
+            let is_newer = match opened {
+                Ok(file) => {
+                    length = file.metadata().map_or(0, |metadata| metadata.len());
+                    matches!(read_beginning(&mut Frames::new(file)), Err(ReadError::Newer { .. }))
+                }
+                Err(_) => matches!(file, FileKind::Newer(_)),
+            };
             match (file, is_newer) {
                 (FileKind::Segment(_), true) => disk.rename(&name, &newer_name(number))?,
                 // Written by the newer version before an older one was installed for a while.
@@ -125,8 +142,7 @@ impl Past {
     }
 
     /// Reads the reports and answers of a segment: `take` returns the finished ones.
-    fn scan(&mut self, disk: &Disk, number: u64, take: &mut Take<'_>) -> io::Result<()> {
-        let file = disk.directory.read(&segment_name(number))?;
+    fn scan(&mut self, disk: &Disk, (number, file): (u64, File), take: &mut Take<'_>) -> io::Result<()> {
         let metadata = file.metadata()?;
         let mut length = metadata.len();
         if metadata.blocks() * 512 > on_disk(length) {

@@ -7,7 +7,7 @@ use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::input::Input;
 use epitaph_core::time::{Boot, Wall};
 
-use super::tests::{close, id, write, written};
+use super::tests::{close, id, request, write, written};
 use super::*;
 
 /// A disk that can fail: by which error, and what was written.
@@ -478,7 +478,11 @@ fn a_disk_that_hangs_at_the_start_does_not_keep_the_agent_from_observing() {
     assert!(!path.exists());
     drop(hang);
     until("the recovery", || stats.trouble().is_none());
-    assert!(written(&opened.journal, 2));
+    let (sender, place) = mpsc::channel();
+    write(&opened.journal, 2, Box::new(move |place| sender.send(place).unwrap()));
+    let place = place.recv_timeout(Duration::from_secs(30)).unwrap().expect("held");
+    let kept = opened.requests().at(place, id(2)).expect("the directory is open");
+    assert_eq!(kept.read().unwrap(), request(2), "the journal is the queue from then on");
     close(opened.thread);
     let mut reader = reader::Reader::open(&path).unwrap();
     let mut ids: Vec<_> = std::iter::from_fn(|| reader.next_report().map(|report| report.id)).collect();
