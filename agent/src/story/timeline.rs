@@ -257,9 +257,11 @@ fn target(of: &Report) -> String {
 /// Nothing for the runtime's own signals: a stop comes from the runtime.
 fn from(sender: &Sender, of: &Report) -> String {
     let is_unit = matches!(of.subject, Some(Subject::Unit { .. }));
+    // Another process can manage a scope.
+    let is_systemd = matches!(&*sender.comm, "systemd" | "init" | "systemd-shutdow");
     match &*sender.role {
-        "runtime" if is_unit => " from systemd".to_owned(),
-        "runtime" => " from the runtime".to_owned(),
+        "runtime" if !is_unit => " from the runtime".to_owned(),
+        "runtime" if is_systemd => " from systemd".to_owned(),
         "itself" => " from the process itself".to_owned(),
         "kernel" => " from the kernel".to_owned(),
         "inside" if is_unit => format!(" from `{}` of the unit", sender.comm),

@@ -125,6 +125,11 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
             judged.in_gap,
         );
         ensure!(judged.seen > 0, "no termination began while an agent observed");
+        ensure!(
+            runs.len() > kills,
+            "the time was over before {kills} kills: set EPITAPH_MINUTES above {}",
+            most.as_secs() / 60
+        );
     }
     Ok(())
 }

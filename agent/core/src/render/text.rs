@@ -238,7 +238,10 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     if *late_start {
         parts.push("the process started before epitaph did".to_owned());
     }
-    parts.extend(lost.iter().map(|(kind, n)| format!("{n} {kind} records lost")));
+    parts.extend(
+        lost.iter()
+            .map(|(kind, n)| format!("{n} {kind} {} lost", if *n == 1 { "record" } else { "records" })),
+    );
     if *over_cap > 0 {
         parts.push(format!("{over_cap} evidence items lost"));
     }
