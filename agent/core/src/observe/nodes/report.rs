@@ -289,7 +289,7 @@ pub enum Advice {
     MakeSure,
     /// The machine runs.
     Repair,
-    /// The machine is off.
+    /// The provider reported the machine off: ask whether it still is, then release its pods.
     Release,
     /// The machine runs although its pods were released.
     PowerOff,

@@ -39,7 +39,7 @@ pub(super) struct Known<'a> {
     pub agent: AgentAnswer,
     /// Has the taint `out-of-service`.
     pub fenced: bool,
-    /// By its provider, and the kubelet is silent.
+    /// By its provider's last report, and the kubelet is silent.
     pub powered_off: bool,
     /// The kubelet was, at some time of the loss.
     pub was_silent: bool,
@@ -99,7 +99,7 @@ impl Known<'_> {
             Advice::PowerOff
         } else if self.fenced || (self.is_over && !self.is_deleted) {
             Advice::Unfence
-        } else if self.is_off() {
+        } else if self.is_reported_off() {
             Advice::Release
         } else if self.runs() || self.is_rebooted {
             Advice::Repair
@@ -119,8 +119,9 @@ impl Known<'_> {
         is_replaced && self.runs() && !self.is_over
     }
 
-    /// The provider's word counts only while nothing on the machine speaks: its taint stays until the node is ready.
-    fn is_off(&self) -> bool {
+    /// As the provider reported. The taint stays until the node is ready, also when the machine was switched on again and is cut off: no
+    /// sentence may call the machine off now, and a machine that answers is not off.
+    fn is_reported_off(&self) -> bool {
         self.powered_off && !self.runs()
     }
 
@@ -181,8 +182,8 @@ impl Known<'_> {
             return stuck_by_finalizer(text);
         }
         let verdict = self.verdict();
-        let power = if self.is_off() {
-            "the machine is off, as its provider reports"
+        let power = if self.is_reported_off() {
+            "its provider had reported that the machine was off"
         } else if self.is_rebooted {
             "the machine has booted again, so its old containers are gone"
         } else if self.ran() {
@@ -341,7 +342,7 @@ impl Known<'_> {
         if self.is_dangerous() {
             return self.power_off();
         }
-        if self.fenced && !self.is_over && !self.is_off() && !self.runs() && !self.is_rebooted {
+        if self.fenced && !self.is_over && !self.is_reported_off() && !self.runs() && !self.is_rebooted {
             return format!(
                 "nothing confirms that `{name}` is powered off: check its console or its provider. Later, when the machine is repaired, \
                  remove the taint: {}",
@@ -362,8 +363,11 @@ impl Known<'_> {
             return format!("{}. No taint is needed any more", self.find_out());
         }
         let release = self.release();
-        if self.is_off() {
-            return format!("the provider reports that `{name}` is off; release its pods and volumes: {release}");
+        if self.is_reported_off() {
+            return format!(
+                "the provider reported that `{name}` is off, and that report stays until the node is ready, also if the machine runs again: \
+                 ask the provider whether the machine still is off. If so, release its pods and volumes: {release}"
+            );
         }
         if self.is_rebooted {
             return format!(

@@ -341,10 +341,10 @@ fn a_power_off_that_is_confirmed_after_the_alarm_changes_the_advice() {
         expect![[r#"
             +60.0 alarm about the node of n1
                   lost: node `n1` has not been ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
-                  remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: the provider reported that `n1` is off, and that report stays until the node is ready, also if the machine runs again: ask the provider whether the machine still is off. If so, release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +60.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
-                  remedy: the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+                  remedy: the provider reported that `n1` is off, and that report stays until the node is ready, also if the machine runs again: ask the provider whether the machine still is off. If so, release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
     );
 }

@@ -414,7 +414,7 @@ fn the_next_command_depends_on_the_version_and_on_the_power() {
             "1.28",
             " off",
             expect![[r#"
-            the provider reports that `n1` is off; release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+            the provider reported that `n1` is off, and that report stays until the node is ready, also if the machine runs again: ask the provider whether the machine still is off. If so, release its pods and volumes: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         "#]],
         ),
     ] {
@@ -1148,6 +1148,23 @@ fn what_the_machine_itself_says_counts_more_than_its_provider() {
         remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
     "#]]
     .assert_eq(&last_alarm(&script));
+}
+
+/// Its taint stays until the node is ready: a machine that was switched on again and is cut off has it, too.
+#[test]
+fn a_providers_report_is_of_the_past() {
+    let script = [LOST, FENCED].concat().replace("evicting", "evicting off");
+    let mut text = String::new();
+    play_on(&mut Observer::new(LIMITS), &script, &mut text);
+    let (_, pod) = text.split_once("pod db-0 lost").expect("a pod");
+    let sentence = pod.lines().find(|line| line.contains("fenced-by-taint")).expect("a sentence");
+    assert!(
+        sentence.ends_with("; its provider had reported that the machine was off"),
+        "{sentence}"
+    );
+    for now in ["the machine is off", "reports that"] {
+        assert!(!text.contains(now), "{now}: {text}");
+    }
 }
 
 #[test]
