@@ -518,13 +518,41 @@ fn a_finalizer_that_is_removed_at_once_did_not_hold_the_pod() {
     };
     expect![[r#"
         : +10.0 → +111.0, requested +30.0
-              stuck by node: +30.0 → +110.0
+              stuck by node: +30.0 → +110.1
               fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 81 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known"#]].assert_eq(&pod(111));
     expect![[r#"
         : +10.0 → +113.0, requested +30.0
-              stuck by node: +30.0 → +110.0
-              stuck by finalizer batch.kubernetes.io/job-tracking: +110.0 → +113.0
+              stuck by node: +30.0 → +110.1
+              stuck by finalizer batch.kubernetes.io/job-tracking: +110.1 → +113.0
               stuck-by-finalizer: the pod's node `n1` was lost; then the finalizer `batch.kubernetes.io/job-tracking` kept the pod's object, which was gone 83 s after the deletion request"#]].assert_eq(&pod(113));
+}
+
+/// Its finalizer's removal would not delete it: the kubelet, which is silent, has not sent the last deletion request.
+#[test]
+fn a_pod_that_ends_while_it_is_deleted_waits_for_its_kubelet() {
+    let held = |grace: &str| {
+        let script = format!(
+            "
+            +0 node n1 true
+            +0 pod db-0 StatefulSet/db node=n1 ready finalizer=example.com/hold
+            +5 pod db-0 StatefulSet/db node=n1 ready finalizer=example.com/hold deleting grace=30
+            +8 pod db-0 StatefulSet/db node=n1 finalizer=example.com/hold deleted=+5 grace={grace} succeeded
+            +10 node n1 unknown
+            +11 tick
+            "
+        );
+        state(&script, 200)
+    };
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 0 volume 0 runtime 0
+    "#]]
+    .assert_eq(&held("30"));
+    expect![[r#"
+        n1 not ready lost: stuck 0, taint false, volumes 0
+        node 0 finalizer 1 volume 0 runtime 0
+    "#]]
+    .assert_eq(&held("0"));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn pods_stuck(of: &Rules) -> Rule {
         ..rule(
             "EpitaphPodsHeld",
             "{{ $value | printf \"%.0f\" }} pods in {{ $labels.k8s_namespace_name }} are held for long: {{ $labels.holder }}".into(),
-            "finalizer: Kubernetes waits for no kubelet any more (grace period 0, or the pod has finished), and finalizers keep \
+            "finalizer: Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep \
              the pod's object (kubectl get pods --namespace {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). \
              runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
              EpitaphStuckTerminating has the workload. volume: replacements wait for a volume that is attached to a lost node."
