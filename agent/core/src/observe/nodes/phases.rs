@@ -142,7 +142,7 @@ pub(super) fn back(
             continue;
         };
         out.push(Output::DuplicateRun(Box::new(DuplicateRun {
-            verdict: sentence::duplicate(node, &member.pod, &by, end.at.since(ran.at)),
+            verdict: sentence::duplicate(node, &member.pod, &by, (ran, end, at)),
             pod: member.pod.clone(),
             by,
             loss: story.key.clone(),

@@ -277,7 +277,8 @@ pub struct DuplicateRun {
     pub loss: LossKey,
     /// The replacement ran.
     pub begin: Moment,
-    /// The node was ready again: from then on its kubelet stops the old pod.
+    /// The node was ready again, and from then on its kubelet stops the old pod; or, before that, its kubelet reported that the pod's
+    /// containers had terminated.
     pub end: Moment,
     pub verdict: LossVerdict,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::report::{Advice, AgentAnswer, Holder, Returned};
 use super::taint::TaintOf;
 use super::verdict::{Loss, LossVerdict};
-use crate::observe::{AttachmentFact, ClusterVersion, NodeIdentity, Ready};
+use crate::observe::{AttachmentFact, ClusterVersion, Moment, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
 use crate::text::bounded;
 use crate::verdict::seconds;
@@ -458,21 +458,35 @@ pub(super) fn left_behind(node: &NodeIdentity, set: TaintOf, since: Duration) ->
     Loss::TaintLeftBehind.judged(text, unfence(node))
 }
 
-/// The old pod existed until `end`, its replacement ran for `both` before that.
-pub(super) fn duplicate(node: &NodeIdentity, pod: &PodIdentity, by: &PodIdentity, both: Duration) -> LossVerdict {
+/// The replacement ran from `began` on; the old pod until `end`, if its kubelet reported that before the node was `back`, or longer.
+pub(super) fn duplicate(
+    node: &NodeIdentity,
+    pod: &PodIdentity,
+    by: &PodIdentity,
+    (began, end, back): (Moment, Moment, Moment),
+) -> LossVerdict {
+    let before = |at: Moment| format!("{} before the node was ready again", seconds(back.at.since(at.at)));
+    let both = seconds(end.at.since(began.at));
+    let (until, both) = if end.at < back.at {
+        let until = format!(
+            "{}, when its kubelet reported that its containers had terminated",
+            before(end)
+        );
+        (until, both)
+    } else {
+        let until = "the node was ready again, and longer, until its kubelet stopped it".to_owned();
+        (until, format!("at least {both}"))
+    };
     let text = format!(
-        "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` existed there until the node's return, and its \
-         replacement `{}` on `{}` had started {} before the return: both may have run",
+        "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` may have run there until {until}; its \
+         replacement `{}` on `{}` ran from {}: both may have run for {both}",
         node.name,
         pod.name,
         by.name,
         by.node,
-        seconds(both)
+        before(began)
     );
-    let remedy = format!(
-        "check what both wrote in these {}; power a lost node off before its pods are replaced",
-        seconds(both)
-    );
+    let remedy = format!("check what both wrote in that time ({both}); power a lost node off before its pods are replaced");
     Loss::DuplicateRun.judged(text, remedy)
 }
 

@@ -81,7 +81,7 @@ pub const TABLE: [LossRow; 7] = [
         severity: Severity::Critical,
         meaning: "The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.",
         proof: "The node's bootID is the same before and after, and the pod's replacement ran before the node was ready.",
-        remedy: "Check what both pods wrote between the start of the replacement and the node's return. Power a lost node off before its pods are replaced.",
+        remedy: "Check what both pods wrote from the start of the replacement until the old pod's containers had terminated, which may be after the node's return. Power a lost node off before its pods are replaced.",
     },
     LossRow {
         loss: Loss::FencedByTaint,

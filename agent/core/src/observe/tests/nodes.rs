@@ -289,8 +289,8 @@ fn a_pause_is_a_duplicate_run() {
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` existed there until the node's return, and its replacement `db-0` on `n2` had started 182 s before the return: both may have run
-                  remedy: check what both wrote in these 182 s; power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 182 s before the node was ready again: both may have run for at least 182 s
+                  remedy: check what both wrote in that time (at least 182 s); power a lost node off before its pods are replaced
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
         "#]],
     );
