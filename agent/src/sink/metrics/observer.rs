@@ -1,5 +1,6 @@
 //! Metrics of an observer, in addition to those of every epitaph process.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use epitaph_core::observe::{DropReason, Holder, LossState, LostNodeState, Output, PhaseKind, Watch};
@@ -55,7 +56,7 @@ pub const DROPPED: Row = Row {
 
 const NODE: (&str, &str) = (
     "k8s.node.name",
-    "nodes that are lost, or have the taint `out-of-service`: the first 200 by name",
+    "nodes that are lost, or have the taint `out-of-service`: at most 200, the largest values first, then by name",
 );
 /// Most nodes with series of their own: in a lost zone, the first of them show enough.
 const NODES: usize = 200;
@@ -202,7 +203,6 @@ impl ObserverMetrics {
     }
 
     fn follow_losses(&self, metrics: &Metrics) {
-        type Points = Vec<(u64, Vec<KeyValue>)>;
         let follow = |row: Row, points: fn(&LossState) -> Points| {
             let losses = self.losses.clone();
             metrics
@@ -222,32 +222,20 @@ impl ObserverMetrics {
             let node = |node: &LostNodeState| (1, vec![name(node), KeyValue::new("verdict", node.verdict)]);
             state.nodes.iter().take(NODES).map(node).collect()
         });
-        follow(LOST_NODE_PODS, |state| {
-            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
-            lost.map(|node| (node.stuck as u64, vec![name(node)])).collect()
-        });
-        follow(LOST_NODE_VOLUMES, |state| {
-            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
-            lost.map(|node| (node.volumes as u64, vec![name(node)])).collect()
-        });
+        follow(LOST_NODE_PODS, |state| not_ready(state, |node| node.stuck as u64));
+        follow(LOST_NODE_VOLUMES, |state| not_ready(state, |node| node.volumes as u64));
         follow(OUT_OF_SERVICE, |state| {
-            let tainted = state.nodes.iter().take(NODES).filter(|node| node.out_of_service);
+            let tainted = state.nodes.iter().filter(|node| node.out_of_service).take(NODES);
             tainted
                 .map(|node| (1, vec![name(node), KeyValue::new("ready", node.is_ready.to_string())]))
                 .collect()
         });
-        follow(RUN_TWICE, |state| {
-            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
-            lost.map(|node| (node.run_twice as u64, vec![name(node)])).collect()
-        });
-        follow(EVICTIONS_HELD, |state| {
-            let lost = state.nodes.iter().take(NODES).filter(|node| !node.is_ready);
-            lost.map(|node| (node.evictions_held.into(), vec![name(node)])).collect()
-        });
+        follow(RUN_TWICE, |state| not_ready(state, |node| node.run_twice as u64));
+        follow(EVICTIONS_HELD, |state| not_ready(state, |node| node.evictions_held.into()));
         follow(HELD_PODS, |state| {
             let most = |by: Holder| {
                 let mut held: Vec<_> = state.held.iter().filter(|((holder, _), _)| *holder == by).collect();
-                held.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+                held.sort_by_key(|(_, count)| Reverse(**count));
                 held.truncate(NAMESPACES);
                 held
             };
@@ -308,6 +296,18 @@ impl ObserverMetrics {
     }
 }
 
+/// A value and its labels each.
+type Points = Vec<(u64, Vec<KeyValue>)>;
+
+/// Nodes that are not ready, the largest values first: cut by name alone, a large loss hides the nodes that an alert is about.
+fn not_ready(state: &LossState, value: fn(&LostNodeState) -> u64) -> Points {
+    let lost = state.nodes.iter().filter(|node| !node.is_ready);
+    let mut points: Points = lost.map(|node| (value(node), vec![name(node)])).collect();
+    points.sort_by_key(|(value, _)| Reverse(*value));
+    points.truncate(NODES);
+    points
+}
+
 fn name(node: &LostNodeState) -> KeyValue {
     KeyValue::new("k8s.node.name", node.name.to_string())
 }
@@ -361,6 +361,35 @@ mod tests {
         let mut families = families(&text);
         families.insert("target_info".to_owned());
         assert_eq!(families, expected);
+        // Of more nodes than the bound, the last by name is the one to act on.
+        let mut nodes: Vec<LostNodeState> = (0..NODES)
+            .map(|at| LostNodeState {
+                run_twice: 0,
+                volumes: 0,
+                out_of_service: false,
+                evictions_held: false,
+                ..state(&format!("n{at:03}"), false, "lost", 0)
+            })
+            .collect();
+        nodes.push(state("z", false, "fenced-by-taint", 3));
+        nodes.push(state("z-ready", true, "taint-left-behind", 0));
+        ours.losses(Some(LossState {
+            nodes,
+            ..LossState::default()
+        }));
+        let text = metrics.text().unwrap();
+        for line in [
+            "epitaph_node_pods_stuck{k8s_node_name=\"z\"} 3",
+            "epitaph_node_volumes_left{k8s_node_name=\"z\"} 2",
+            "epitaph_node_evictions_held{k8s_node_name=\"z\"} 1",
+            "epitaph_node_pods_run_twice{k8s_node_name=\"z\"} 1",
+            "epitaph_node_out_of_service{k8s_node_name=\"z-ready\",ready=\"true\"} 1",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+        for family in ["epitaph_node_lost{", "epitaph_node_pods_run_twice{"] {
+            assert_eq!(text.matches(family).count(), NODES, "{family}");
+        }
         // The state is over: so are its series.
         ours.losses(Some(LossState::default()));
         assert!(!metrics.text().unwrap().contains("k8s_node_name"));
