@@ -29,6 +29,12 @@ pub fn head(text: &str, bytes: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
+/// The last characters of `text` that fit into `bytes`, unchanged.
+pub fn tail(text: &str, bytes: usize) -> &str {
+    let begin = (text.len().saturating_sub(bytes)..=text.len()).find(|&begin| text.is_char_boundary(begin));
+    &text[begin.unwrap_or(text.len())..]
+}
+
 /// Whether a pattern names a unit. As in systemctl: a name without a suffix means the service.
 pub fn unit_matches(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
@@ -84,5 +90,10 @@ mod tests {
     #[test]
     fn a_head_has_whole_characters() {
         assert_eq!((head("aéb", 2), head("aéb", 3), head("aéb", 9)), ("a", "aé", "aéb"));
+    }
+
+    #[test]
+    fn a_tail_has_whole_characters() {
+        assert_eq!((tail("aéb", 2), tail("aéb", 3), tail("aéb", 9)), ("b", "éb", "aéb"));
     }
 }

@@ -6,7 +6,7 @@ use epitaph_core::observe::{Advice, LossAlarm};
 use epitaph_core::pod::{PodIdentity, Workload};
 use epitaph_core::report::{NodeShutdown, PodTermination, Report, StopSignalIgnored};
 use epitaph_core::termination::{TerminationFacts, TerminationKey};
-use epitaph_core::text::head;
+use epitaph_core::text::{head, tail};
 use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict::Verdict;
 use sha2::{Digest as _, Sha256};
@@ -114,7 +114,8 @@ pub(super) fn of_loss(alarm: &LossAlarm, at: Wall) -> Vec<Notice> {
         headline: alarm.verdict.row.headline,
         container: None,
         lost_node: Some((alarm.node.name.to_string(), alarm.advice)),
-        sentence: &format!("{}. Next: {}", alarm.verdict.sentence, alarm.verdict.remedy),
+        sentence: &alarm.verdict.sentence,
+        remedy: format!(". Next: {}", alarm.verdict.remedy),
         termination: format!("lost pod {}", pod.uid.0),
     };
     about.notices_at(at)
@@ -135,6 +136,7 @@ fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice
         container: None,
         lost_node: None,
         sentence: &termination.verdict.sentence,
+        remedy: String::new(),
         termination: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
     };
     about.notices(termination.end, observation)
@@ -166,7 +168,7 @@ fn of_shutdown(shutdown: &NodeShutdown) -> Vec<Notice> {
             lost_node: None,
         },
         at: shutdown.clock.wall(shutdown.end),
-        note: fitting(&format!("{}{remedy}", verdict.sentence)),
+        note: fitting(&verdict.sentence, &remedy),
         termination: digest(&format!("shutdown {} {}", shutdown.key.boot_id, shutdown.key.ordinal)),
         workload: None,
     }]
@@ -191,6 +193,7 @@ fn of_container(
         container: context.container.clone(),
         lost_node: None,
         sentence: &verdict.sentence,
+        remedy: String::new(),
         termination: named("container", &facts.key),
     };
     about.notices(facts.end, observation)
@@ -210,6 +213,7 @@ fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Notice>
         container: context.container.clone(),
         lost_node: None,
         sentence: &early.sentence,
+        remedy: String::new(),
         termination: named("stop signal", &early.key),
     };
     about.notices(early.at, observation)
@@ -230,6 +234,8 @@ struct About<'a> {
     container: Option<String>,
     lost_node: Option<(String, Advice)>,
     sentence: &'a str,
+    /// With the words that join it to the sentence.
+    remedy: String,
     termination: String,
 }
 
@@ -248,19 +254,19 @@ impl About<'_> {
         };
         let owner = owner(&self.pod.workload);
         let named = format!("pod `{}`", self.pod.name);
-        let note = match self.sentence.starts_with(&named) {
+        let sentence = match self.sentence.starts_with(&named) {
             true => self.sentence.to_owned(),
             false => format!("{named}: {}", self.sentence),
         };
-        let notice = |object, note: &str, workload| Notice {
+        let notice = |object, sentence: &str, workload| Notice {
             key: self.key(object),
             at,
-            note: fitting(note),
+            note: fitting(sentence, &self.remedy),
             termination: digest(&self.termination),
             workload,
         };
         let of_pod = notice(pod, self.sentence, owner.clone().map(|owner| self.key(owner)));
-        let of_owner = owner.map(|owner| notice(owner, &note, None));
+        let of_owner = owner.map(|owner| notice(owner, &sentence, None));
         of_owner.into_iter().chain([of_pod]).collect()
     }
 
@@ -291,15 +297,20 @@ fn owner(workload: &Workload) -> Option<Object> {
     })
 }
 
-/// Cut to the longest note that the API server accepts, without control characters.
-fn fitting(note: &str) -> String {
+/// Cut to the longest note that the API server accepts, without control characters: the sentence first, then the begin of the remedy, whose
+/// end is the command.
+fn fitting(sentence: &str, remedy: &str) -> String {
+    const CUT: char = '…';
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-    let mut note: String = note.chars().map(clean).collect();
-    if note.len() > LONGEST_NOTE {
-        note.truncate(head(&note, LONGEST_NOTE - '…'.len_utf8()).len());
-        note.push('…');
+    let [sentence, remedy] = [sentence, remedy].map(|text| text.chars().map(clean).collect::<String>());
+    if sentence.len() + remedy.len() <= LONGEST_NOTE {
+        return sentence + &remedy;
     }
-    note
+    let room = LONGEST_NOTE - CUT.len_utf8();
+    match room.checked_sub(remedy.len()) {
+        Some(left) => format!("{}{CUT}{remedy}", head(&sentence, left)),
+        None => format!("{CUT}{}", tail(&remedy, room)),
+    }
 }
 
 /// Short, because one annotation lists many of them.
@@ -343,5 +354,65 @@ impl Key {
             .collect();
         let short: String = name.chars().take(200).collect();
         format!("{}.{hash}", short.trim_end_matches(['.', '-']))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the observer's core writes the longest of them: about a StatefulSet's pod that nothing evicts.
+    fn left_alone(node: &str, release: &str) -> (String, String) {
+        let pod = &node[..40];
+        let sentence = format!(
+            "pod `{pod}` is not evicted, because it tolerates the loss of its node, and is not replaced: its node `{node}` has not been ready \
+             for 310 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer"
+        );
+        let remedy = format!(
+            ". Next: check the console or the provider of `{node}`. If it runs, repair its network or kubelet: a taint would let two pods \
+             write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is \
+             still not ready then: {release}; and, when the machine is off, if the pod still exists then: kubectl delete pod --namespace \
+             shop {pod}"
+        );
+        (sentence, remedy)
+    }
+
+    #[test]
+    fn a_note_is_cut_in_its_sentence_and_never_in_its_command() {
+        for length in [47, 63] {
+            let node = "n".repeat(length);
+            let taint = format!("kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute");
+            let by_hand =
+                format!("kubectl delete pods --all-namespaces --field-selector spec.nodeName={node} --force --grace-period=0");
+            let alpha = |minor: u32| {
+                format!(
+                    "{taint} (alpha in Kubernetes 1.{minor}: without the feature gate NodeOutOfServiceVolumeDetach it only evicts, and \
+                     the pods stay Terminating; then: {by_hand})"
+                )
+            };
+            for release in [alpha(24), alpha(25), taint.clone()] {
+                let (sentence, remedy) = left_alone(&node, &release);
+                let note = fitting(&sentence, &remedy);
+                assert!(note.len() <= LONGEST_NOTE, "{}: {note}", note.len());
+                assert!(note.starts_with("pod `nnn"), "{note}");
+                assert!(note.ends_with(&remedy), "{note}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_remedy_that_does_not_fit_keeps_its_end() {
+        let command = "kubectl taint nodes n1 node.kubernetes.io/out-of-service-";
+        let remedy = format!(". Next: {}: {command}", "é".repeat(LONGEST_NOTE));
+        let note = fitting("a sentence", &remedy);
+        assert!(note.len() <= LONGEST_NOTE && note.starts_with('…'), "{note}");
+        assert!(note.ends_with(command), "{note}");
+    }
+
+    #[test]
+    fn a_note_without_a_remedy_is_cut_at_its_end() {
+        let note = fitting(&"é".repeat(LONGEST_NOTE), "");
+        assert!(note.len() <= LONGEST_NOTE && note.ends_with('…'), "{note}");
+        assert_eq!(fitting("a\nb", ". Next: c\n"), "a\u{fffd}b. Next: c\u{fffd}");
     }
 }
