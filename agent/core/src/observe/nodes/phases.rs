@@ -278,8 +278,8 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
         && story.advised != Some(advice)
         && story.endangered.is_none_or(|at| now.since(at) >= AGAIN)
         && story.is_serious();
-    let is_of_node = story.advised != Some(advice) && (!is_flapping || is_dangerous);
-    let is_changed = is_of_node && story.advised.is_some();
+    let is_new = story.advised != Some(advice) && (!is_flapping || is_dangerous);
+    let is_changed = is_new && story.advised.is_some();
     let mut hanging = Vec::new();
     for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
         let is_again = is_changed && !is_settled && member.is_alarmed;
@@ -295,16 +295,21 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     if is_dangerous {
         story.endangered = Some(now);
     }
-    if is_of_node {
+    if is_new {
         story.advised = Some(advice);
         (story.changes, story.changed) = (story.changes.saturating_add(1), Some(now));
     }
     if hanging.is_empty() && is_settled {
         return;
     }
+    // An earlier alarm with the same advice can have been about evictions, or a pod that stays.
+    let mut is_of_node = is_new;
     if !hanging.is_empty() {
         story.step(Step::FirstPodStuck, Moment::exact(now));
+        is_of_node |= !std::mem::replace(&mut story.is_hang_alarmed, true);
     }
+    // The node's sentence has that, too.
+    story.is_held_back_alarmed |= is_of_node && story.is_held_back(now);
     let known = story.known(now, version);
     if is_of_node {
         out.push(alarm(&story.key.node, None, now, (advice, known.node())));
@@ -323,10 +328,9 @@ fn held_back(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out:
     }
     story.is_held_back_alarmed = true;
     let known = story.known(now, version);
-    let (advice, verdict) = (known.advice(), known.node());
-    if story.advised.replace(advice) != Some(advice) {
-        out.push(alarm(&story.key.node, None, now, (advice, verdict)));
-    }
+    let advice = known.advice();
+    out.push(alarm(&story.key.node, None, now, (advice, known.node())));
+    story.advised = Some(advice);
 }
 
 /// A StatefulSet's pods that tolerate the loss: nothing deletes them, so nothing hangs, and nothing replaces them.

@@ -61,7 +61,7 @@ pub(super) struct Story {
     pub is_partial: bool,
     /// Pods run there that opted out.
     pub has_ignored: bool,
-    /// As the last alarm about the node had it.
+    /// As the last alarm about the node or a pod of it had it.
     pub advised: Option<Advice>,
     /// How often that changed, and when last.
     pub changes: u8,
@@ -70,6 +70,8 @@ pub(super) struct Story {
     pub endangered: Option<Boot>,
     /// Since when the machine is known to have booted again.
     pub rebooted: Option<Boot>,
+    /// There was an alarm about the node with pods that hang.
+    pub is_hang_alarmed: bool,
     /// There was an alarm that the controller holds the evictions back.
     pub is_held_back_alarmed: bool,
     /// Nodes that fell silent at about the same time, this node included, and all nodes.
@@ -123,6 +125,7 @@ impl Story {
             changes: 0,
             changed: None,
             rebooted: None,
+            is_hang_alarmed: false,
             is_held_back_alarmed: false,
             at_once: (1, 1),
             unwatched,

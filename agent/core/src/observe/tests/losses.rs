@@ -89,6 +89,63 @@ fn evictions_that_the_controller_holds_back_are_said_once() {
     .assert_eq(&state(&[ZONE, &ticks(11..80, 10)].concat(), 80));
 }
 
+/// A pod that was deleted by hand hangs first, with the same advice.
+#[test]
+fn evictions_that_are_held_back_are_said_after_another_alarm_too() {
+    let script = [
+        "
+        +0 version 1.36
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod b ReplicaSet/web node=n1 ready
+        +10 node n1 unknown
+        +10.5 pod a ReplicaSet/web node=n1 ready deleting grace=5
+        ",
+        &ticks(11..300, 10),
+    ]
+    .concat();
+    let sentences = alarms(&script);
+    assert_eq!(sentences.len(), 2, "{sentences:#?}");
+    assert!(sentences[0].contains("1 pod on it could not be terminated"), "{sentences:#?}");
+    assert!(
+        sentences[1].contains("the controller does not evict its pods"),
+        "{sentences:#?}"
+    );
+}
+
+/// The StatefulSet's pod that stays has an alarm with the same advice, about itself.
+#[test]
+fn pods_that_hang_are_said_after_an_alarm_about_a_pod_that_stays() {
+    let script = [
+        "
+        +0 version 1.36
+        +0 node n1 true
+        +0 node n2 true
+        +0 pod db-0 StatefulSet/db node=n1 ready outlasts
+        +0 pod a ReplicaSet/web node=n1 ready
+        +10 node n1 unknown
+        +11 tick
+        +25 node n1 unknown since=+10 evicting
+        ",
+        &ticks(30..310, 10),
+        "+310 pod a ReplicaSet/web node=n1 ready deleting grace=5 by-taint\n",
+        &ticks(312..400, 10),
+    ]
+    .concat();
+    let sentences = alarms(&script);
+    assert_eq!(sentences.len(), 2, "{sentences:#?}");
+    assert!(sentences[0].contains("pod `db-0` is not evicted"), "{sentences:#?}");
+    assert!(sentences[1].contains("1 pod on it could not be terminated"), "{sentences:#?}");
+}
+
+/// The sentences of all alarms.
+fn alarms(script: &str) -> Vec<String> {
+    let text = play(script);
+    let alarms = text.split(" alarm about ").skip(1);
+    alarms.filter_map(|alarm| alarm.lines().nth(1)).map(str::to_owned).collect()
+}
+
 #[test]
 fn an_eviction_that_begins_in_time_is_not_held_back() {
     let script = [
