@@ -15,6 +15,9 @@ use crate::time::{Boot, Wall};
 /// A controller that evicts has begun that long after the kubelet's silence.
 const HELD_BACK: Duration = Duration::from_secs(60);
 
+/// Most reads of a Lease that fail: one that does not exist is no reason to ask for ever.
+const RENEWAL_ASKS: u8 = 3;
+
 /// How the kubelet announces a graceful node shutdown in the condition's message.
 const SHUTTING_DOWN: &str = "shutting down";
 /// How long after that the node's agent is asked again for the shutdown's number.
@@ -31,6 +34,7 @@ pub(super) struct Story {
     pub steps: Vec<(Step, Moment)>,
     pub renewed: Option<ApiTime>,
     renewal: Question,
+    renewal_failures: u8,
     pub agent: AgentCheck,
     /// The taint `out-of-service` is there, or was when the loss ended.
     pub fenced: bool,
@@ -103,6 +107,7 @@ impl Story {
             steps: vec![(Step::NotReady, begin)],
             renewed: None,
             renewal: Question::default(),
+            renewal_failures: 0,
             agent: AgentCheck::default(),
             fenced: false,
             was_fenced: false,
@@ -226,9 +231,12 @@ impl Story {
         is_due
     }
 
-    /// As answered; a renewal after the silence began is of the node's return, and says nothing about its loss.
+    /// As answered, None if the read failed; a renewal after the silence began is of the node's return, and says nothing about its loss.
     pub fn renewed(&mut self, renewed: Option<ApiTime>) {
-        self.renewal.is_answered = true;
+        self.renewal_failures = self.renewal_failures.saturating_add(u8::from(renewed.is_none()));
+        let is_answered = self.renewal.is_answered || renewed.is_some() || self.renewal_failures >= RENEWAL_ASKS;
+        self.renewal = Question::default();
+        self.renewal.is_answered = is_answered;
         self.renewed = renewed.filter(|renewed| renewed.at <= self.silent_from()).or(self.renewed);
     }
 

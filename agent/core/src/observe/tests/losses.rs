@@ -329,6 +329,25 @@ fn the_last_renewal_is_asked_for_when_the_kubelet_is_silent() {
 }
 
 #[test]
+fn a_lease_that_cannot_be_read_is_asked_for_again_but_not_for_ever() {
+    let script = |second: &str| {
+        let failed = "+11.1 renewal n1 none";
+        let script = LOST.replace("+11.1 renewal n1 +-31", failed);
+        let script = script.replace("+16 tick", &format!("+14 renewal n1 {second}\n    +16 tick"));
+        script.replace("+21 tick", "+17 renewal n1 none\n    +21 tick")
+    };
+    expect![[r#"
+        +10.0 ask renewal n1
+        +13.0 ask renewal n1
+        +14.0 ask renewal n1
+    "#]]
+    .assert_eq(&headlines(&[script("none"), ticks(42..400, 10)].concat(), &["ask renewal"]));
+    let text = play(&script("+-31"));
+    assert_eq!(text.matches("ask renewal").count(), 2, "{text}");
+    assert!(text.contains("its kubelet last renewed its Lease 41.0 s before"), "{text}");
+}
+
+#[test]
 fn a_taint_that_is_set_while_the_dead_node_is_still_ready_is_in_the_story() {
     check(
         "

@@ -9,7 +9,7 @@
 //! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
 //!   `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
 //! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
-//! - `renewal NODE +S`, `agent NODE answers|silent [shutdown=N]`, `version 1.N`
+//! - `renewal NODE +S|none`, `agent NODE answers|silent [shutdown=N]`, `version 1.N`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
@@ -82,7 +82,7 @@ fn line(line: &str) -> (Boot, Input) {
         },
         "renewal" => Input::Renewal {
             node: words[2].into(),
-            renewed: Some(api_time(time(words[3]))),
+            renewed: (words[3] != "none").then(|| api_time(time(words[3]))),
         },
         "agent" => Input::Agent {
             node: words[2].into(),
