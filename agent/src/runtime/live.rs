@@ -48,6 +48,8 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 /// A step of the wall clock smaller than this is not worth an input.
 const CLOCK_STEP: Duration = Duration::from_millis(1);
+/// A slewing clock passes [`CLOCK_STEP`] every few seconds; from here on it is a step, or a pause of a virtual machine.
+const NOTED_STEP: Duration = Duration::from_secs(1);
 
 pub struct Live {
     kernel: Attached,
@@ -277,8 +279,17 @@ impl Live {
 
     fn feed_clock_step(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
         let offset = clock::wall_offset();
-        if u128::from(offset.0.abs_diff(self.wall_offset.0)) <= CLOCK_STEP.as_nanos() {
+        let step = Duration::from_nanos(offset.0.abs_diff(self.wall_offset.0));
+        if step <= CLOCK_STEP {
             return Ok(Vec::new());
+        }
+        if step >= NOTED_STEP {
+            let is_ahead = offset.0 > self.wall_offset.0;
+            tracing::info!(
+                ?step,
+                is_ahead,
+                "the wall clock stepped, or the machine was paused: times before that move by as much"
+            );
         }
         self.wall_offset = offset;
         self.pipeline.feed(now, Input::Clock(offset))
