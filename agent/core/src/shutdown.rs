@@ -127,7 +127,7 @@ pub struct Lock {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletFacts {
-    /// A kubelet works here: its configuration, its lock or its pods were seen.
+    /// A kubelet works here: its configuration, also one that cannot be read, its lock or a pod was seen.
     pub is_there: bool,
     pub config: Option<Result<KubeletShutdown, String>>,
     /// Whether its delay lock was held at the begin; None not known.

@@ -343,6 +343,10 @@ impl Correlator {
                 continue;
             }
             match &mut event {
+                SubjectEvent::Seen {
+                    subject: Subject::Container { pod: Some(_), .. },
+                    ..
+                } => self.node.pod_seen(),
                 SubjectEvent::StopSent { at, own } => self.node.stop_sent(*at, *own),
                 SubjectEvent::Ended(facts) => self.node.ended(facts),
                 _ => {}

@@ -10,6 +10,7 @@ use crate::input::{CgroupFact, Input};
 
 use super::Correlator;
 use super::node::RunningPod;
+use super::subjects::SubjectEvent;
 
 /// Most pods that are kept at the begin of a shutdown.
 const INTRODUCED: usize = 512;
@@ -83,7 +84,9 @@ impl Correlator {
 
     /// Inputs that make the pods that run known to another core, at the begin of a shutdown of the node.
     pub fn introduce_pods(&self) -> Vec<Input> {
-        let running = self.pods.running().unwrap_or_default();
+        let Some(running) = self.pods.running() else {
+            return self.introduce_kubelet();
+        };
         let mut inputs = Vec::new();
         for pod in running.into_iter().take(INTRODUCED) {
             for own in pod.cgroups {
@@ -95,6 +98,21 @@ impl Correlator {
             inputs.extend(self.subjects.introduce(own, None, self.attribution.index()));
         }
         inputs
+    }
+
+    /// Without Kubernetes: one container of a pod, which shows that a kubelet works here.
+    fn introduce_kubelet(&self) -> Vec<Input> {
+        let of_pod = |event: SubjectEvent| match event {
+            SubjectEvent::Seen {
+                own,
+                subject: Subject::Container { pod: Some(_), .. },
+                ..
+            } => Some(self.subjects.introduce(own, None, self.attribution.index())),
+            _ => None,
+        };
+        let shows = |inputs: &Vec<Input>| inputs.iter().any(|input| matches!(input, Input::Process(_)));
+        let known = self.subjects.containers(self.now).into_iter();
+        known.filter_map(of_pod).find(shows).unwrap_or_default()
     }
 
     /// Whether facts of the subject are kept that its termination may need: the events of such a subject are evidence.

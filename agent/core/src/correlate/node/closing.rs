@@ -79,7 +79,10 @@ impl InProgress {
 
     fn fill_gaps(&mut self, ending: Ending, node: &NodeMachine) {
         let is_announced = self.facts.signs.prepared.is_some();
+        self.facts.kubelet.is_there = node.has_kubelet;
         let gaps = &mut self.facts.gaps;
+        // Without a kubelet there are no pods to know.
+        gaps.pods &= node.has_kubelet;
         if !is_announced {
             gaps.bus = gaps.bus.take().or(self.doubt.take());
         }

@@ -64,7 +64,7 @@ pub(super) struct NodeMachine {
     own_lock: Option<OwnLock>,
     kubelet: Option<Result<KubeletShutdown, String>>,
     kubelet_state: Option<KubeletState>,
-    /// Its configuration with periods, or its lock, was seen.
+    /// Its configuration, also one that cannot be read, its lock, or a pod was seen.
     has_kubelet: bool,
     plan: Option<Plan>,
     /// Of [`ESSENTIAL`], those that are not active.
@@ -210,7 +210,7 @@ impl NodeMachine {
             NodeEvent::Job { unit, removed } => self.job(now, &unit, removed, out),
             NodeEvent::SystemState { state } => self.system_state(now, &state, out),
             NodeEvent::Kubelet { config } => {
-                self.has_kubelet |= config.is_ok();
+                self.has_kubelet = true;
                 self.kubelet = Some(config);
             }
             NodeEvent::KubeletState { state } => self.kubelet_state(state, out),
@@ -262,6 +262,11 @@ impl NodeMachine {
         }
     }
 
+    /// A process of a pod's container: only a kubelet makes the cgroups of pods.
+    pub fn pod_seen(&mut self) {
+        self.has_kubelet = true;
+    }
+
     /// Whether the pods that run are to be shown to it, once for a shutdown.
     pub fn wants_pods(&mut self) -> bool {
         self.open.as_mut().is_some_and(|open| std::mem::take(&mut open.wants_pods))
@@ -270,10 +275,8 @@ impl NodeMachine {
     /// The pods that run; None if they are not known. `all`: no other pod has a container that runs.
     pub fn pods(&mut self, running: Option<Vec<RunningPod>>, all: bool) {
         self.has_kubelet |= running.is_some();
-        let has_kubelet = self.has_kubelet;
         if let Some(open) = &mut self.open {
-            open.facts.kubelet.is_there |= has_kubelet;
-            open.facts.gaps.pods |= (running.is_none() || !all) && has_kubelet;
+            open.facts.gaps.pods |= running.is_none() || !all;
             open.runs.show(running.unwrap_or_default());
         }
     }

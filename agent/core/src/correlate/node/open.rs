@@ -14,7 +14,7 @@ use crate::time::Boot;
 
 #[derive(Clone, Debug)]
 pub(super) struct InProgress {
-    /// Delay, phases and pods are filled in when the shutdown is over.
+    /// Whether a kubelet is there, delay, phases and pods are filled in when the shutdown is over.
     pub facts: NodeShutdownFacts,
     pub limit: Option<Duration>,
     pub runs: Runs,
@@ -54,7 +54,7 @@ impl InProgress {
                 locks: locks.collect(),
                 own_lock: node.own_lock.clone(),
                 kubelet: KubeletFacts {
-                    is_there: node.has_kubelet,
+                    is_there: false,
                     config: node.kubelet.clone(),
                     held,
                     dropped: node.kubelet_dropped,

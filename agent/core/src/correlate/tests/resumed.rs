@@ -224,7 +224,7 @@ fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
     );
 }
 
-struct Begun {
+pub(super) struct Begun {
     observation: Observation,
     reported: BTreeMap<String, Verdict>,
     finished: HashSet<String>,
@@ -243,7 +243,7 @@ impl Begun {
 }
 
 /// Runs a core until it is killed; returns what was kept.
-fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), Begun) {
+pub(super) fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), Begun) {
     let mut core = Correlator::new(Limits::default());
     let mut keeper = Keeper::default();
     let mut kept = Vec::new();

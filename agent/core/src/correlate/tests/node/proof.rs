@@ -3,6 +3,11 @@
 use expect_test::expect;
 
 use super::*;
+use crate::correlate::tests::resumed::killed;
+use crate::correlate::{Correlator, Limits};
+use crate::fixtures::script::parse;
+use crate::input::Input;
+use crate::time::Boot;
 
 /// The critical container is started again and never stopped: only the kubelet's lock outlasts the delay.
 #[test]
@@ -359,6 +364,99 @@ fn a_pod_that_the_api_has_not_shown_is_not_proven_to_have_ended() {
             +20.000 node 1 Warning +1.000…+20.000 unknown ObservationEnded
               how the reboot went is unknown: the pods of the node were not known
               fix: `epitaph doctor` shows what cannot be observed on this node
+        "#]],
+    );
+}
+
+/// logind and the kernel show a node whose pods the API has not shown, and no file of its kubelet.
+const WITHOUT_API: &str = "
+    -90 node bus connected
+    -90 node limit 30
+    pod web priority=0 grace=30 app
+    -60 mkdir web:app
+    proc main in=web:app pid=100 ns=1 start=-60 parent=shim comm=app
+    -60 exec main
+    ";
+
+#[test]
+fn the_cgroup_of_a_pod_shows_a_kubelet() {
+    check(
+        &format!(
+            "{WITHOUT_API}
+            -80 node locks epitaph:delay:900
+            +1 node prepare true reboot
+            +1.2 node locks
+            +1.3 node job reboot.target
+            +4 reboot back=+40
+            +5 node kubelet-state
+            "
+        ),
+        expect![[r#"
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot: why is not known
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
+        "#]],
+    );
+    check(
+        &format!(
+            "{WITHOUT_API}
+            +1 node prepare true reboot
+            +1.3 node job reboot.target
+            +4 reboot back=+40
+            +5 node kubelet-state
+            "
+        ),
+        expect![[r#"
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Warning +1.000…+3.900 unknown Down { back: Boot(3640000000000) }
+              how the reboot went is unknown: whether the kubelet held a lock was not observed; the node was back 36.1 s after the last evidence
+              fix: `epitaph doctor` shows what cannot be observed on this node
+        "#]],
+    );
+}
+
+/// The next boot has only what the journal has kept.
+#[test]
+fn the_journal_keeps_that_there_is_a_kubelet() {
+    let script =
+        format!("{WITHOUT_API}\n-80 node locks\n+1 node prepare true reboot\n+4 reboot back=+40\n+5 node kubelet-state");
+    let mut history = parse(&script).inputs;
+    let boots = |(_, input): &(Boot, Input)| matches!(input, Input::Start(of) if of.boot_id == "next boot");
+    let next = history.split_off(history.iter().position(boots).expect("a reboot"));
+    let ((kept, _), _) = killed(&history);
+    let mut core = Correlator::new(Limits::default());
+    let reports = kept
+        .into_iter()
+        .chain(next)
+        .flat_map(|(now, input)| core.handle(now, input).reports);
+    let headlines = reports.filter_map(|report| match report {
+        Report::NodeShutdown(of) => Some(of.verdict.headline),
+        _ => None,
+    });
+    assert_eq!(headlines.collect::<Vec<_>>(), ["unprotected"]);
+}
+
+/// The agent was given the file: there is a kubelet, whatever is in it.
+#[test]
+fn a_configuration_that_cannot_be_read_shows_a_kubelet() {
+    check(
+        "
+        -90 node bus connected
+        -90 node limit 30
+        -90 node kubelet unknown
+        -80 node locks epitaph:delay:900
+        +1 node prepare true reboot
+        +1.2 node locks
+        +1.3 node job reboot.target
+        +4 reboot back=+40
+        +5 node kubelet-state
+        ",
+        expect![[r#"
+            +4.000 down +3.900…+40.000 of 1
+            +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot: why is not known
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
         "#]],
     );
 }
