@@ -341,7 +341,9 @@ impl NodeMachine {
         let open = self.open.take()?;
         self.last = open.may_end_pods().then(|| (open.link(), now));
         let facts = open.complete(ending, now, self);
-        self.kubelet_dropped |= !facts.signs.is_real() && self.locks.is_some() && !self.holds_kubelets();
+        let is_spoofed = facts.signs.spoofed.is_some() && !facts.signs.is_real();
+        let had_lock = facts.kubelet_lock().is_some();
+        self.kubelet_dropped |= is_spoofed && had_lock && self.locks.is_some() && !self.holds_kubelets();
         let key = facts.key.clone();
         out.reports.push(report(facts));
         Some(key)

@@ -345,6 +345,42 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
     );
 }
 
+/// The kubelet has not held a lock: its periods, or logind's limit, are the reason.
+#[test]
+fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
+    let reboot = "
+        +1 node prepare true reboot
+        +1.2 node job reboot.target
+        +4 reboot back=+40
+        +5 node kubelet-state
+        ";
+    let plan = "-50 node scheduled reboot +600\n-40 node scheduled none\n-30 tick";
+    check(
+        &node(&format!("-80 node limit 30\n-80 node locks\n{plan}\n{reboot}")),
+        expect![[r#"
+            -35.000 node 1 Info -50.000…-40.000 cancelled Continued
+              the scheduled reboot was cancelled, 640 s before its time
+            +4.000 down +3.800…+40.000 of 2
+            +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
+              fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
+        "#]],
+    );
+    let spoof = "-50 node prepare true by=:1.42\n-1 tick";
+    check(
+        &node(&format!("-80 node kubelet 0 0\n-80 node locks\n{spoof}\n{reboot}")),
+        expect![[r#"
+            -20.000 node 1 Critical -50.000…-20.000 spoofed UNCLEAN Continued
+              PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
+              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+            +4.000 down +3.800…+40.000 of 2
+            +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: its shutdownGracePeriod is 0, which is the default
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
+        "#]],
+    );
+}
+
 #[test]
 fn a_pod_that_the_api_has_not_shown_is_not_proven_to_have_ended() {
     check(
