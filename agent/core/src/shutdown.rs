@@ -253,7 +253,22 @@ impl NodeShutdownFacts {
     }
 
     pub fn kubelet_lock(&self) -> Option<&Lock> {
-        self.locks.iter().find(|lock| lock.lock.is_kubelets())
+        self.kubelet_locks().next()
+    }
+
+    /// The kubelet has a lock at the end.
+    pub fn kubelet_holds(&self) -> bool {
+        self.kubelet_locks().any(|lock| lock.released.is_none())
+    }
+
+    /// When the kubelet let go of its last lock; None while it has one, and if it had none.
+    pub fn kubelet_let_go(&self) -> Option<Boot> {
+        let released = self.kubelet_locks().filter_map(|lock| lock.released).max();
+        released.filter(|_| !self.kubelet_holds())
+    }
+
+    fn kubelet_locks(&self) -> impl Iterator<Item = &Lock> {
+        self.locks.iter().filter(|lock| lock.lock.is_kubelets())
     }
 }
 

@@ -167,8 +167,8 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
             many(facts.others().count() as u64, "pod")
         ),
     };
-    let dropped = facts.kubelet_lock().filter(|_| facts.kubelet.held == Some(true));
-    let dropped = dropped.and_then(|lock| lock.released).map(|at| {
+    let dropped = facts.kubelet_let_go().filter(|_| facts.kubelet.held == Some(true));
+    let dropped = dropped.map(|at| {
         let after = seconds(at.since(facts.begin));
         format!("; it let go of its lock {after} later, and takes none until it restarts")
     });
@@ -238,6 +238,10 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
                 ))
             })
             .or_else(from_table)
+        }
+        // The kubelet has its lock, or took a new one after a `false`.
+        Why::Spoofed if facts.kubelet_holds() && facts.gaps.bus.is_none() => {
+            Some("find the process that is named in the sentence, and who may use the system bus".to_owned())
         }
         Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: it takes its lock at its start".to_owned()),
         Why::Unprotected(NoLock::ZeroPeriods) => Some(

@@ -345,6 +345,27 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
     );
 }
 
+/// A kubelet takes a new lock after `false`, whoever sent it.
+#[test]
+fn a_kubelet_that_took_a_new_lock_needs_no_restart() {
+    check(
+        &node(
+            "
+            +1 node prepare true by=:1.42,4711,gdbus
+            +5 node locks epitaph:delay:900
+            +10 node prepare false by=:1.42,4711,gdbus
+            +10.1 node locks kubelet:delay:812 epitaph:delay:900
+            +100 tick
+    ",
+        ),
+        expect![[r#"
+            +91.100 node 1 Critical +1.000…+91.100 spoofed UNCLEAN Continued
+              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), 2 times, which only logind may send, and the node stayed up; no pod terminated
+              fix: find the process that is named in the sentence, and who may use the system bus
+        "#]],
+    );
+}
+
 /// The kubelet has not held a lock: its periods, or logind's limit, are the reason.
 #[test]
 fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
