@@ -222,6 +222,11 @@ impl Signs {
         self.prepared.is_some() || self.services().is_some() || self.signal.is_some()
     }
 
+    /// PID 1 got a signal, and nothing followed: its target is masked, for example.
+    pub fn only_signal(&self) -> bool {
+        self.signal.is_some() && self.prepared.is_none() && self.services().is_none()
+    }
+
     /// What announced it, in the order of importance.
     pub fn announcement(&self) -> &'static str {
         match self {

@@ -42,6 +42,8 @@ const APART: Duration = Duration::from_secs(1);
 const SPOOF_SLACK: Duration = Duration::from_secs(30);
 /// A job for a shutdown that is gone, while the machine still runs after this: cancelled.
 const STILL_UP: Duration = Duration::from_secs(30);
+/// The same where systemd's jobs are not observed: after this time (JobTimeoutSec of its targets) systemd ends the machine by force.
+const JOBS_DONE: Duration = Duration::from_secs(30 * 60);
 
 /// The effects of an input outside the node.
 #[derive(Debug, Default)]
@@ -230,6 +232,12 @@ impl NodeMachine {
                 self.close(now, Ending::Continued, out);
             } else if let Some(gone) = open.jobs_gone.filter(|gone| is_cancelled(*gone)) {
                 self.continued(gone, out);
+            } else if let Some(signal) = signs.signal.filter(|_| signs.only_signal()) {
+                let is_observed = self.bus.doubt(now, None).is_none();
+                let bound = if is_observed { STILL_UP } else { JOBS_DONE };
+                if signal.at.plus(bound) <= now {
+                    self.close(signal.at, Ending::Continued, out);
+                }
             }
         }
     }

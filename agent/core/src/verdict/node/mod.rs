@@ -68,6 +68,8 @@ pub(super) enum Missing {
     Bus(String),
     /// The agent did not observe for a part of it.
     Gap,
+    /// What PID 1 did with the signal.
+    NothingFollowed,
     /// The agent had ended before.
     AgentEnded,
     /// The observation ended within the shutdown.
@@ -120,7 +122,10 @@ fn why(facts: &NodeShutdownFacts) -> Why {
         return Why::Cancelled;
     }
     if facts.ending == Ending::Continued {
-        return Why::Unknown(Missing::Gap);
+        return Why::Unknown(match signs.only_signal() && !gaps.observation {
+            true => Missing::NothingFollowed,
+            false => Missing::Gap,
+        });
     }
     let services = signs.services();
     let is_late = |prepared: Boot| services.is_some_and(|services| prepared > services.plus(APART));

@@ -183,6 +183,7 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
     let reason = match missing {
         Missing::Bus(reason) => reason.clone(),
         Missing::Gap => "epitaph was not observing for a part of it".to_owned(),
+        Missing::NothingFollowed => format!("{}, nothing followed, and the node stayed up", how_begun(facts)),
         Missing::AgentEnded => "epitaph had ended before".to_owned(),
         Missing::ObservationEnded => format!(
             "epitaph stopped observing {} after the begin",
@@ -261,6 +262,9 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         }
         Why::Unknown(Missing::Exits) => {
             Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
+        }
+        Why::Unknown(Missing::NothingFollowed) => {
+            Some("look at systemd's log of that time (`journalctl _PID=1`): it refuses a masked target, for example".to_owned())
         }
         Why::Unknown(Missing::AgentEnded | Missing::ObservationEnded | Missing::Gap | Missing::Open) => {
             Some("keep epitaph running until the pods have ended: give it the highest priority and a long grace period".to_owned())

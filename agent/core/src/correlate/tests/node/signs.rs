@@ -99,6 +99,50 @@ fn a_signal_to_pid_1_bypasses_logind() {
     );
 }
 
+/// Its target is masked, so that systemd has no job: what stops later is not stopped by it.
+#[test]
+fn a_signal_to_pid_1_that_nothing_follows_is_over() {
+    check(
+        &node(
+            "
+            +1 RTMIN+5 bash -> systemd handler
+            +40 tick
+            +100.1 TERM runc -> main handler
+            +100.11 enter main TERM
+            +103 exit main 0
+            +103.1 rmdir web:app
+            +104 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+            +200 reboot back=+240
+            +201 node kubelet-state
+            ",
+        ),
+        expect![[r#"
+            +31.000 node 1 Warning +1.000…+1.000 unknown Continued
+              how the reboot went is unknown: `bash` (pid 70) sent PID 1 SIGRTMIN+5, nothing followed, and the node stayed up
+              fix: look at systemd's log of that time (`journalctl _PID=1`): it refuses a masked target, for example
+            +106.000 container 000000000000 clean: Restart
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.9 s later; the kubelet stopped the container, and no evidence shows why
+            +200.000 down +199.800…+240.000 of 2
+            +201.000 node 2 Critical +199.800…+199.800 unannounced UNCLEAN Down { back: Boot(3840000000000) }
+              the node went down without any announcement, and was back 40.2 s after the last evidence; 2 pods ran at the last evidence
+              fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
+        "#]],
+    );
+}
+
+/// The next case to it: without logind's messages, a job that takes its time is not seen.
+#[test]
+fn a_signal_to_pid_1_without_the_bus_waits_for_the_end_of_the_jobs() {
+    check(
+        &node("-10 node bus gone no_such_file\n+1 RTMIN+5 bash -> systemd handler\n+1802 tick"),
+        expect![[r#"
+            +1801.000 node 1 Warning +1.000…+1.000 unknown Continued
+              how the reboot went is unknown: `bash` (pid 70) sent PID 1 SIGRTMIN+5, nothing followed, and the node stayed up
+              fix: look at systemd's log of that time (`journalctl _PID=1`): it refuses a masked target, for example
+        "#]],
+    );
+}
+
 /// SIGTERM makes PID 1 execute itself again.
 #[test]
 fn sigterm_to_pid_1_is_not_a_shutdown() {
