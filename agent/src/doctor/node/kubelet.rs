@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitaph_core::node::CRITICAL_PRIORITY;
+use epitaph_core::node::{CRITICAL_PRIORITY, KubeletShutdown};
 
 use super::{FoundKubelet, Machine, Node, RESTART, Unknown, not_checked, shown};
 use crate::cli::SysExit;
@@ -108,6 +108,11 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
     findings
 }
 
+/// Whether pods get time, those that are not critical, too.
+pub(super) fn protects(protection: &KubeletShutdown) -> bool {
+    !protection.needed().is_zero() && (!protection.by_priority.is_empty() || protection.critical < protection.total)
+}
+
 pub(super) fn periods(_: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
     let check = "grace periods";
     let Some(protection) = kubelet.protection() else {
@@ -168,7 +173,7 @@ pub(super) fn periods(_: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
             ),
             Some("set shutdownGracePeriodCriticalPods, such as 20s, below shutdownGracePeriod".into()),
         )
-    } else if critical >= total {
+    } else if !protects(&protection) {
         let trouble = Trouble {
             code: SysExit::Config,
             problem: format!("{message}: nothing is left for other pods, which are killed at once"),

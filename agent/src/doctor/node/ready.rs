@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use epitaph_core::node::{BusState, KubeletShutdown, NodeEvent, SignalSender};
 
+use super::kubelet::protects;
+
 /// What must hold for a shutdown to wait for the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadyCheck {
@@ -94,14 +96,13 @@ impl Readiness {
 
     /// None while the kubelet's configuration is not given. A file that the agent cannot read is no proof of anything.
     pub fn states(&self) -> Option<[(ReadyCheck, ReadyState); 3]> {
-        let kubelet = self.kubelet.as_ref()?;
-        let need = kubelet.as_ref().ok().map(KubeletShutdown::needed);
-        let protects = need.map(|need| !need.is_zero());
+        let kubelet = self.kubelet.as_ref()?.as_ref().ok();
+        let need = kubelet.map(KubeletShutdown::needed);
         let state = |check: ReadyCheck| match check {
-            ReadyCheck::Periods => protects,
+            ReadyCheck::Periods => kubelet.map(protects),
             ReadyCheck::Delay => need.zip(self.limit).map(|(need, limit)| limit >= need),
-            ReadyCheck::Lock => match (protects, self.is_shutting_down) {
-                (Some(true), false) => self.is_locked,
+            ReadyCheck::Lock => match (need, self.is_shutting_down) {
+                (Some(need), false) if !need.is_zero() => self.is_locked,
                 // Without periods the kubelet takes none, which `periods` reports.
                 _ => None,
             },
@@ -131,10 +132,14 @@ mod tests {
     }
 
     fn kubelet(total: u64) -> NodeEvent {
+        periods(total, total / 2)
+    }
+
+    fn periods(total: u64, critical: u64) -> NodeEvent {
         NodeEvent::Kubelet {
             config: Ok(KubeletShutdown {
                 total: Duration::from_secs(total),
-                critical: Duration::from_secs(total / 2),
+                critical: Duration::from_secs(critical),
                 ..KubeletShutdown::default()
             }),
         }
@@ -196,6 +201,16 @@ mod tests {
         assert_eq!(shown(&[kubelet(60), limit(30), locks(&["app"])]), short);
         let zero = "periods not_ready, delay ready, lock unknown";
         assert_eq!(shown(&[kubelet(0), limit(5), locks(&[])]), zero);
+    }
+
+    /// As the doctor judges them. The kubelet takes its lock all the same.
+    #[test]
+    fn periods_that_leave_nothing_for_other_pods_are_not_ready() {
+        let ready = "periods ready, delay ready, lock ready";
+        let not_ready = "periods not_ready, delay ready, lock ready";
+        for (critical, expected) in [(0, ready), (59, ready), (60, not_ready)] {
+            assert_eq!(shown(&[periods(60, critical), limit(60), locks(&["kubelet"])]), expected);
+        }
     }
 
     #[test]
