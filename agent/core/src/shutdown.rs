@@ -36,6 +36,7 @@ pub struct EndedByShutdown {
 pub struct NodeShutdownFacts {
     pub key: ShutdownKey,
     pub host: String,
+    /// Of the begin: a later step of the clock moves nothing.
     pub clock: WallOffset,
     pub kind: Option<ShutdownKind>,
     /// First evidence.

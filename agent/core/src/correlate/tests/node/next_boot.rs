@@ -8,6 +8,8 @@ use super::*;
 use crate::correlate::{Correlator, Keeper, Limits};
 use crate::fixtures::script::{ZERO, parse};
 use crate::input::Input;
+use crate::shutdown::Ending;
+use crate::time::{Boot, WallOffset};
 
 #[test]
 fn nothing_announced_the_end() {
@@ -106,6 +108,38 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
               fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
         "#]],
     );
+}
+
+/// The pods' traces before the step have the clock of the begin, and the kubelet's state has it, too.
+#[test]
+fn a_step_of_the_clock_within_the_delay_leaves_the_times_of_the_begin() {
+    for (step, back) in [("+3600", "+3705"), ("-60", "+45")] {
+        let script = node(&format!(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +5 clock {step}
+            +6 tick
+            +60 reboot back={back}
+            +62 node kubelet-state start=+1
+            "
+        ));
+        assert_eq!(verdicts(&script), ["truncated"], "{step}");
+        let played = play_all(&script);
+        let of_node = |(_, report): &(Boot, Report)| match report {
+            Report::NodeShutdown(of) => Some((of.clock, of.ending)),
+            _ => None,
+        };
+        let ending = Ending::Down {
+            back: ZERO.plus(Duration::from_secs(105)),
+        };
+        assert_eq!(
+            played.reports.iter().find_map(of_node),
+            Some((WallOffset(0), ending)),
+            "{step}"
+        );
+    }
 }
 
 /// The state of an earlier shutdown.
