@@ -96,7 +96,7 @@ fn all_with_a_line_each() {
 
             The observer's verdicts about lost nodes and their pods:
 
-            ! stuck-by-finalizer  Kubernetes waits for no kubelet any more (grace period 0, or the pod has finished), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
+            ! stuck-by-finalizer  Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
             ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
             ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.
             ! fenced-by-taint     The node is lost and has the taint node.kubernetes.io/out-of-service: its pods and volumes are released, or are about to be, without a kubelet's confirmation.
