@@ -110,11 +110,15 @@ fn volumes_left(of: &Rules) -> Rule {
 
 fn pods_stuck(of: &Rules) -> Rule {
     Rule {
-        expr: format!("max by (cluster, k8s_namespace_name, holder) ({}) > 0", HELD_PODS.prometheus()),
+        expr: format!(
+            "max by (cluster, k8s_namespace_name, holder) ({}) > 0",
+            HELD_PODS.prometheus()
+        ),
         lasting: of.seconds(LASTING),
         ..rule(
             "EpitaphPodsHeld",
-            "{{ $value | printf \"%.0f\" }} pods in {{ $labels.k8s_namespace_name }} are held for long: {{ $labels.holder }}".into(),
+            "{{ $value | printf \"%.0f\" }} pods in {{ $labels.k8s_namespace_name }} are held for long: {{ $labels.holder }}"
+                .into(),
             "finalizer: Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep \
              the pod's object (kubectl get pods --namespace {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). \
              runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
