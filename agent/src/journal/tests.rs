@@ -9,6 +9,7 @@ use epitaph_core::node::NodeEvent;
 use epitaph_core::time::{Boot, Wall};
 
 use super::reader::Reader;
+use super::trouble::until;
 use super::*;
 use crate::error::lines;
 use crate::recording::frames::{BEGINNING, Frames, PREFIX, append_header};
@@ -518,15 +519,8 @@ fn a_directory_that_comes_late_is_written_behind_its_segments_and_within_its_bou
 
     let late = open(&small, &observation(), &|| false).unwrap();
     fs::rename(&away, &disk).unwrap();
-    // The first attempt may be before the directory is there; the next is seconds later, and a report does not wait for it.
-    let held = || written(&late.journal, 201);
-    assert!(
-        (0..30).any(|_| held() || {
-            std::thread::sleep(Duration::from_secs(1));
-            false
-        }),
-        "not held"
-    );
+    until("the journal to be written", || late.journal.stats().trouble().is_none());
+    assert!(written(&late.journal, 201), "not held");
     assert!(segments(&path).starts_with(&earlier) && segments(&path).len() == earlier.len() + 1);
     fill(&late.journal, 202..400);
     assert!(written(&late.journal, 400));

@@ -98,7 +98,7 @@ fn on(disk: &Faulty) -> (Journal, JournalThread) {
 }
 
 /// Polls for the effect of another thread. A guard against a hang, not a measure.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if done() {
             return;
