@@ -162,6 +162,8 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     let mut node = stage.cluster.node(lost)?;
     eprintln!("{name}: {lost} is lost with {} of the pods", gone.len());
     death.strike(&mut node)?;
+    // With the next command in whole.
+    let command = format!("kubectl taint nodes {lost} {TAINT}=nodeshutdown:NoExecute");
     until("the StatefulSet's Event", || {
         let events = stage
             .kubectl
@@ -171,7 +173,9 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
             event["reason"] == "PodStuckOnLostNode"
                 && event["regarding"]["kind"] == "StatefulSet"
                 && event["regarding"]["name"] == name
-                && event["note"].as_str().is_some_and(|note| note.contains(lost))
+                && event["note"]
+                    .as_str()
+                    .is_some_and(|note| note.contains(lost) && (!death.is_fenced() || note.contains(&command)))
         };
         Ok(events.any(is_ours).then_some(()))
     })?;
@@ -354,6 +358,27 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<Strin
         expected.push("duplicate.run");
     }
     let mut problems = missing(spans, &expected);
+    // The agent of a node that is back with its containers reports their end, beside the observer's root.
+    let of_agent: Vec<&str> = names(spans)
+        .into_iter()
+        .filter(|name| name.starts_with("pod.termination "))
+        .collect();
+    if death.is_fenced() && !death.is_rebooted() && of_agent.len() != 1 {
+        problems.push(format!("the agent's roots are {of_agent:?} in {:?}", names(spans)));
+    }
+    let ids: BTreeSet<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
+    if ids.len() != spans.len() {
+        problems.push(format!("two spans have one id: {:?}", names(spans)));
+    }
+    if let Some(twice) = spans.iter().find(|span| span["operationName"] == "duplicate.run") {
+        let (begin, end) = times(twice);
+        if !is_near(twice, begin, (new.created, new.ready)) || end <= begin {
+            problems.push(format!(
+                "ran twice from {begin} to {end}, its replacement from {} to {}",
+                new.created, new.ready
+            ));
+        }
+    }
     if let Some(replacement) = spans.iter().find(|span| span["operationName"] == "replacement") {
         if tag(replacement, "epitaph.replacement.pod.uid") != new.uid.as_str() {
             problems.push(format!("is not replaced by {}: {replacement}", new.uid));

@@ -16,8 +16,9 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 /// The other controllers wait until the old pod is gone; a Job then waits six minutes at most.
 const AFTER_GONE: Duration = Duration::from_secs(600);
 
-/// How long after its creation a replacement may take to become ready.
-const READY_WITHIN: Duration = Duration::from_secs(600);
+/// How long after its creation a replacement may take to become ready: a volume of a lost node is detached after six minutes at the
+/// earliest, or when somebody sets the taint.
+const READY_WITHIN: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct Replacements {

@@ -3,7 +3,7 @@
 
 use epitaph_core::observe::loss_verdict::LossVerdict;
 use epitaph_core::observe::{
-    DuplicateRun, LossKey, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ShuttingDown, Stuck, VolumeDetach,
+    DuplicateRun, Holder, LossKey, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ShuttingDown, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
@@ -173,10 +173,11 @@ pub fn duplicate_run(run: &DuplicateRun, (offset, api): (WallOffset, Option<ApiC
 fn stuck(held: &Stuck, n: usize, at: &Frame) -> SpanData {
     let mut a = Attributes::default();
     a.text(key::STUCK_BY, held.by.name());
-    a.texts(
-        key::STUCK_FINALIZERS,
-        held.names.iter().map(|name| super::attributes::data(name)),
-    );
+    let names = match held.by {
+        Holder::Volume => key::STUCK_CLAIMS,
+        _ => key::STUCK_FINALIZERS,
+    };
+    a.texts(names, held.names.iter().map(|name| super::attributes::data(name)));
     let mut span = below(at, "stuck", id::pod_lost(at.trace), (held.begin, held.end), a);
     span.span_context = at.context(id::span_id(at.trace, "stuck", n as u64));
     span

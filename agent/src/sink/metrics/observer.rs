@@ -110,7 +110,7 @@ pub const STUCK_PODS: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[("holder", "node, finalizer, volume, runtime")],
-    about: "Pods of the cluster that are being deleted, `observer.stuck_after` after the end of their grace period, by what holds them; `volume`: replacements that wait so long for a volume attached to a lost node",
+    about: "Pods of the cluster that are being deleted, `observer.stuck_after` after the end of their grace period, by what holds them; `volume`: pods of a ready node that wait for their volumes' unmounting, and replacements that wait so long for a volume attached to a lost node",
 };
 
 pub const HELD_PODS: Row = Row {

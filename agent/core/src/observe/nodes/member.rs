@@ -112,6 +112,7 @@ impl Member {
         let now = holder(record, is_away);
         let names: Vec<Box<str>> = match now {
             Some(Holder::Finalizer) => details.finalizers.iter().take(NAMED).cloned().collect(),
+            Some(Holder::Volume) => details.claims.iter().take(NAMED).cloned().collect(),
             _ => Vec::new(),
         };
         let is_same = self.current.as_ref().map(|(by, names, _)| (*by, names)) == now.map(|by| (by, &names));
@@ -141,8 +142,8 @@ impl Member {
             && self.held.len() < MOST_HELD
         {
             let end = at;
-            // Every pod of a Job has a finalizer, which its controller removes at once.
-            let is_passing = by == Holder::Finalizer && end.at < begin.at.plus(SLACK);
+            // Every pod of a Job has a finalizer, which its controller removes at once, and every claim is unmounted.
+            let is_passing = matches!(by, Holder::Finalizer | Holder::Volume) && end.at < begin.at.plus(SLACK);
             if !is_passing {
                 self.held.push(Stuck { by, names, begin, end });
             }
@@ -163,7 +164,7 @@ impl Member {
     pub fn lost_again(&mut self, at: Moment) {
         self.unheard = None;
         self.is_alarmed = false;
-        if self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Runtime) {
+        if (self.current.as_ref()).is_some_and(|(by, ..)| matches!(by, Holder::Runtime | Holder::Volume)) {
             self.release(at);
             self.current = Some((Holder::Node, Vec::new(), at));
         }
@@ -228,6 +229,8 @@ pub(super) fn holder(record: &Record, is_away: bool) -> Option<Holder> {
     Some(match (is_terminated && !details.finalizers.is_empty(), is_away) {
         (true, _) => Holder::Finalizer,
         (false, true) => Holder::Node,
+        // After the last container a kubelet unmounts the volumes, then removes the pod's cgroup, which is quick.
+        (false, false) if record.terminated && !details.claims.is_empty() => Holder::Volume,
         (false, false) => Holder::Runtime,
     })
 }

@@ -215,13 +215,13 @@ pub struct PodLost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     pub by: Holder,
-    /// Finalizers, at most [`NAMED`].
+    /// Finalizers or claims, at most [`NAMED`].
     pub names: Vec<Box<str>>,
     pub begin: Moment,
     pub end: Moment,
 }
 
-/// Most finalizers that are named.
+/// Most finalizers, or claims, that are named.
 pub const NAMED: usize = 8;
 
 /// What holds a pod.
@@ -231,7 +231,8 @@ pub enum Holder {
     Node,
     /// The pod is terminated, and finalizers keep its object.
     Finalizer,
-    /// A volume is still attached to a lost node: the replacement cannot start.
+    /// The node is there, the pod's containers have terminated, and its kubelet does not finish unmounting its volumes; or a volume is
+    /// still attached to a lost node, and the replacement cannot start.
     Volume,
     /// The node is there: the kubelet or the container runtime does not finish.
     Runtime,

@@ -242,6 +242,7 @@ impl Known<'_> {
         let held = match by {
             Holder::Finalizer => format!("{} kept the object", finalizers(names)),
             _ if self.is_deleted => "the pod's object still existed".to_owned(),
+            Holder::Volume => format!("its kubelet had not unmounted {}", claims(names)),
             _ => "its kubelet had not completed the termination".to_owned(),
         };
         let text = format!(
@@ -548,5 +549,12 @@ fn finalizers(names: &[Box<str>]) -> String {
     match names {
         [one] => format!("the finalizer `{one}`"),
         many => format!("the finalizers `{}`", many.join("`, `")),
+    }
+}
+
+fn claims(names: &[Box<str>]) -> String {
+    match names {
+        [one] => format!("the volume of claim `{one}`"),
+        many => format!("the volumes of claims `{}`", many.join("`, `")),
     }
 }

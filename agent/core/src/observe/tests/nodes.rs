@@ -341,6 +341,63 @@ fn without_the_taint_the_pod_hangs_until_the_node_returns() {
     );
 }
 
+/// Its containers have terminated: the kubelet hangs in an unmount.
+#[test]
+fn a_kubelet_that_does_not_finish_unmounting_holds_the_pod_by_its_volumes() {
+    let back = "
+        +300 node n1 true boot=boot-2
+        +301 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleted=+30 grace=5 by-taint
+        +302 pod db-0 StatefulSet/db node=n1 claim=data-db-0 deleted=+30 grace=5 by-taint terminated
+        +362 gone db-0
+    ";
+    check(
+        &[LOST, back].concat(),
+        expect![[r#"
+        +10.0 ask renewal n1
+        +10.0 ask agent n1
+        +10.0 ask claim pv-0
+        +16.0 ask agent n1
+        +21.0 ask agent n1
+        +25.0 node.not_ready of n1 lost at +10: +10.0 → +25.0
+        +30.0 ask agent n1
+        +40.0 alarm about the node of n1
+              lost: node `n1` has not been ready for 30.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer; 1 pod on it could not be terminated
+              remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+              lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
+              remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +300.0 node n1 lost at +10: +10.0 → +300.0 by back, agent silent, stuck 1, gone 0; pods db-0
+              node.not_ready +10.0
+              node.unknown +10.0
+              node.evicting +25.0
+              pods.first_stuck +40.0
+              node.ready +300.0
+              lost: node `n1` was not ready for 290 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer; 1 pod on it could not be terminated
+              remedy: find out why `n1` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events. No taint is needed any more
+        +300.0 node.down of n1 lost at +10: +10.0 → +300.0 rebooted
+        +362.0 pod db-0 lost: +10.0 → +362.0, requested +30.0
+              stuck by node: +30.0 → +300.0
+              stuck by runtime: +300.0 → +302.0
+              stuck by volume data-db-0: +302.0 → +362.0
+              lost: the pod's node `n1` was not ready for 290 s, and the pod was terminated only after the node's return, 332 s after the deletion request
+              remedy: find out why `n1` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events. No taint is needed any more
+    "#]],
+    );
+}
+
+#[test]
+fn an_unmount_that_hangs_on_a_ready_node_is_counted_as_its_volumes() {
+    let script = "
+        +0 node n1 true
+        +0 pod a StatefulSet/a node=n1 ready claim=data-a
+        +0 pod b StatefulSet/b node=n1 ready claim=data-b
+        +10 pod a StatefulSet/a node=n1 claim=data-a deleting grace=5 terminated
+        +10 pod b StatefulSet/b node=n1 ready claim=data-b deleting grace=5
+        +100 tick
+    ";
+    expect!["node 0 finalizer 0 volume 1 runtime 1\n"].assert_eq(&state(script, 100));
+}
+
 #[test]
 fn a_node_whose_agent_answers_is_unreachable() {
     let script = LOST.replace("+18 agent n1 silent", "+18 agent n1 answers");

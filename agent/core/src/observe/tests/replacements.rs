@@ -172,12 +172,12 @@ fn a_replacement_that_never_gets_ready_is_reported_without_ready() {
         +11.1 pod d ReplicaSet/web node=n2
         +20 pod d ReplicaSet/web node=n2 failed
         +20.1 pod e ReplicaSet/web node=n2 ready
-        +612 tick
+        +3612 tick
         ",
         expect![[r#"
             +20.0 d replaces b (next-of-replica-set): created +11.1, scheduled +11.1, never ready, end +20.0
             +20.1 e replaces d (next-of-replica-set): created +20.1, scheduled +20.1, ready +20.1
-            +612.0 c replaces a (next-of-replica-set): created +10.1, never scheduled, never ready, end +612.0
+            +3612.0 c replaces a (next-of-replica-set): created +10.1, never scheduled, never ready, end +3612.0
         "#]],
     );
 }

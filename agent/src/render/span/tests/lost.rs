@@ -124,7 +124,8 @@ fn pod() -> PodLost {
         requested: Some(at(20)),
         by_taint: true,
         stuck: vec![
-            stuck(Holder::Node, &[], at(20), at(80)),
+            stuck(Holder::Node, &[], at(20), at(70)),
+            stuck(Holder::Volume, &["data-web-0"], at(70), at(80)),
             stuck(Holder::Finalizer, &["example.com/hold"], at(80), at(100)),
         ],
     }
@@ -287,8 +288,11 @@ fn a_lost_pod_has_a_root_beside_the_agents() {
           epitaph.api_clock.ahead.most=0.05
           @20000 deletion.requested 
           @100000 pod.gone 
-        stuck < pod.lost stuck-by-finalizer: 20000..80000 Unset
+        stuck < pod.lost stuck-by-finalizer: 20000..70000 Unset
           epitaph.stuck.by=node
+        stuck < pod.lost stuck-by-finalizer: 70000..80000 Unset
+          epitaph.stuck.by=volume
+          epitaph.stuck.claims=["data-web-0"]
         stuck < pod.lost stuck-by-finalizer: 80000..100000 Unset
           epitaph.stuck.by=finalizer
           epitaph.stuck.finalizers=["example.com/hold"]
