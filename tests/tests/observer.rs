@@ -241,13 +241,21 @@ fn named<'a>(spans: &'a [Value], name: &str) -> anyhow::Result<&'a Value> {
     Ok(found[0])
 }
 
-fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::Result<()> {
+/// Breaks of its watches, and stalls of its process: it reports a gap for nothing else.
+fn interruptions(observer: &Service) -> anyhow::Result<f64> {
+    Ok(observer.metric("epitaph_observer_watch_breaks_total", &[])? + observer.metric("epitaph_observer_stalls_total", &[])?)
+}
+
+fn check(stage: &Stage, observer: &Service, (uid, by): &(String, String), service: &str) -> anyhow::Result<()> {
     let spans = stage.spans(uid, 2)?;
     assert_eq!(spans.len(), 2, "{spans:#?}");
     let removal = named(&spans, "endpoint.removal")?;
     assert_eq!(tag(removal, "k8s.service.name"), service);
     assert_eq!(tag(removal, "epitaph.endpoint.all_terminating"), true);
-    assert!(tag(removal, "epitaph.watch.gap").is_null(), "{removal:#}");
+    // A young API server may end a watch early, and a loaded machine may stall the observer.
+    if interruptions(observer)? == 0.0 {
+        assert!(tag(removal, "epitaph.watch.gap").is_null(), "{removal:#}");
+    }
     let logs: Vec<_> = removal["logs"].as_array().into_iter().flatten().collect();
     let events: Vec<_> = logs
         .iter()
@@ -289,7 +297,7 @@ fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
     assert_eq!(get(second.port, "/readyz")?.0, 200, "a standby is ready");
 
     let rolled = stage.roll("shop", "web", "web-a", "web-b")?;
-    check(&stage, &rolled, "web")?;
+    check(&stage, &first, &rolled, "web")?;
     first.until("epitaph_observer_spans_total", &[], 2.0)?;
     assert_eq!(first.metric("epitaph_observer_active", &[])?, 1.0);
     assert_eq!(second.metric("epitaph_observer_active", &[])?, 0.0);
@@ -305,9 +313,9 @@ fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
     // The Lease of the manifest has no holder: the first observer's turn counts, too.
     assert_eq!(lease["spec"]["leaseTransitions"], 2, "{lease:#}");
     let rolled_again = stage.roll("shop", "web", "web-c", "web-d")?;
-    check(&stage, &rolled_again, "web")?;
+    check(&stage, &second, &rolled_again, "web")?;
     // The spans of the first one are not exported again.
-    check(&stage, &rolled, "web")?;
+    assert_eq!(stage.spans(&rolled.0, 2)?.len(), 2);
 
     // The API server restarts in between: changes in that time are reported with their gap.
     let uid = stage.pod("shop", "web-e", ("ReplicaSet", "web"))?;
@@ -341,7 +349,7 @@ fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
     stage.pod("shop", "edge-b", ("ReplicaSet", "edge"))?;
     // Reported by the same watches after all that: edge-a was seen.
     let rolled_meanwhile = stage.roll("shop", "api", "api-a", "api-b")?;
-    check(&stage, &rolled_meanwhile, "api")?;
+    check(&stage, &second, &rolled_meanwhile, "api")?;
     exported += second.metric("epitaph_observer_spans_total", &[])?;
     second.kill()?;
     let mut third = stage.observer(&[])?;
@@ -355,7 +363,7 @@ fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
     stage.runs("shop", "edge-b")?;
     third.until("epitaph_observer_dropped_total", &["reason=\"begin_unseen\""], 1.0)?;
     let rolled_last = stage.roll("shop", "web", "web-f", "web-g")?;
-    check(&stage, &rolled_last, "web")?;
+    check(&stage, &third, &rolled_last, "web")?;
 
     // All spans of the three are there, once: no span id is twice in a trace, and edge-a has no half of a story.
     exported += third.metric("epitaph_observer_spans_total", &[])?;
@@ -393,7 +401,7 @@ fn an_observer_exports_nothing_of_opted_out_pods_or_of_what_began_before_it() ->
     stage.gone("shop", "early")?;
     let (private, _) = stage.roll("private", "safe", "safe-a", "safe-b")?;
     let rolled = stage.roll("shop", "admin", "admin-a", "admin-b")?;
-    check(&stage, &rolled, "admin")?;
+    check(&stage, &observer, &rolled, "admin")?;
     observer.until("epitaph_observer_dropped_total", &["reason=\"begin_unseen\""], 1.0)?;
     for uid in [early, private] {
         let spans = stage.spans(&uid, 0)?;

@@ -230,6 +230,7 @@ impl ObserverLoop {
             (true, Some(session)) if session.paused => {
                 tracing::info!("active again: no other observer held the Lease meanwhile");
                 session.paused = false;
+                self.metrics.stalled();
                 session.take(now, Input::Stalled);
             }
             (false, Some(_)) if self.leadership.is_lost() => {
@@ -250,7 +251,13 @@ impl ObserverLoop {
             self.metrics.api_clock(clock);
         }
         let now = clock::now();
-        if now.since(session.fed) > STALL {
+        let unread = now.since(session.fed);
+        if unread > STALL {
+            tracing::warn!(
+                seconds = unread.as_secs_f64(),
+                "this observer read nothing for a while: its process had no CPU or was stopped; spans of that time carry the gap"
+            );
+            self.metrics.stalled();
             session.take(now, Input::Stalled);
         }
         session.fed = now;

@@ -42,6 +42,13 @@ pub const WATCH_BREAKS: Row = Row {
     labels: &[("watch", "endpointslices, pods, namespaces, nodes, volumeattachments")],
     about: "Lists and watches that failed; spans affected by the interruption carry the length of the gap",
 };
+pub const STALLS: Row = Row {
+    name: "epitaph.observer.stalls",
+    shape: Shape::Counter,
+    unit: "{stall}",
+    labels: &[],
+    about: "Times that the observer read no change for over 2 s, for lack of CPU or because its process was stopped, or did not hold its Lease for a while; spans affected carry the length of the gap",
+};
 pub const DROPPED: Row = Row {
     name: "epitaph.observer.dropped",
     shape: Shape::Counter,
@@ -132,6 +139,7 @@ pub const TABLE: &[Row] = &[
     SPANS,
     KNOWN,
     WATCH_BREAKS,
+    STALLS,
     DROPPED,
     LOST_NODE,
     LOST_NODE_PODS,
@@ -162,6 +170,7 @@ pub struct ObserverMetrics {
     spans: Counter<u64>,
     known: Gauge<u64>,
     watch_breaks: Counter<u64>,
+    stalls: Counter<u64>,
     dropped: Counter<u64>,
     clock: Gauge<f64>,
     /// None: not the active observer, and no series.
@@ -176,6 +185,7 @@ impl ObserverMetrics {
             spans: SPANS.counter(meter),
             known: KNOWN.gauge(meter),
             watch_breaks: WATCH_BREAKS.counter(meter),
+            stalls: STALLS.counter(meter),
             dropped: DROPPED.counter(meter),
             clock: KUBERNETES_CLOCK.gauge_f64(meter),
             losses: Arc::default(),
@@ -189,6 +199,7 @@ impl ObserverMetrics {
         for watch in Watch::ALL {
             ours.watch_breaks(watch, 0);
         }
+        ours.stalls.add(0, &[]);
         for reason in DropReason::ALL {
             ours.dropped(reason.name(), 0);
         }
@@ -269,6 +280,10 @@ impl ObserverMetrics {
 
     pub fn watch_breaks(&self, watch: Watch, count: u64) {
         self.watch_breaks.add(count, &[KeyValue::new("watch", watch.name())]);
+    }
+
+    pub fn stalled(&self) {
+        self.stalls.add(1, &[]);
     }
 
     pub fn dropped(&self, reason: &'static str, count: u64) {
