@@ -73,6 +73,16 @@ fn main() {
         .chain(shutdowns)
         .chain([install])
         .collect();
+    // Nothing played is nothing shown.
+    if let Some(name) = names
+        .iter()
+        .find(|name| !trials.iter().any(|trial| trial.name().contains(*name)))
+    {
+        eprintln!(
+            "no story has `{name}` in its name; stories of lost nodes and of shutdowns need two nodes: `cargo xtask cluster up --nodes 2`"
+        );
+        std::process::exit(1);
+    }
     trials.retain(|trial| names.is_empty() || names.iter().any(|name| trial.name().contains(name)));
     libtest_mimic::run(&args, trials).exit();
 }

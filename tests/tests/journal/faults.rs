@@ -174,6 +174,29 @@ fn a_disk_that_fails_costs_no_trace_and_is_used_again() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As after an error of the disk on most machines: ext4 stops its own journal, and is read-only from then on, with files that are open.
+#[test]
+fn a_file_system_that_turns_read_only_costs_no_trace() -> anyhow::Result<()> {
+    let test = "a_file_system_that_turns_read_only_costs_no_trace";
+    let Some(stage) = Stage::set(test)? else { return Ok(()) };
+    let disk = Disk::new(stage.directory.path(), "ext4", 24 << 20)?;
+    let journal = disk.root().join("journal");
+    let port = free_port()?;
+    let collector = Collector::start(port)?;
+    let mut agent = stage.agent_at(&journal, port)?;
+    let before = delivered(&stage, &collector)?;
+    is_kept(&journal, &before)?;
+    disk.fail(true);
+    delivered(&stage, &collector)?;
+    is_in_trouble(&agent, "read_only")?;
+    disk.fail(false);
+    delivered(&stage, &collector)?;
+    is_in_trouble(&agent, "read_only")?;
+    assert!(agent.end(TO_END)?.success(), "{}", agent.log());
+    ensure!(by_subject(&journal)?.contains_key(&before), "what was kept before is gone");
+    Ok(())
+}
+
 /// The agent observes all the same, and uses the disk once it answers.
 #[test]
 fn a_disk_that_hangs_at_the_start_costs_no_trace_and_is_used_later() -> anyhow::Result<()> {

@@ -262,6 +262,12 @@ pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
         .map(|error| format!(" ({})", escape(error)))
         .unwrap_or_default();
     let unreadable = ["segment", "segments"].map(|what| format!("{what} that cannot be read{why}"));
+    let named = match &skipped.newer[..] {
+        [] => String::new(),
+        [one] => escape(one),
+        [first, .., last] => format!("{} to {}", escape(first), escape(last)),
+    };
+    let newer = ["segment", "segments"].map(|what| format!("{what} of a newer epitaph ({named})"));
     counts([
         (skipped.damaged, "damaged place", "damaged places"),
         (
@@ -280,11 +286,7 @@ pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
             "segment that the agent removed meanwhile",
             "segments that the agent removed meanwhile",
         ),
-        (
-            skipped.newer.len() as u64,
-            "segment of a newer epitaph",
-            "segments of a newer epitaph",
-        ),
+        (skipped.newer.len() as u64, &newer[0], &newer[1]),
         (
             skipped.unknown + damaged,
             "report that this version does not understand",
@@ -386,6 +388,24 @@ mod tests {
         source.each(|_, _| panic!("read")).unwrap();
         let not_read = source.not_read().concat();
         assert!(not_read.starts_with("1 segment that cannot be read ("), "{not_read}");
+    }
+
+    #[test]
+    fn segments_of_a_newer_epitaph_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let not_read = || {
+            let mut source = Source::journal(directory.path()).unwrap();
+            source.each(|_, _| panic!("read")).unwrap();
+            source.not_read().concat()
+        };
+        let write = |number: u64| std::fs::write(directory.path().join(format!("{number:016x}.journal.newer")), "x").unwrap();
+        write(1);
+        assert_eq!(not_read(), "1 segment of a newer epitaph (0000000000000001.journal.newer)");
+        write(3);
+        assert_eq!(
+            not_read(),
+            "2 segments of a newer epitaph (0000000000000001.journal.newer to 0000000000000003.journal.newer)"
+        );
     }
 
     #[test]
