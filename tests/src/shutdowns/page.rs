@@ -38,30 +38,37 @@ pub fn page() -> String {
             page.push_str("| what is done | machine | on the bus | verdict | by | reported |\n|---|---|---|---|---|---|\n");
         }
         for (case, seen) in measured {
-            row(&mut page, case, seen);
-        }
-        if debian == Debian::Thirteen {
-            let _ = writeln!(
-                page,
-                "\nOf {} the witness saw PrepareForShutdown only: it was ended with the services.",
-                WITNESS_ENDED.join(", ")
+            row(
+                &mut page,
+                case,
+                seen,
+                debian == Debian::Thirteen && WITNESS_ENDED.contains(&case.name),
             );
         }
+        if debian == Debian::Thirteen {
+            page.push_str("\n*: the witness was stopped with the services, before systemd's JobNew could be seen.\n");
+        }
         if !not_measured.is_empty() {
-            let _ = writeln!(page, "\nNot measured yet: {}.", not_measured.join(", "));
+            let of = |name: &&str| CASES.iter().find(|case| case.name == *name).map(|case| case.does.to_string());
+            let not_measured: Vec<_> = not_measured.iter().filter_map(of).collect();
+            let _ = writeln!(page, "\nNot measured yet: {}.", not_measured.join("; "));
         }
     }
     page
 }
 
-fn row(page: &mut String, case: &Case, seen: Seen) {
+fn row(page: &mut String, case: &Case, seen: Seen, witness_ended: bool) {
     let then = match seen.then {
         Then::Stays => "stays up",
         Then::Boots => "boots",
         Then::SoftBoots => "boots, same kernel",
         Then::Off => "is off",
     };
-    let bus = if seen.bus.is_empty() { "nothing" } else { seen.bus };
+    let bus = match seen.bus {
+        "" => "nothing",
+        _ if witness_ended => "PrepareForShutdown *",
+        bus => bus,
+    };
     let (verdict, by, when) = match seen.report {
         None => ("nothing".to_owned(), "", ""),
         Some((verdict, by, when)) => (

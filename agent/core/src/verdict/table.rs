@@ -186,7 +186,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 128,
         meaning: "The grace period ended long ago, and the process is still running.",
-        proof: "A stop was requested; more than 12 s after the grace period no exit of the main process was seen, and no record was lost. The agent reports the container 15 s after the grace period (Event `TerminationStuck`, `epitaph_workload_stuck_total`).",
+        proof: "A stop was requested; more than 12 s after the grace period no exit of the main process was seen, and no record was lost. The agent reports the container 15 s after the grace period (Event `TerminationStuck`, `epitaph_workload_stuck_total`), and never as the verdict of a trace: the trace follows the exit, with the exit's verdict.",
         remedy: "Find what holds the process: uninterruptible sleep (a disk or network mount that hangs), or a kubelet or container runtime that is not running.",
     },
     Row {
@@ -284,7 +284,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 80,
-        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost. Below an init, the process that the init waits for. A handler that raises the signal again within 10 ms counts as none (that is what language runtimes do), unless the process sent a signal, waited for a child that ended, or closed a listener in between.",
+        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost. Below an init, the process that the init waits for. A handler that raises the signal again within 10 ms counts as none (that is what language runtimes do), unless, in between, the process sent a signal, a child exited that no other process had signalled, or a listener was closed.",
         proof: "The exit status names the stop signal, and signal_deliver shows no handler for it, or signal_generate the second signal just after the handler.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },

@@ -128,6 +128,20 @@ pub fn alert_of(row: &VerdictRow) -> Option<(&'static str, Option<&'static str>)
     })
 }
 
+/// Where the sentence and the evidence are.
+fn evidence(row: &VerdictRow) -> String {
+    if row.headline == "stuck" {
+        return "The Event TerminationStuck on the pod has the evidence: kubectl --namespace {{ $labels.k8s_namespace_name }} get events \
+                --field-selector reason=TerminationStuck. A trace follows when the container exits, with the verdict of that exit."
+            .into();
+    }
+    format!(
+        "The trace of the termination has the sentence and the evidence: search the tags epitaph.verdict={} and \
+         k8s.namespace.name={{{{ $labels.k8s_namespace_name }}}}.",
+        row.headline
+    )
+}
+
 /// `Deployment shop/cart`.
 const WORKLOAD: &str =
     "{{ $labels.epitaph_workload_kind }} {{ $labels.k8s_namespace_name }}/{{ $labels.epitaph_workload_name }}";
@@ -156,11 +170,7 @@ impl Rules {
             ..rule(
                 alert,
                 format!("{WORKLOAD}: {}", row.headline),
-                format!(
-                    "{} {}{advice} The trace of the termination has the sentence and the evidence: search the tags \
-                     epitaph.verdict={} and k8s.namespace.name={{{{ $labels.k8s_namespace_name }}}}.",
-                    row.meaning, row.remedy, row.headline
-                ),
+                format!("{} {}{advice} {}", row.meaning, row.remedy, evidence(row)),
             )
         })
     }
@@ -241,7 +251,7 @@ impl Rules {
                 "EpitaphProbeNotActive",
                 format!("The agent {{{{ $labels.instance }}}} observes without the probe {{{{ $labels.probe }}}}: {state}"),
                 "What the probe observes is missing from verdicts of this node, which are `unknown` where the probe would have \
-                 decided. /readyz of the agent has the reason; `epitaph doctor` on the node has the remedy."
+                 decided. /readyz of the agent has the reason; `epitaph doctor` in that pod has the remedy."
                     .into(),
             )
         }
@@ -254,8 +264,9 @@ impl Rules {
             ..rule(
                 "EpitaphRecordsLost",
                 "The agent {{ $labels.instance }} lost {{ $value | printf \"%.0f\" }} kernel records of kind {{ $labels.kind }}".into(),
-                "The ring buffer was full: verdicts that need these records are `unknown`. Raise kernel.ring_bytes \
-                 (EPITAPH_RING_BYTES), or give the agent more CPU."
+                "The ring buffer was full, one container exceeded its budget of records, or the kernel skipped a probe: verdicts that \
+                 need these records are `unknown`. If these are of one container, look at its processes; otherwise raise \
+                 kernel.ring_bytes (EPITAPH_RING_BYTES), or give the agent more CPU."
                     .into(),
             )
         }
@@ -270,8 +281,9 @@ impl Rules {
                 "EpitaphNotExporting",
                 "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} spans: {{ $labels.outcome }}".into(),
                 "Traces of terminations are missing or incomplete at the collector; metrics and Kubernetes Events are complete. \
-                 queue_full: the collector was away for longer than the queue holds. rejected: the agent's log has the collector's \
-                 answer."
+                 queue_full, journal_full: the collector was away for longer than queue or journal hold. rejected: the agent's log \
+                 has the collector's answer. shutdown: the agent ended before the collector answered. journal_unreadable: the \
+                 trace on disk is damaged."
                     .into(),
             )
         }
@@ -291,8 +303,8 @@ impl Rules {
             ..rule(
                 "EpitaphNotExporting",
                 "The agent {{ $labels.instance }} cannot reach the collector".into(),
-                "Every export request of the last minutes failed; traces wait in a queue that drops the oldest. The agent's log has \
-                 the error and its remedy: address, scheme, certificate, or a NetworkPolicy."
+                "Every export request of the last minutes failed; traces wait on disk until journal.max_bytes is reached, or, \
+                 without a journal, in a queue that drops the oldest. The agent's log has the error and its remedy: address, scheme, certificate, or a NetworkPolicy."
                     .into(),
             )
         }
@@ -345,7 +357,7 @@ impl Rules {
                 "The node of {{ $labels.instance }} would not shut its pods down gracefully: {{ $labels.check }}".into(),
                 "At a shutdown or reboot of this node its pods are killed without their grace periods. periods: the kubelet's \
                  configuration has none. delay: logind waits for less time than the kubelet needs. lock: the kubelet holds no lock. \
-                 `epitaph doctor` on the node names the file and the remedy."
+                 `epitaph doctor`, as root on the node itself, names the file and the remedy."
                     .into(),
             )
         }

@@ -374,7 +374,7 @@ fn shutdowns() -> Panel {
 fn lost() -> Panel {
     Panel {
         title: "Records lost, items dropped",
-        about: "Kernel records that were lost because the ring buffer was full, and items that agents dropped, by reason, since the agents \
+        about: "Kernel records that were lost (full ring buffer, a container's budget, a skipped probe), and items that agents dropped, by reason, since the agents \
                 started: a step is a loss, a fall is the restart of an agent. The affected terminations report the loss.",
         view: View::Lines,
         unit: "short",

@@ -55,7 +55,7 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "pod_cap, endpoint_cap, vacancy_cap, node_cap, lost_pod_cap, attachment_cap, begin_unseen, pod_unknown, pod_goes_on, unreadable, \
+        "pod_cap, endpoint_cap, vacancy_cap (replacements waited for), node_cap, lost_pod_cap, attachment_cap, begin_unseen (had begun before the observer did), pod_unknown, pod_goes_on, unreadable, \
          question",
     )],
     about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited",

@@ -109,7 +109,7 @@ pub const LOST: Row = Row {
     shape: Shape::Counter,
     unit: "{record}",
     labels: &[("kind", "kind of kernel record")],
-    about: "Kernel records lost because the ring buffer was full; the affected terminations report the loss",
+    about: "Kernel records lost because the ring buffer was full, a container exceeded its budget, or the kernel skipped a probe; the affected terminations report the loss",
 };
 pub const DROPPED: Row = Row {
     name: "epitaph.dropped",
@@ -119,7 +119,7 @@ pub const DROPPED: Row = Row {
         "reason",
         "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full, log_rate (lines of unclean and unknown terminations in the agent's log); with the logind role logind_strangers (forged signals beyond the rate at which their senders are looked into), logind_signal_queue, \
          logind_garbage (signals with another content), logind_locks, logind_role_queue, logind_peer (refused connections to the role's socket), logind_oversize, logind_undecodable; with Kubernetes \
-         pod_unreadable, pod_cap, hint_queue_full, hint_rate (hint: a Kubernetes Event of the pod; the Events were not listed), bad_annotation, pod_key_taken",
+         pod_unreadable, pod_cap, event_queue_full, event_rate (too many pods terminated at once, or in one namespace within a minute: their Kubernetes Events were not listed), bad_annotation, pod_key_taken (a pod whose cgroups another pod already has)",
     )],
     about: "Items that the agent dropped, by reason",
 };
@@ -281,7 +281,7 @@ pub const KUBERNETES_EVENTS: Row = Row {
     unit: "{termination}",
     labels: &[(
         "outcome",
-        "posted, known, crowded, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+        "posted, known (an earlier run had posted it), crowded (too many of one workload), queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
     )],
     about: "Terminations and discarded stop signals reported as a Kubernetes Event, once for the pod and once for the workload, and those that were not, by reason. Absent without Kubernetes",
 };

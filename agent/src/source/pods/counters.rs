@@ -61,8 +61,8 @@ impl PodsDropReason {
         match self {
             PodsDropReason::Unreadable => "pod_unreadable",
             PodsDropReason::PodCap => "pod_cap",
-            PodsDropReason::EventQueueFull => "hint_queue_full",
-            PodsDropReason::EventRate => "hint_rate",
+            PodsDropReason::EventQueueFull => "event_queue_full",
+            PodsDropReason::EventRate => "event_rate",
             PodsDropReason::BadAnnotation => "bad_annotation",
             PodsDropReason::KeyTaken => "pod_key_taken",
         }

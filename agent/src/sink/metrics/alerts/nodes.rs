@@ -122,7 +122,8 @@ fn pods_stuck(of: &Rules) -> Rule {
             "finalizer: Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep \
              the pod's object (kubectl get pods --namespace {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). \
              runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
-             EpitaphStuckTerminating has the workload. volume: replacements wait for a volume that is attached to a lost node."
+             EpitaphStuckTerminating has the workload. volume: the kubelet of a ready node does not finish unmounting a terminated \
+             pod's volumes, or a replacement waits for a volume that is attached to a lost node."
                 .into(),
         )
     }
@@ -208,8 +209,9 @@ pub(super) const PAGES: [Page; 6] = [
                 waits while the old pod still exists (Multi-Attach).",
         proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments -o wide`.",
         to_do: &[
-            "Read the verdict of the node first (EpitaphNodeLost). If the machine runs, the detach gives its volume to a second \
-             writer: power it off.",
+            "Read the verdict of the node first (EpitaphNodeLost). If the machine runs (`unreachable`), repair its kubelet or its \
+             network. If the volume is needed sooner, power the machine off before the volume is detached: a detach while the \
+             machine runs lets two pods write the same volume.",
             "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's object is gone, \
              and never while the old pod is still `Terminating`. Set the taint only if the machine is certainly off: the \
              observer's log has the next command, and so has the Event `PodStuckOnLostNode` on a workload whose replacement waits.",
@@ -219,13 +221,17 @@ pub(super) const PAGES: [Page; 6] = [
     },
     Page {
         alert: "EpitaphPodsHeld",
-        means: "Pods that are being deleted are held long after their grace period, or replacements wait for a volume of a lost \
-                node; the labels `k8s_namespace_name` and `holder` show where and by what.",
+        means: "Pods that are being deleted are held long after their grace period, by a finalizer, the container runtime or their \
+                volumes, or replacements wait for a volume of a lost node; the labels `k8s_namespace_name` and `holder` show where and by what.",
         proves: "`epitaph_pods_held` by namespace and holder; on a lost node the spans `stuck` and `volume.detach` of the pods' traces.",
         to_do: &[
             "`finalizer`: find the controller that owns it. Remove the finalizer by hand only if that controller does not exist any more.",
             "`runtime`: see EpitaphStuckTerminating.",
-            "`volume`: see EpitaphVolumeOnLostNode.",
+            "`volume`, the pod still exists and its node is ready (`kubectl get pods --namespace NAMESPACE --output wide`, `kubectl get \
+             nodes`): its containers have terminated, and the kubelet does not finish unmounting. The attribute \
+             `epitaph.stuck.claims` names the volumes. Read the kubelet's log, and look for processes in state D on that node. Do \
+             not power the node off for this alert alone.",
+            "`volume`, a replacement waits for a volume of a node that is not ready: see EpitaphVolumeOnLostNode.",
         ],
         silence: "For a finalizer that takes long by design: by `k8s_namespace_name` and `holder`.",
     },

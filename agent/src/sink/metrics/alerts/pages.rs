@@ -149,7 +149,8 @@ const PAGES: [Page; 16] = [
                 `unknown`, not clean. Severity info: the kernel does not offer what the probe needs. Severity warning: the probe failed.",
         proves: "`/readyz` of the agent names the probe and the reason.",
         to_do: &[
-            "Run `epitaph doctor` on the node: each finding has its remedy.",
+            "Run `epitaph doctor` in the agent's pod of that node (docs/kubernetes.md has the command), or on the host: each finding \
+             has its remedy.",
             "Failed with a permission error: a capability is missing, see `docs/privileges.md`.",
             "Unsupported: `docs/kernels.md` lists what each kernel supports.",
         ],
@@ -157,11 +158,14 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphRecordsLost",
-        means: "The kernel produced records faster than the agent read them. The agent knows which kind was lost, and judges the \
-                terminations of that time as `unknown` where the lost records could have decided.",
+        means: "The kernel produced records faster than the agent read them, one container exceeded its budget of records, or the \
+                kernel skipped a probe. The agent knows which kind was lost, and judges the terminations of that time as `unknown` \
+                where the lost records could have decided.",
         proves: "`epitaph_records_lost_total` by kind.",
         to_do: &[
-            "Raise `kernel.ring_bytes` (EPITAPH_RING_BYTES), by default 8 MiB.",
+            "If the terminations with the verdict `unknown` are all of one container, look at its processes: a container that \
+             produces more records than its budget loses its own only, and a larger buffer does not help it.",
+            "Otherwise raise `kernel.ring_bytes` (EPITAPH_RING_BYTES), by default 8 MiB.",
             "Give the agent's pod a higher CPU request: an agent that is not scheduled cannot read.",
         ],
         silence: "During load tests of the node.",
@@ -174,7 +178,10 @@ const PAGES: [Page; 16] = [
         to_do: &[
             "Check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
             "Check the collector itself: its own metrics, its memory limiter, its log.",
-            "`queue_full`: the collector was away for too long; the terminations of that time are in metrics and Events only.",
+            "`queue_full`, `journal_full`: the collector was away for too long. The terminations of that time are in metrics and Events, \
+             and those that the journal still holds in `epitaph list`.",
+            "`journal_unreadable`: the trace on the agent's disk is damaged. `shutdown`: the agent ended before the collector \
+             answered.",
         ],
         silence: "During maintenance of the collector.",
     },
@@ -206,7 +213,8 @@ const PAGES: [Page; 16] = [
         proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration, `delay` and \
                  `lock` from logind. `epitaph doctor --only shutdown` on the node has the files and the values. A check that fails to run is `unknown`: no alert.",
         to_do: &[
-            "Run `epitaph doctor --only shutdown` on the node: each finding has its remedy.",
+            "Run `epitaph doctor --only shutdown` as root on the node itself, with the program that `cargo xtask build` makes if it \
+             is not installed there: each finding has its remedy.",
             "`periods`: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet.",
             "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
              unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \

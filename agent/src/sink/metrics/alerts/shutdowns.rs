@@ -22,7 +22,7 @@ pub(super) fn unclean(of: &Rules) -> Rule {
             "EpitaphNodeShutdownUnclean",
             "A shutdown of the node of {{ $labels.instance }} was {{ $labels.verdict }}".into(),
             "Pods of the node had less time to terminate than they are granted, or none at all. `epitaph explain \
-             {{ $labels.verdict }}` has the meaning and the remedy; `epitaph why NODE` on the node, or the trace `node.shutdown \
+             {{ $labels.verdict }}` has the meaning and the remedy; `epitaph why NODE` in the agent's pod of that node, or the trace `node.shutdown \
              {{ $labels.verdict }}`, has the sentence, the pods and the evidence."
                 .into(),
         )
@@ -35,10 +35,10 @@ pub(super) const PAGES: [Page; 1] = [Page {
             pods. The verdict says how: `unannounced` (power loss, reset, `reboot -f`), `bypassed` (systemd did not ask logind), \
             `unprotected` (the kubelet held no lock), `truncated` (the time was too short), `spoofed` (the announcement was forged).",
     proves: "The trace `node.shutdown VERDICT` of service `epitaph`, with logind's delay, each lock, the kubelet's phases and links to the \
-             pods; `epitaph list` and `epitaph why NODE` on the node show the same from the agent's journal.",
+             pods; `epitaph list` and `epitaph why NODE` in the agent's pod of that node show the same from the agent's journal.",
     to_do: &[
-        "`epitaph why NODE` on the node: the sentence names what was missing, the remedy what to change.",
-        "`truncated`, `unprotected`: `epitaph doctor --only shutdown` on the node, before the next shutdown.",
+        "`epitaph why NODE`, on a host, or in the agent's pod of that node (docs/install.md, *Look back in the image*): the sentence names what was missing, the remedy what to change.",
+        "`truncated`, `unprotected`: `epitaph doctor --only shutdown`, as root on the node itself, before the next shutdown.",
         "`bypassed`: see `docs/shutdowns.md` for the commands that go through logind on this systemd; drain the node before the others.",
         "`unannounced`: the end of the previous boot's log (`journalctl -b -1 -e`), and the log of the machine's provider.",
         "`spoofed`: find the process that the sentence names. Restart the kubelet: it does not take its lock again by itself.",
