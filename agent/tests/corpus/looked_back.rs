@@ -11,11 +11,15 @@ use serde_json::Value;
 
 /// What is wrong with one of the objects of the recording's replay.
 pub fn check(recording: &Path, objects: &[Value]) -> Result<(), String> {
-    let is_termination = |object: &&Value| ["termination", "pod-termination"].iter().any(|kind| object["type"] == *kind);
-    let terminations: Vec<&Value> = objects.iter().filter(is_termination).collect();
-    if listed(recording)?.iter().ne(terminations.iter().copied()) {
+    let of = |kinds: &[&str]| -> Vec<&Value> {
+        let is_one = |object: &&Value| kinds.iter().any(|kind| object["type"] == *kind);
+        objects.iter().filter(is_one).collect()
+    };
+    let listed_kinds = ["termination", "pod-termination", "node-shutdown", "node-down"];
+    if listed(recording)?.iter().ne(of(&listed_kinds)) {
         return Err("`epitaph list --from` differs from `epitaph replay`".to_owned());
     }
+    let terminations = of(&["termination", "pod-termination"]);
     for object in terminations {
         let line = object.to_string();
         let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;

@@ -204,6 +204,7 @@ fn role(case: &Case<'_>, sender: &Actor) -> &'static str {
         Role::Inside => "another process of the container",
         Role::Other => "neither the runtime nor the process itself",
         Role::Kernel => "sent by the kernel",
+        Role::Unknown if sender.tgid.0 > 0 => "the runtime or another container: the cgroup of the sender is not known",
         Role::Unknown => "made by the kernel for a timer or a file of some process",
     }
 }

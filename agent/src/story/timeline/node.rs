@@ -56,7 +56,14 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
         format!("systemd has a job for {}", signs.job.as_deref().unwrap_or("a target")),
     ));
     rows.push(event(signs.stopping, Mark::Event, "systemd stops the services"));
-    rows.push(event(signs.init_signal, Mark::Event, "a signal asks PID 1 for a shutdown"));
+    rows.push(event(
+        signs.init_signal_at,
+        Mark::Event,
+        format!(
+            "{} asks PID 1 for a shutdown",
+            signs.init_signal.as_deref().unwrap_or("a signal")
+        ),
+    ));
     rows.push(event(signs.sigterm_to_all, Mark::Event, "SIGTERM to all processes"));
     rows.push(event(signs.sigkill_to_all, Mark::Kill, "SIGKILL to all processes"));
     rows.push(event(signs.cancelled, Mark::Plain, "cancelled"));

@@ -85,10 +85,12 @@ fn role(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGene
     // A process that has lost its parent is a child of PID 1, as half of the machine is.
     let parent = target.ppid;
     let descends = [sender.tgid, sender.ppid, signal.sender_grandparent].contains(&parent);
-    if parent > INIT && descends {
-        Role::Runtime
-    } else {
-        Role::Other
+    match parent > INIT && descends {
+        true if sender.tgid == parent => Role::Runtime,
+        // A relative in a cgroup that was not seen: the runtime, or a sibling container whose record was lost.
+        true if matches!(place, Attribution::Unknown(_)) => Role::Unknown,
+        true => Role::Runtime,
+        false => Role::Other,
     }
 }
 

@@ -99,12 +99,22 @@ impl Pod {
         if request.is_some_and(stopped_before) {
             return None;
         }
+        if self.may_have_stopped_before_deletion(life.stop, life.stop_lost_since) {
+            return None;
+        }
         // The pod's removal does not explain a container that exited earlier and without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
         if self.deletion.is_none() && !life.stop_requested && self.gone.as_ref().is_some_and(ended_before) {
             return self.stop_reason_by_api();
         }
         self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life))
+    }
+
+    /// By the watch: what stopped a container may have come before the deletion was seen, in a record that was lost.
+    pub fn may_have_stopped_before_deletion(&self, stop: Option<Boot>, lost_since: Option<Boot>) -> bool {
+        let lost_since = lost_since.filter(|_| stop.is_none());
+        let lost_before = |(_, seen): (_, Boot)| lost_since.is_some_and(|at| at.plus(WATCHED) < seen);
+        self.deletion.is_some_and(lost_before)
     }
 
     /// The node was shutting down at the stop signal, and the pod's deletion was not requested before: a later one only removes the object.

@@ -41,9 +41,9 @@ pub(super) struct Connection {
     pub refused_by_server: Option<Refused>,
     pub refused_by_client: Option<Boot>,
     /// Records of the latter.
-    pub client_refusals: u32,
+    pub client_refusals: Records,
     /// Connects of the subject to itself among the refused ones, by its own sockets.
-    pub own_refusals: u32,
+    pub own_refusals: Records,
     pub last_refused: Option<Boot>,
     pub reset: Option<Boot>,
     /// An RST from a socket whose client had acknowledged all, also a FIN.
@@ -86,6 +86,10 @@ impl Refused {
             });
             return;
         };
+        // The same record, from a journal and from the kernel.
+        if at == known.first || at == known.last {
+            return;
+        }
         known.packets += 1;
         let (first, last) = (known.first.min(at), known.last.max(at));
         if last.since(first) < SENT_AGAIN {
@@ -101,6 +105,22 @@ impl Refused {
         let others = self.packets.saturating_sub(own);
         let times = self.times.min(others);
         (others > 0).then_some(Refused { times, ..self })
+    }
+}
+
+/// Records of one kind. A record that comes twice in a row, from a journal and from the kernel, counts once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Records {
+    pub count: u32,
+    last: Option<Boot>,
+}
+
+impl Records {
+    pub fn add(&mut self, at: Boot) {
+        if self.last != Some(at) {
+            self.count += 1;
+            self.last = Some(at);
+        }
     }
 }
 
@@ -146,8 +166,8 @@ impl Connection {
     pub fn is_refused_to_others(&self) -> bool {
         let by_server = self
             .refused_by_server
-            .and_then(|refused| refused.of_others(self.own_refusals));
-        by_server.is_some() || self.client_refusals > self.own_refusals
+            .and_then(|refused| refused.of_others(self.own_refusals.count));
+        by_server.is_some() || self.client_refusals.count > self.own_refusals.count
     }
 
     /// Known by its close alone: a later connect from the same port is another.

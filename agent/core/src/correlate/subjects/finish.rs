@@ -167,6 +167,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && !state.cgroups_over
+        // Which process's end it is decides from when on clients count.
+        && missing.main_unsure.is_none()
         // A lost stop signal would be the begin of what counts.
         && (stop_signal.is_some() || state.requested.is_some() || !missing.lost.contains(&Kind::SignalGenerate))
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());

@@ -234,9 +234,9 @@ impl Sockets {
             Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
             Fact::RefusedByClient => {
                 first(&mut connection.refused_by_client, at);
-                connection.client_refusals += 1;
+                connection.client_refusals.add(at);
             }
-            Fact::RefusedItself => connection.own_refusals += 1,
+            Fact::RefusedItself => connection.own_refusals.add(at),
             Fact::Reset => first(&mut connection.reset, at),
             Fact::ResetAcknowledged => first(&mut connection.reset_acknowledged, at),
             Fact::Queued => first(&mut connection.queued, at),
@@ -292,7 +292,7 @@ impl Sockets {
             count(to, within(connection.accepted));
             let refused = connection
                 .refused_by_server
-                .and_then(|refused| refused.of_others(connection.own_refusals))
+                .and_then(|refused| refused.of_others(connection.own_refusals.count))
                 .filter(|refused| within(Some(refused.first)).is_some() && self.listeners.could_take(pair.local));
             let refused = refused.into_iter().flat_map(|refused| {
                 let again = std::iter::repeat_n(refused.last, refused.times as usize - 1);
@@ -422,7 +422,7 @@ impl Sockets {
         let (to, from) = (pair.local.ip(), pair.remote.ip());
         let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
         let is_known = existed || connection.refused_by_server.is_some();
-        let is_others = connection.client_refusals > connection.own_refusals;
+        let is_others = connection.client_refusals.count > connection.own_refusals.count;
         let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_known && is_others)?;
         Some((End::Refused(RefusedSource::ClientError), by_client))
     }

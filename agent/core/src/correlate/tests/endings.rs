@@ -133,7 +133,7 @@ fn a_daemon_in_the_background_ends_with_pid_1() {
     );
     // Its own clean-up is not one.
     check(
-        &format!("{SHELL} +1.9 KILL main -> server waiting=none\n +1.91 exit server KILL\n +2 exit main 0 armed"),
+        &format!("{SHELL} +1.9 KILL main -> server waiting=none unarmed\n +1.91 exit server KILL\n +2 exit main 0 armed"),
         expect![[r#"
             clean: Completed/Clean/Quiet
               PID 1 `bash` exited by itself with code 0

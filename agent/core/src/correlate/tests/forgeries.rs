@@ -91,6 +91,35 @@ fn a_nested_cgroup_with_a_runtimes_name_makes_no_runtime() {
     }
 }
 
+/// A shim can be the parent of several containers. Where the record of the sender's cgroup was lost, a sibling is not the runtime.
+#[test]
+fn a_relative_in_a_cgroup_that_was_not_seen_is_no_runtime() {
+    let kill = |seen: &str| {
+        container(&format!(
+            "
+        {seen}
+        proc killer in=evil pid=300 ns=5 start=+5 parent=shim comm=killer
+        +5.2 exec killer
+        +10 KILL killer -> main
+        +10.001 exit main KILL
+        +20 mkdir evil
+        "
+        ))
+    };
+    assert_eq!(headline(&kill("+5 mkdir evil")), "killed-by-other");
+    super::check_evidence(
+        &kill(""),
+        expect![[r#"
+        unknown: Unknown/Unknown/Quiet
+          PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the sender of SIGKILL was not seen
+          fix: search the kernel log and the audit log for the sender of SIGKILL: epitaph has no record of the sender
+          +10.000 signal_generate: SIGKILL from an unknown sender, the runtime or another container: the cgroup of the sender is not known, to PID 1 `app`
+          +10.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
+        dropped unattributed: 1
+    "#]],
+    );
+}
+
 /// The main process sends the signal on to `app`, which ignores it, kills it, and exits with 0.
 fn supervisor(noise: &str, forward: &str) -> String {
     container(&format!(

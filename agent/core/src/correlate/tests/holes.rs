@@ -58,7 +58,7 @@ fn a_unit_that_begins_within_the_hole_is_not_judged() {
         &format!("-0.5 mkdir web.service\n{}", hole("+0", "")),
         &SECOND_UNIT.replace("+30 mkdir web.service", ""),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 3, but the reason is unknown: kernel records of program starts were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
@@ -83,7 +83,7 @@ fn a_unit_whose_creation_was_not_seen_is_not_judged() {
         out.extend(core.handle(now, input).reports);
     }
     expect![[r#"
-        unknown: Unknown/Unknown/Quiet
+        unknown: Unknown/Unknown/Unknown
           `web` (pid 200) exited with code 3, but the reason is unknown: kernel records of program starts were lost during the termination
           fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
     "#]].assert_eq(&script::show(&out, false));
@@ -95,7 +95,7 @@ fn a_recording_that_begins_later_did_not_lose_records() {
         &format!("-0.5 mkdir web.service\n{}", hole("+0", "not-recorded")),
         &SECOND_UNIT.replace("+30 mkdir web.service", ""),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 3, but the reason is unknown: the recording begins too late, and evidence from before its begin may be missing
               fix: read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`
         "#]],
@@ -112,7 +112,7 @@ fn a_loss_after_the_begin_of_a_recording_is_a_loss() {
         ),
         &SECOND_UNIT.replace("+30 mkdir web.service", ""),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 3, but the reason is unknown: kernel records of program starts were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],

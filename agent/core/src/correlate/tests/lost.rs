@@ -81,7 +81,7 @@ fn without_the_removal_a_step_after_the_main_process_is_not_another_termination(
         expect![[r#"
             clean: Stopped/Clean/Quiet
               systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.1 s later
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               `post` (pid 201) exited with code 0, but the reason is unknown: kernel records of removed cgroups were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],

@@ -53,6 +53,7 @@ struct SignsObject {
     job_at: Option<String>,
     stopping: Option<String>,
     init_signal: Option<String>,
+    init_signal_at: Option<String>,
     sigterm_to_all: Option<String>,
     sigkill_to_all: Option<String>,
     spoofed: Option<SpoofObject>,
@@ -267,6 +268,7 @@ fn signs(signs: &Signs, clock: WallOffset) -> SignsObject {
         init_signal: signs
             .signal
             .map(|of| format!("{} from {} (pid {})", of.signal, of.comm, of.pid)),
+        init_signal_at: at(signs.signal.map(|of| of.at)),
         sigterm_to_all: at(signs.terminated),
         sigkill_to_all: at(signs.killed),
         spoofed: signs

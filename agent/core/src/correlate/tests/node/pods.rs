@@ -263,6 +263,31 @@ fn a_later_deletion_is_neither_the_cause_nor_stuck() {
     );
 }
 
+/// The same without the record of the stop signal: either of both can be the cause.
+#[test]
+fn a_later_deletion_is_not_the_cause_if_the_stop_signal_was_lost() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.2 lost signal_generate +1.1 1
+            +3 pod web deleted=+3:1
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 gone web
+            +30 end
+            ",
+        ),
+        expect![[r#"
+            +11.200 pod web unknown: Unknown
+              container `app`: PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+            +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
+              how the reboot went is unknown: exits of processes were not observed, or their records were lost
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+        "#]],
+    );
+}
+
 /// The next case to it: the pod was being deleted when the shutdown began.
 #[test]
 fn an_earlier_deletion_is_the_cause() {
