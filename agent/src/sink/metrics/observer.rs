@@ -103,7 +103,7 @@ pub const RUN_TWICE: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run beside their replacements",
+    about: "Pods of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run at the same time as their replacements",
 };
 pub const EVICTIONS_HELD: Row = Row {
     name: "epitaph.node.evictions_held",
