@@ -19,6 +19,16 @@ pub struct Service {
     log: std::path::PathBuf,
 }
 
+/// Nothing listens at its address.
+const KUBECONFIG_WITHOUT_SERVER: &str = "\
+apiVersion: v1
+kind: Config
+clusters: [{name: none, cluster: {server: 'http://127.0.0.1:9'}}]
+contexts: [{name: none, context: {cluster: none, user: none}}]
+users: [{name: none, user: {}}]
+current-context: none
+";
+
 const STEP: Duration = Duration::from_millis(50);
 
 impl Service {
@@ -36,6 +46,20 @@ impl Service {
     /// It ends, or does not get ready.
     pub fn of(command: &str, epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
         Service::spawn(command, epitaph.command(), directory, args)
+    }
+
+    /// An observer without an API server: it answers, and is never ready.
+    ///
+    /// # Errors
+    /// It ends, or does not answer.
+    pub fn observer_alone(epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+        let kubeconfig = directory.join("kubeconfig");
+        std::fs::write(&kubeconfig, KUBECONFIG_WITHOUT_SERVER)?;
+        let kubeconfig = kubeconfig.to_str().context("a path of ours is text")?;
+        let args = [&["--kubeconfig", kubeconfig], args].concat();
+        let mut service = Service::begin("observer", epitaph.command(), directory, &args)?;
+        service.until_answer("/healthz", |_| true)?;
+        Ok(service)
     }
 
     /// An agent as the child of `wrapper`, such as unshare(1), whose pid the service then has.
@@ -79,16 +103,20 @@ impl Service {
     /// # Errors
     /// It ends, or does not get ready.
     pub fn until_ready(&mut self) -> anyhow::Result<()> {
+        self.until_answer("/readyz", |status| status == 200)
+    }
+
+    fn until_answer(&mut self, path: &str, is_it: impl Fn(u16) -> bool) -> anyhow::Result<()> {
         for _ in 0..1200 {
             if let Some(status) = self.child.try_wait()? {
                 bail!("it ended with {status}: {}", self.log());
             }
-            if get(self.port, "/readyz").is_ok_and(|(status, _)| status == 200) {
+            if get(self.port, path).is_ok_and(|(status, _)| is_it(status)) {
                 return Ok(());
             }
             sleep(STEP);
         }
-        bail!("it did not get ready: {}", self.log())
+        bail!("{path} gave no such answer: {}", self.log())
     }
 
     pub fn pid(&self) -> u32 {

@@ -99,6 +99,16 @@ fn every_file_that_the_page_names_exists() {
     assert!(named.len() > 30, "the page names files: {named:?}");
 }
 
+/// Two lines of 140 characters: who looks for an answer reads the rows, and details are in sections below.
+#[test]
+fn the_rows_of_limits_are_short() {
+    const MOST: usize = 280;
+    let page = fs::read_to_string(root().join("docs/limits.md")).expect("docs/limits.md");
+    let long: Vec<&str> = page.lines().filter(|line| line.starts_with('|') && line.chars().count() > MOST).collect();
+    assert!(page.lines().filter(|line| line.starts_with("| ")).count() > 50);
+    assert!(long.is_empty(), "rows of docs/limits.md over {MOST} characters:\n{}", long.join("\n"));
+}
+
 fn is_path(text: &str) -> bool {
     const TOP: [&str; 7] = ["agent/", "agent-ebpf/", "tests/", "xtask/", "deploy/", "docs/", ".ci/"];
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));

@@ -1,7 +1,7 @@
-//! The agent's HTTP port under attack: in a cluster every pod can connect to the port.
+//! The HTTP ports of agent and observer under attack: in a cluster every pod can connect to them.
 //!
-//! Each attack runs against the real agent, with bounded numbers and on the loopback only. During the attack the health endpoints
-//! answer, and the memory of the agent grows by less than [`HTTP_MEMORY`].
+//! Each attack runs against the real program, with bounded numbers and on the loopback only. During the attack the health endpoints
+//! answer, and the memory of the program grows by less than [`HTTP_MEMORY`].
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -29,7 +29,7 @@ const PROBE: Duration = Duration::from_secs(5);
 const TO_END: Duration = Duration::from_secs(10);
 
 struct Stage {
-    agent: Service,
+    service: Service,
     health: u16,
     _directory: TempDir,
 }
@@ -41,36 +41,52 @@ impl Stage {
             skip(test, "observing needs root");
             return Ok(None);
         }
+        Stage::of(Service::start).map(Some)
+    }
+
+    fn of(start: impl Fn(&Epitaph, &Path, &[&str]) -> anyhow::Result<Service>) -> anyhow::Result<Stage> {
         let directory = tempfile::tempdir()?;
         let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
         let epitaph = Epitaph::copied(&program(binaries), directory.path())?;
         let health = free_port()?;
         let address = format!("health_listen=127.0.0.1:{health}");
-        let agent = Service::start(&epitaph, directory.path(), &["--set", &address])?;
-        Ok(Some(Stage {
-            agent,
+        let service = start(&epitaph, directory.path(), &["--set", &address])?;
+        Ok(Stage {
+            service,
             health,
             _directory: directory,
-        }))
+        })
     }
 
     /// Runs `attack`, which returns the connections that stay open while the agent is checked.
     fn under(&mut self, attack: impl FnOnce(u16) -> Vec<TcpStream>) -> anyhow::Result<()> {
-        let pid = self.agent.pid();
+        let pid = self.service.pid();
         // The start of the agent needs more memory than its work: the peak counts from here.
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").context("resetting the peak of the agent's memory")?;
         let before = memory(pid, "VmRSS")?;
-        let held = attack(self.agent.port);
-        for (what, port, path) in [
+        let asked = [
             ("health port", self.health, "/healthz"),
             ("health port", self.health, "/readyz"),
-            ("metrics port", self.agent.port, "/healthz"),
-            ("metrics port", self.agent.port, "/metrics"),
-        ] {
-            let (status, _) =
-                ask(port, path).with_context(|| format!("{path} at the {what} under {} connections", held.len()))?;
-            ensure!(status == 200, "{path} at the {what} answered {status}");
-        }
+            ("metrics port", self.service.port, "/healthz"),
+            ("metrics port", self.service.port, "/metrics"),
+        ];
+        let answers = |when: &str| -> anyhow::Result<Vec<u16>> {
+            let answer = |(what, port, path): (&str, u16, &str)| {
+                ask(port, path)
+                    .map(|(status, _)| status)
+                    .with_context(|| format!("{path} at the {what} {when}"))
+            };
+            asked.into_iter().map(answer).collect()
+        };
+        // An observer without an API server is not ready, and answers so under attack, too.
+        let expected = answers("before the attack")?;
+        ensure!(
+            [expected[0], expected[2], expected[3]] == [200; 3],
+            "{asked:?} answered {expected:?}"
+        );
+        let held = attack(self.service.port);
+        let found = answers(&format!("under {} connections", held.len()))?;
+        ensure!(found == expected, "{asked:?} answered {found:?}, {expected:?} before");
         let grown = memory(pid, "VmHWM")?.saturating_sub(before);
         println!("{} connections: the agent's memory grew by {grown} KiB", held.len());
         ensure!(
@@ -82,14 +98,14 @@ impl Stage {
 
     fn closed(&self, reason: &str) -> anyhow::Result<f64> {
         let label = format!("reason=\"{reason}\"");
-        self.agent
+        self.service
             .metric("epitaph_http_connections_closed_total", &["listener=\"metrics\"", &label])
     }
 
     fn end(mut self) -> anyhow::Result<()> {
-        let status = self.agent.end(TO_END)?;
-        ensure!(status.success(), "{status}: {}", self.agent.log());
-        ensure!(!self.agent.log().contains("panicked"), "{}", self.agent.log());
+        let status = self.service.end(TO_END)?;
+        ensure!(status.success(), "{status}: {}", self.service.log());
+        ensure!(!self.service.log().contains("panicked"), "{}", self.service.log());
         Ok(())
     }
 }
@@ -215,16 +231,29 @@ fn a_silent_connection_is_closed_in_time() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("a_silent_connection_is_closed_in_time")? else {
         return Ok(());
     };
-    let mut silent = connect(stage.agent.port)?;
+    let mut silent = connect(stage.service.port)?;
     silent.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut answer = Vec::new();
     silent
         .read_to_end(&mut answer)
         .context("the agent keeps a silent connection")?;
-    stage.agent.until(
+    stage.service.until(
         "epitaph_http_connections_closed_total",
         &["listener=\"metrics\"", "reason=\"head_timeout\""],
         1.0,
     )?;
+    stage.end()
+}
+
+#[test]
+fn an_observer_bears_unfinished_heads_and_idle_connections() -> anyhow::Result<()> {
+    let mut stage = Stage::of(Service::observer_alone)?;
+    let head = format!("GET /metrics HTTP/1.1\r\nHost: node\r\nX-Long: {}", "a".repeat(400_000));
+    stage.under(|port| flood(port, 800, head.as_bytes()))?;
+    let refused = stage.closed("head_too_large")? + stage.closed("displaced")?;
+    ensure!(refused >= 700.0, "{refused} of 800 connections are counted as closed");
+    stage.under(|port| flood(port, 1_100, b"GET /metrics HTT"))?;
+    let displaced = stage.closed("displaced")?;
+    ensure!(displaced >= 1_000.0, "{displaced} connections are counted as displaced");
     stage.end()
 }

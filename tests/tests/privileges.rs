@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::{Agent, program};
 use epitaph_tests::demo::{Options, run as demo};
 use epitaph_tests::epitaph::{CommandOutput, Epitaph, run};
-use epitaph_tests::http::{free_port, get};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::Players;
 use epitaph_tests::privileges::{self, SYS_PTRACE, executable, launcher, may_keep, nobody_with, root_with, too_much};
@@ -335,39 +334,10 @@ fn an_observer_keeps_no_privilege() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("an_observer_keeps_no_privilege")? else {
         return Ok(());
     };
-    let kubeconfig = stage.directory.path().join("kubeconfig");
-    fs::write(
-        &kubeconfig,
-        "apiVersion: v1\nkind: Config\nclusters: [{name: none, cluster: {server: 'http://127.0.0.1:9'}}]\n\
-         contexts: [{name: none, context: {cluster: none, user: none}}]\nusers: [{name: none, user: {}}]\ncurrent-context: none\n",
-    )?;
-    let port = free_port()?;
-    let mut command = stage.epitaph.command();
-    command
-        .args(["observer", "--listen", &format!("127.0.0.1:{port}"), "--kubeconfig"])
-        .arg(&kubeconfig)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let observer = Killed(command.spawn()?);
-    // Any answer shows that the observer runs.
-    let mut left = 1200;
-    while get(port, "/healthz").is_err() {
-        ensure!(left > 0, "the observer does not answer");
-        left -= 1;
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let wrong = too_much(observer.0.id(), 0)?;
+    let observer = Service::observer_alone(&stage.epitaph, stage.directory.path(), &[])?;
+    let wrong = too_much(observer.pid(), 0)?;
     assert!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
-}
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn finding<'f>(report: &'f Value, check: &str) -> anyhow::Result<&'f Value> {

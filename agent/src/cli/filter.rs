@@ -37,7 +37,7 @@ pub struct Filter {
     /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists them
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
-    /// Unclean terminations only; not those with the verdict unknown, which --verdict unknown shows
+    /// Unclean terminations only. Terminations with the verdict unknown are not shown: use --verdict unknown
     #[arg(long)]
     pub unclean: bool,
 }

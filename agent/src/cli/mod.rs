@@ -182,7 +182,7 @@ pub struct ReplayArgs {
 pub struct DoctorArgs {
     /// Form of the output; docs/doctor.md describes the object of "json"
     #[arg(long, value_enum, default_value_t)]
-    pub output: OutputFormat,
+    pub output: FindingsFormat,
     /// Answer one question only
     #[arg(long, value_enum)]
     pub only: Option<Question>,
@@ -196,6 +196,16 @@ pub struct DoctorArgs {
     pub kernel: KernelArgs,
     #[command(flatten)]
     pub kubernetes: KubernetesArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum FindingsFormat {
+    /// A line per check, with its remedy
+    #[default]
+    #[value(alias = "auto")]
+    Text,
+    /// One JSON object
+    Json,
 }
 
 /// A question to `epitaph doctor`.
@@ -311,7 +321,7 @@ pub struct KubernetesArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
-    /// Send traces and metrics to this collector, such as http://localhost:4317; of a recording, traces only
+    /// Send traces and metrics to this collector, such as http://localhost:4317 (`epitaph replay` sends traces only)
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]

@@ -121,7 +121,7 @@ fn normal(text: &str) -> String {
 mod tests {
     use std::collections::HashSet;
 
-    use epitaph_core::verdict::table::by_headline;
+    use epitaph_core::verdict::table::{self, by_headline};
 
     use super::*;
 
@@ -137,6 +137,25 @@ mod tests {
             for verdict in verdicts {
                 assert!(super::super::explain::meaning_of(verdict).is_some(), "{names:?}: {verdict}");
             }
+        }
+    }
+
+    /// Who sees the failure somewhere else finds the way to each verdict that is unclean.
+    #[test]
+    fn a_word_leads_to_every_unclean_verdict() {
+        for row in table::TABLE.iter().filter(|row| row.unclean) {
+            assert!(
+                WORDS.iter().any(|word| word.verdicts.contains(&row.headline)),
+                "no word leads to {}",
+                row.headline
+            );
+        }
+    }
+
+    #[test]
+    fn errors_of_clients_in_any_form() {
+        for text in ["502", "503 service unavailable", "Connection refused", "connection reset by peer", "EPIPE"] {
+            assert!(word(text).is_some(), "{text}");
         }
     }
 

@@ -182,7 +182,7 @@ table! {
     ACCEPTED_LAST_AT "epitaph.accepted.last_at" Span String "" "When the last new connection was accepted, RFC 3339."
     CONNECTIONS_REFUSED_SOURCE "epitaph.connections.refused_source" Span String "" "How the refused connections were observed: `server-reset`, or `client-error` on kernels before 6.12."
     CONNECTIONS_REFUSED_NEW_PEERS "epitaph.connections.refused_new_peers" Span Int "{connection}" "How many of the refused connections came from peers that had not connected before, while the sockets were observed: new clients, or a scan. Advice does not count these. Absent also if no earlier connection was observed, because peers cannot be told apart then."
-    CONNECTIONS_PEERS "epitaph.connections.peers" Span Strings "" "The peers with refused, reset or dropped connections, at most 5, those that had connected before first: `<address> <place>: <n> refused, <n> reset, <n> cut`, and `, new` for a peer that had not connected before. Place: `itself` (loopback, or the same address), `node` (this node), `pod <namespace>/<name>` (a pod of this node), `elsewhere` (all else: an agent knows the pods of its own node only)."
+    CONNECTIONS_PEERS "epitaph.connections.peers" Span Strings "" "At most 5 peers with refused, reset or dropped connections; peers that had connected before come first: `<address> <place>: <n> refused, <n> reset, <n> cut`, and `, new` for a peer that had not connected before. Place: `itself` (loopback, or the same address), `node` (this node), `pod <namespace>/<name>` (a pod of this node), `elsewhere` (all else: an agent knows the pods of its own node only)."
     CONNECTIONS_PEERS_MORE "epitaph.connections.peers_more" Span Int "{peer}" "Number of further peers with such connections."
     CONNECTIONS_RESET "epitaph.connections.reset" Span Int "{connection}" "Established connections that the container or unit reset."
     CONNECTIONS_RESET_QUEUED "epitaph.connections.reset_queued" Span Int "{connection}" "How many of the reset connections were in the accept queue when the listener closed."
@@ -243,7 +243,7 @@ table! {
     SHUTDOWN_ANNOUNCEMENT "epitaph.shutdown.announcement" Span String "" "The first sign in the order of importance: `PrepareForShutdown`, `JobNew`, `SystemState=stopping`, `signal to PID 1`, `systemd-shutdown`, `spoofed PrepareForShutdown`, `none`."
     SHUTDOWN_ENDING "epitaph.shutdown.ending" Span String "" "Why no more evidence came: `down` (another boot began), `continued` (the machine stayed up), `agent-ended` (all pods had ended, and so had the agent), `observation-ended`."
     SHUTDOWN_SCHEDULED_FOR "epitaph.shutdown.scheduled_for" Span String "" "The time for which logind had scheduled it, RFC 3339."
-    SHUTDOWN_SPOOFS "epitaph.shutdown.spoofs" Span Int "{signal}" "Signals PrepareForShutdown that did not come from logind."
+    SHUTDOWN_SPOOFS "epitaph.shutdown.spoofs" Span Int "{signal}" "PrepareForShutdown signals of a sender other than logind."
     SHUTDOWN_OWN_LOCK "epitaph.shutdown.own_lock" Span String "" "The agent's own delay lock: `held`, `released`, or `refused: <reason>`; absent if the agent did not ask for one."
     SHUTDOWN_PODS "epitaph.shutdown.pods" Span Int "{pod}" "Pods that ran when the shutdown began, without the agent's own; on `kubelet.phase`: those of the phase."
     SHUTDOWN_PODS_ENDED "epitaph.shutdown.pods_ended" Span Int "{pod}" "Of these, pods of which every container was seen to exit."
@@ -282,7 +282,7 @@ pub fn markdown() -> String {
         "# Attributes\n\n\
         Generated from the table in `agent/src/render/attributes.rs`; a test compares both (`UPDATE_EXPECT=1 cargo test -p epitaph attributes` \
         writes this file). Keys outside `epitaph.*` are from OpenTelemetry's semantic conventions.\n\n\
-        A flag that is false is absent, and a count that is 0. An attribute that was not measured is absent, too: if the difference \
+        False flags and counts of 0 are absent. An attribute that was not measured is absent, too: if the difference \
         matters, the row of the count names the flag that proves a 0.\n",
     );
     for (on, title) in [(On::Resource, "Resource"), (On::Span, "Spans and their events")] {

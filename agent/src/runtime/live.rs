@@ -27,7 +27,7 @@ use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Attached, Hierarchies, Loss, MapError, announcement};
 use crate::source::kubelet::KubeletFiles;
 use crate::source::logind::{Logind, LogindDropReason};
-use crate::source::pods::{Pods, PodsDropReason};
+use crate::source::pods::{PodSource, PodsDropReason};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{Runtimes, RuntimesDropReason};
 
@@ -56,7 +56,7 @@ pub struct Live {
     procfs: Procfs,
     pipeline: Pipeline,
     /// None without Kubernetes.
-    pods: Option<Pods>,
+    pods: Option<PodSource>,
     files: FileSources,
     /// None if the agent has no socket for the role that observes logind.
     logind: Option<Logind>,
@@ -113,7 +113,7 @@ impl Live {
     pub fn start(
         kernel: Attached,
         procfs: Procfs,
-        pods: Option<Pods>,
+        pods: Option<PodSource>,
         files: FileSources,
         observation: Observation,
         mut pipeline: Pipeline,
@@ -493,7 +493,7 @@ fn is_forbidden(error: &io::Error) -> bool {
 }
 
 /// Waits forever without Kubernetes.
-async fn next(pods: &mut Option<Pods>) -> Option<Input> {
+async fn next(pods: &mut Option<PodSource>) -> Option<Input> {
     match pods {
         Some(pods) => pods.inputs.recv().await,
         None => std::future::pending().await,

@@ -16,7 +16,7 @@ use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::source::kernel::{self, Attached, Kernel, LoadError};
 use crate::source::kubelet::KubeletFiles;
-use crate::source::pods::{self, Pods};
+use crate::source::pods::{self, PodSource};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{self, Runtimes};
 
@@ -128,7 +128,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
 }
 
 /// None without Kubernetes.
-async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, RuntimeError> {
+async fn start_pods(config: &Config, export: &Export) -> Result<Option<PodSource>, RuntimeError> {
     let Some(access) = config.kubernetes.access(Path::new(pods::TOKEN).exists()) else {
         if config.kubernetes.mode == KubernetesMode::Auto && config.kubernetes.node_name.is_some() {
             tracing::warn!(
@@ -139,7 +139,7 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
         }
         return Ok(None);
     };
-    let pods = Pods::start(config.kubernetes.node_name.as_deref(), &access, config.kubernetes.allowed()).await?;
+    let pods = PodSource::start(config.kubernetes.node_name.as_deref(), &access, config.kubernetes.allowed()).await?;
     let (requests, failures) = (pods.counters.clone(), pods.counters.clone());
     export.metrics.follow_requests(move || requests.requests().collect());
     export.metrics.follow_failures(move || failures.failures().collect());
@@ -266,7 +266,7 @@ const fn cgroups(mode: CgroupMode) -> &'static str {
     }
 }
 
-fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::EventsWorker {
+fn post_events(pods: &PodSource, export: &Export, sinks: &mut Sinks) -> kubernetes_events::EventsWorker {
     let settings = kubernetes_events::Settings::of_node(&pods.node);
     let (sink, worker) = kubernetes_events::start(pods.client(), settings, clock::now);
     export.metrics.follow_events(sink.stats().clone());

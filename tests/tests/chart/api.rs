@@ -9,6 +9,9 @@ use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 
+const JAEGER: &str = include_str!("../../../deploy/examples/jaeger.yaml");
+const COLLECTOR: &str = include_str!("../../../deploy/examples/collector.yaml");
+
 fn tools(test: &str) -> anyhow::Result<Option<Tools>> {
     let tools = Tools::named()?;
     if tools.is_none() {
@@ -82,7 +85,14 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
 
 /// The plain manifests, with every field and every default checked by the API server.
 fn dry_run(kubectl: &Kubectl) -> anyhow::Result<()> {
-    for (name, manifest) in [("agent.yaml", AGENT), ("observer.yaml", OBSERVER)] {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tracing"}});
+    kubectl.apply(&namespace.to_string())?;
+    for (name, manifest) in [
+        ("agent.yaml", AGENT),
+        ("observer.yaml", OBSERVER),
+        ("jaeger.yaml", JAEGER),
+        ("collector.yaml", COLLECTOR),
+    ] {
         let args = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"];
         kubectl.run_with(&args, manifest).with_context(|| name.to_owned())?;
     }

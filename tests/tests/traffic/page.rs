@@ -35,8 +35,8 @@ no alert follows. So is a request that came within three ticks of the last answe
 that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut.
 
 Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
-and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). A goodbye that comes
-between the server's own goodbye and its close counts as reset, although nothing is lost: seen once in a dozen runs of the table, which is
+and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A closing
+message that arrives between the server's own and its close counts as reset, although nothing is lost: seen once in a dozen runs of the table, which is
 then played again.
 
 A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contact::{BACK_WITHIN, Seen};
-use super::pods::Pods;
-use super::{Conditions, DropReason, EndpointRemoval, Moment, Output, SliceFact, SliceKey};
+use super::pods::ClusterPods;
+use super::{Conditions, ObserverDropReason, EndpointRemoval, Moment, Output, SliceFact, SliceKey};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -122,7 +122,7 @@ impl Endpoints {
         }
         if dropped > 0 {
             out.push(Output::Dropped {
-                reason: DropReason::EndpointCap,
+                reason: ObserverDropReason::EndpointCap,
                 count: dropped,
             });
         }
@@ -164,7 +164,7 @@ impl Endpoints {
     }
 
     /// Reports completed removals. `pods_in_gap`: the pods' watch may not have reported the terminations yet.
-    pub(super) fn finish(&mut self, now: Boot, pods: &Pods, pods_in_gap: bool, out: &mut Vec<Output>) {
+    pub(super) fn finish(&mut self, now: Boot, pods: &ClusterPods, pods_in_gap: bool, out: &mut Vec<Output>) {
         let mut over = Vec::new();
         for key in &self.departed {
             let endpoint = self.services.get(&key.0).and_then(|service| service.endpoints.get(&key.1));
@@ -179,11 +179,11 @@ impl Endpoints {
             let dropped = |reason| Output::Dropped { reason, count: 1 };
             let record = pods.get(&key.1);
             match record.map(|record| (record, record.ended)) {
-                Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(dropped(DropReason::BeginUnseen)),
+                Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(dropped(ObserverDropReason::BeginUnseen)),
                 Some((record, Some(ended))) if pods.has_trace(record) => {
                     let continued = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(LAG);
                     if continued {
-                        out.push(dropped(DropReason::PodGoesOn));
+                        out.push(dropped(ObserverDropReason::PodGoesOn));
                     } else if self.reported.insert(key.clone()) {
                         let pod = (record.identity.clone(), ended);
                         out.push(Output::Removal(Box::new(removal(endpoint, departed, pod, &key.0))));
@@ -192,9 +192,9 @@ impl Endpoints {
                 Some((_, Some(_))) => {}
                 _ if pods_in_gap || waited < POD_WAIT => continue,
                 // The Service dropped the endpoint, or the pod's termination was missed.
-                Some((record, None)) if pods.has_trace(record) => out.push(dropped(DropReason::PodGoesOn)),
+                Some((record, None)) if pods.has_trace(record) => out.push(dropped(ObserverDropReason::PodGoesOn)),
                 Some((_, None)) => {}
-                None => out.push(dropped(DropReason::PodUnknown)),
+                None => out.push(dropped(ObserverDropReason::PodUnknown)),
             }
             over.push(key.clone());
         }

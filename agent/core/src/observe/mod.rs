@@ -37,7 +37,7 @@ pub use nodes::{
 use contact::{Contact, Seen};
 use endpoints::Endpoints;
 use nodes::Nodes;
-use pods::Pods;
+use pods::ClusterPods;
 use replacements::Replacements;
 
 /// Bounds of memory, where dropped objects are counted; and of patience.
@@ -178,7 +178,7 @@ pub enum Output {
     DuplicateRun(Box<DuplicateRun>),
     LossAlarm(Box<LossAlarm>),
     Ask(Ask),
-    Dropped { reason: DropReason, count: u64 },
+    Dropped { reason: ObserverDropReason, count: u64 },
 }
 
 impl Output {
@@ -200,7 +200,7 @@ impl Output {
 
 /// Why a change is not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DropReason {
+pub enum ObserverDropReason {
     /// More pods than [`ObserverLimits::pods`].
     PodCap,
     /// More endpoints than [`ObserverLimits::endpoints`].
@@ -221,31 +221,31 @@ pub enum DropReason {
     PodGoesOn,
 }
 
-impl DropReason {
-    pub const ALL: [DropReason; 9] = [
-        DropReason::PodCap,
-        DropReason::EndpointCap,
-        DropReason::VacancyCap,
-        DropReason::NodeCap,
-        DropReason::LostPodCap,
-        DropReason::AttachmentCap,
-        DropReason::BeginUnseen,
-        DropReason::PodUnknown,
-        DropReason::PodGoesOn,
+impl ObserverDropReason {
+    pub const ALL: [ObserverDropReason; 9] = [
+        ObserverDropReason::PodCap,
+        ObserverDropReason::EndpointCap,
+        ObserverDropReason::VacancyCap,
+        ObserverDropReason::NodeCap,
+        ObserverDropReason::LostPodCap,
+        ObserverDropReason::AttachmentCap,
+        ObserverDropReason::BeginUnseen,
+        ObserverDropReason::PodUnknown,
+        ObserverDropReason::PodGoesOn,
     ];
 
     /// Name on metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            DropReason::PodCap => "pod_cap",
-            DropReason::EndpointCap => "endpoint_cap",
-            DropReason::VacancyCap => "vacancy_cap",
-            DropReason::NodeCap => "node_cap",
-            DropReason::LostPodCap => "lost_pod_cap",
-            DropReason::AttachmentCap => "attachment_cap",
-            DropReason::BeginUnseen => "begin_unseen",
-            DropReason::PodUnknown => "pod_unknown",
-            DropReason::PodGoesOn => "pod_goes_on",
+            ObserverDropReason::PodCap => "pod_cap",
+            ObserverDropReason::EndpointCap => "endpoint_cap",
+            ObserverDropReason::VacancyCap => "vacancy_cap",
+            ObserverDropReason::NodeCap => "node_cap",
+            ObserverDropReason::LostPodCap => "lost_pod_cap",
+            ObserverDropReason::AttachmentCap => "attachment_cap",
+            ObserverDropReason::BeginUnseen => "begin_unseen",
+            ObserverDropReason::PodUnknown => "pod_unknown",
+            ObserverDropReason::PodGoesOn => "pod_goes_on",
         }
     }
 }
@@ -258,7 +258,7 @@ pub struct Observer {
     last_input: Option<Boot>,
     /// Namespaces with `epitaph.dev/ignore`, of the list in progress.
     ignored_so_far: Option<HashSet<String>>,
-    pods: Pods,
+    pods: ClusterPods,
     endpoints: Endpoints,
     replacements: Replacements,
     nodes: Nodes,
@@ -271,7 +271,7 @@ impl Observer {
             contact: Default::default(),
             last_input: None,
             ignored_so_far: None,
-            pods: Pods::new(limits.pods),
+            pods: ClusterPods::new(limits.pods),
             endpoints: Endpoints::new(limits.endpoints),
             replacements: Replacements::new(limits.vacancies),
             nodes: Nodes::new(limits.nodes, limits.lost_pods, limits.stuck_after),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contact::{BACK_WITHIN, Seen};
-use super::{DeletionSight, DropReason, Moment, Output, Owner, PodSight};
+use super::{DeletionSight, ObserverDropReason, Moment, Output, Owner, PodSight};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -15,7 +15,7 @@ use crate::time::Boot;
 const KEEP: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20));
 
 #[derive(Debug)]
-pub(super) struct Pods {
+pub(super) struct ClusterPods {
     most: usize,
     known: HashMap<PodUid, Record>,
     gone: VecDeque<(Boot, PodUid)>,
@@ -96,9 +96,9 @@ pub(super) struct Step {
     pub(super) others: usize,
 }
 
-impl Pods {
-    pub(super) fn new(most: usize) -> Pods {
-        Pods {
+impl ClusterPods {
+    pub(super) fn new(most: usize) -> ClusterPods {
+        ClusterPods {
             most,
             known: HashMap::new(),
             gone: VecDeque::new(),
@@ -140,7 +140,7 @@ impl Pods {
         let is_new = !self.known.contains_key(&uid);
         if is_new && self.known.len() >= self.most {
             out.push(Output::Dropped {
-                reason: DropReason::PodCap,
+                reason: ObserverDropReason::PodCap,
                 count: 1,
             });
             return None;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pods::{Pods, Record, Step};
-use super::{DropReason, Moment, Output, Replacement, Rule};
+use super::pods::{ClusterPods, Record, Step};
+use super::{ObserverDropReason, Moment, Output, Replacement, Rule};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -74,7 +74,7 @@ impl Replacements {
         }
     }
 
-    pub(super) fn step(&mut self, step: &Step, pods: &Pods, out: &mut Vec<Output>) {
+    pub(super) fn step(&mut self, step: &Step, pods: &ClusterPods, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
         if (step.is_new || step.is_scheduled) && !step.seen.is_at_start() {
             self.fill(step, record);
@@ -92,7 +92,7 @@ impl Replacements {
     }
 
     /// A replacement's first container runs: the pod that is replaced, the replacement, and the time.
-    pub(super) fn started(&mut self, step: &Step, pods: &Pods) -> Option<(Arc<PodIdentity>, Arc<PodIdentity>, Moment)> {
+    pub(super) fn started(&mut self, step: &Step, pods: &ClusterPods) -> Option<(Arc<PodIdentity>, Arc<PodIdentity>, Moment)> {
         let record = pods.get(&step.uid).filter(|record| record.has_started())?;
         let coming = self.coming.get_mut(&step.uid).filter(|coming| !coming.has_started)?;
         coming.has_started = true;
@@ -100,7 +100,7 @@ impl Replacements {
     }
 
     /// A replacement is ready, or never will be.
-    pub(super) fn settle(&mut self, step: &Step, pods: &Pods, out: &mut Vec<Output>) {
+    pub(super) fn settle(&mut self, step: &Step, pods: &ClusterPods, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
         let settled = record.ready.is_some() || record.ended.is_some();
         if settled && let Some(coming) = self.coming.remove(&step.uid) {
@@ -109,7 +109,7 @@ impl Replacements {
     }
 
     /// Drops waits that have expired.
-    pub(super) fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+    pub(super) fn finish(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
         if self
             .checked
             .is_some_and(|checked| now.since(checked) < Duration::from_secs(1))
@@ -144,7 +144,7 @@ impl Replacements {
         };
         if self.open >= self.most {
             out.push(Output::Dropped {
-                reason: DropReason::VacancyCap,
+                reason: ObserverDropReason::VacancyCap,
                 count: 1,
             });
             return;

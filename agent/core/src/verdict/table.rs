@@ -284,7 +284,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 80,
-        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost. Below an init, the process that the init waits for. A handler that raises the signal again within 10 ms counts as none (that is what language runtimes do), unless, in between, the process sent a signal, a child exited that no other process had signalled, or a listener was closed.",
+        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost. Below an init, the verdict is about the process that the init waits for. A handler that raises the signal again within 10 ms counts as none (that is what language runtimes do), unless, in between, the process sent a signal, a child exited that no other process had signalled, or a listener was closed.",
         proof: "The exit status names the stop signal, and signal_deliver shows no handler for it, or signal_generate the second signal just after the handler.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },

@@ -65,7 +65,7 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## What other tools show\n\n\
-         Exit codes, signals and reasons, as `kubectl`, `docker`, `systemctl` and shells show them, and the verdicts that fit.\n\
+         Exit codes, signals, reasons and errors, as `kubectl`, `docker`, `systemctl`, shells, proxies and clients show them, and the verdicts that fit.\n\
          `epitaph why POD` shows which of them it was.\n\n\
          | shown | meaning | verdicts |\n|---|---|---|\n",
     );

@@ -44,7 +44,7 @@ const LOST: &[&str] = &["lost", "unreachable", "fenced-by-taint"];
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 51] = [
+pub const WORDS: [Word; 54] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -114,11 +114,38 @@ pub const WORDS: [Word; 51] = [
             "clean",
             "clean-exit",
             "refused-connections",
+            "refused-new-peers",
             "reset-connections",
             "cut-connections",
             "proxy-rejected",
+            "undecided-connections",
             "prestop-failed",
         ],
+    },
+    Word {
+        names: &["502", "502 Bad Gateway", "503", "504", "503 Service Unavailable", "504 Gateway Timeout"],
+        meaning: "Status codes that a proxy or ingress makes itself. 502: the connection to the pod was refused or ended before the \
+                  answer. 503: the proxy knows no pod to connect to, or gave up. 504: the pod did not answer in time. In a rollout, \
+                  compare the time with terminations: `epitaph list --since 1h --unclean`. Epitaph does not read answers of the application.",
+        verdicts: &[
+            "refused-connections",
+            "reset-connections",
+            "cut-connections",
+            "proxy-rejected",
+            "undecided-connections",
+        ],
+    },
+    Word {
+        names: &["ECONNREFUSED", "connection refused", "connect: connection refused"],
+        meaning: "No process listened at that address any more, or not yet; or kube-proxy or a firewall rejected the connection.",
+        verdicts: &["refused-connections", "refused-new-peers", "proxy-rejected"],
+    },
+    Word {
+        names: &["ECONNRESET", "connection reset by peer", "EPIPE", "broken pipe", "unexpected EOF", "socket hang up",
+            "upstream prematurely closed connection"],
+        meaning: "The server closed the connection while the client still used it: at the exit of the process, or because requests \
+                  arrived after the server had closed the connection.",
+        verdicts: &["reset-connections", "cut-connections", "undecided-connections"],
     },
     Word {
         names: &["Terminating"],

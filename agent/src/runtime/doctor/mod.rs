@@ -32,8 +32,8 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
         }
     }
     let shown = match args.output {
-        cli::OutputFormat::Json => doctor::json(&findings),
-        cli::OutputFormat::Auto | cli::OutputFormat::Text => doctor::text(&findings),
+        cli::FindingsFormat::Json => doctor::json(&findings),
+        cli::FindingsFormat::Text => doctor::text(&findings),
     };
     cli::print(&shown).map_err(RuntimeError::os("write to standard output"))?;
     Ok(doctor::code(&findings))

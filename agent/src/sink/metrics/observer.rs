@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use epitaph_core::observe::{DropReason, Holder, LossState, LostNodeState, Output, PhaseKind, Watch};
+use epitaph_core::observe::{ObserverDropReason, Holder, LossState, LostNodeState, Output, PhaseKind, Watch};
 use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};
@@ -103,7 +103,7 @@ pub const RUN_TWICE: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run beside their replacements",
+    about: "Pods of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run at the same time as their replacements",
 };
 pub const EVICTIONS_HELD: Row = Row {
     name: "epitaph.node.evictions_held",
@@ -200,7 +200,7 @@ impl ObserverMetrics {
             ours.watch_breaks(watch, 0);
         }
         ours.stalls.add(0, &[]);
-        for reason in DropReason::ALL {
+        for reason in ObserverDropReason::ALL {
             ours.dropped(reason.name(), 0);
         }
         ours.dropped("unreadable", 0);
@@ -410,7 +410,7 @@ mod tests {
         assert!(!metrics.text().unwrap().contains("k8s_node_name"));
         ours.active(true);
         ours.output(&Output::Dropped {
-            reason: DropReason::BeginUnseen,
+            reason: ObserverDropReason::BeginUnseen,
             count: 3,
         });
         ours.api_clock(&ApiClock {

@@ -91,6 +91,17 @@ fn ring_bytes_for(cpus: u32) -> u32 {
     cpus.saturating_mul(128 << 10).clamp(LEAST, MOST).next_power_of_two()
 }
 
+#[cfg(test)]
+mod ring_tests {
+    use super::ring_bytes_for;
+
+    #[test]
+    fn a_ring_grows_with_the_cpus_within_bounds() {
+        let mib = |cpus: u32| ring_bytes_for(cpus) >> 20;
+        assert_eq!([1, 2, 64, 65, 128, 256, u32::MAX].map(mib), [8, 8, 8, 16, 16, 32, 32]);
+    }
+}
+
 /// Numbers of the hierarchies by which the probes identify tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hierarchies {

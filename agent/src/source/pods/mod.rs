@@ -65,7 +65,7 @@ pub enum Access {
 }
 
 /// This node's pods, as inputs. A drop ends the requests.
-pub struct Pods {
+pub struct PodSource {
     pub inputs: mpsc::Receiver<Input>,
     pub counters: Arc<PodsCounters>,
     /// This node's name in the API.
@@ -75,12 +75,12 @@ pub struct Pods {
     _tasks: JoinSet<()>,
 }
 
-impl Pods {
+impl PodSource {
     /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error.
     ///
     /// # Errors
     /// Settings that allow no request: no or a bad node name, a kubeconfig or a ServiceAccount's files that cannot be used.
-    pub async fn start(node: Option<&str>, access: &Access, allowed: Allowed) -> Result<Pods, PodsError> {
+    pub async fn start(node: Option<&str>, access: &Access, allowed: Allowed) -> Result<PodSource, PodsError> {
         let node = node_name(node)?;
         let client = connect(access).await?;
         let counters = Arc::new(PodsCounters::default());
@@ -102,7 +102,7 @@ impl Pods {
         tasks.spawn(watch::run(client.clone(), publisher));
         tasks.spawn(EventLookups::new(client.clone(), counters.clone(), inputs.clone()).run(queue));
         tasks.spawn(clock::run(client.clone(), counters.clone(), inputs, Input::ApiClock));
-        Ok(Pods {
+        Ok(PodSource {
             inputs: receiver,
             counters,
             node,

@@ -22,7 +22,7 @@ fn a_lost_signal_makes_a_clean_exit_unknown() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -64,7 +64,7 @@ fn a_loss_of_the_containers_own_matters_as_does_one_of_an_unknown_cgroup() {
             expect![[r#"
                 unknown: Unknown/Unknown/Unknown
                   PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-                  fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+                  fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
             "#]],
         );
     }
@@ -84,7 +84,7 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -158,7 +158,7 @@ fn a_lost_handler_entry_makes_never_entered_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of started signal handlers were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -195,7 +195,7 @@ fn a_lost_stop_makes_force_killed_unknown() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -213,7 +213,7 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               `web` (pid 200) was terminated by SIGTERM, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -640,7 +640,7 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
     expect![[r#"
         unknown: Unknown/Unknown/Unknown
           PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
     "#]]
     .assert_eq(&super::script::show(&out, false));
 }

@@ -316,7 +316,7 @@ fn a_reflex_is_unknown_where_a_closed_listener_may_be_lost() {
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
               PID 1 `app` exited with code 1, but the reason is unknown: kernel records of TCP connections were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }

@@ -19,7 +19,7 @@ fn without_the_first_stop_signal_the_handler_of_the_second_one_is_not_missing() 
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -83,7 +83,7 @@ fn without_the_removal_a_step_after_the_main_process_is_not_another_termination(
               systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.1 s later
             unknown: Unknown/Unknown/Unknown
               `post` (pid 201) exited with code 0, but the reason is unknown: kernel records of removed cgroups were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -105,7 +105,7 @@ fn without_the_stop_signal_a_main_process_is_not_a_step_before_another() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }

@@ -27,8 +27,8 @@ pub use report::{
 };
 
 use super::contact::Seen;
-use super::pods::{self, Pods};
-use super::{ApiTime, AttachmentFact, ClaimKey, ClusterVersion, DropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
+use super::pods::{self, ClusterPods};
+use super::{ApiTime, AttachmentFact, ClaimKey, ClusterVersion, ObserverDropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -126,7 +126,7 @@ impl Nodes {
         }
         if !self.known.contains_key(&name) {
             if self.known.len() >= self.most {
-                out.push(dropped(DropReason::NodeCap));
+                out.push(dropped(ObserverDropReason::NodeCap));
                 return;
             }
             let known = Known {
@@ -167,7 +167,7 @@ impl Nodes {
 
     /// A change of a pod.
     /// `is_in_gap`: the watch of nodes is interrupted.
-    pub fn pod(&mut self, step: &pods::Step, pods: &Pods, is_in_gap: bool, out: &mut Vec<Output>) {
+    pub fn pod(&mut self, step: &pods::Step, pods: &ClusterPods, is_in_gap: bool, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
         let is_ending = !record.is_gone() && record.details().deletion.is_some();
         if !is_ending {
@@ -175,7 +175,7 @@ impl Nodes {
         } else if self.ending.len() < self.most_pods {
             self.ending.insert(step.uid.clone());
         } else if !self.ending.contains(&step.uid) {
-            out.push(dropped(DropReason::LostPodCap));
+            out.push(dropped(ObserverDropReason::LostPodCap));
         }
         let node = record.identity.node.as_str();
         let at = moment(step.seen, record.details().deletion.map(|deletion| deletion.requested));
@@ -191,7 +191,7 @@ impl Nodes {
                 }
                 if self.members >= self.most_pods {
                     story.is_partial = true;
-                    out.push(dropped(DropReason::LostPodCap));
+                    out.push(dropped(ObserverDropReason::LostPodCap));
                     return;
                 }
                 self.members += 1;
@@ -235,7 +235,7 @@ impl Nodes {
     }
 
     /// See [`phases::unfinished`].
-    pub fn stop(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+    pub fn stop(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
         let has_trace = |uid: &PodUid| pods.get(uid).is_some_and(|record| pods.has_trace(record));
         for story in self.stories.values_mut() {
             phases::unfinished(story, has_trace, Moment::exact(now), self.version, out);
@@ -266,7 +266,7 @@ impl Nodes {
 
     pub fn attachment(&mut self, fact: AttachmentFact, seen: Seen, out: &mut Vec<Output>) {
         if !self.volumes.attached(fact, seen) {
-            out.push(dropped(DropReason::AttachmentCap));
+            out.push(dropped(ObserverDropReason::AttachmentCap));
         }
     }
 
@@ -282,7 +282,7 @@ impl Nodes {
         self.volumes.list_begin();
     }
 
-    pub fn attachments_end(&mut self, seen: Seen, pods: &Pods, out: &mut Vec<Output>) {
+    pub fn attachments_end(&mut self, seen: Seen, pods: &ClusterPods, out: &mut Vec<Output>) {
         for name in self.volumes.list_end() {
             self.attachment_gone(&name, seen, out);
         }
@@ -316,7 +316,7 @@ impl Nodes {
 
     /// Time has passed. `is_in_gap`: the watch of nodes or pods is interrupted, so the node may be back, and its pods
     /// gone; `attachments_in_gap`: that of VolumeAttachments, so the volumes may be detached.
-    pub fn finish(&mut self, now: Boot, pods: &Pods, (is_in_gap, attachments_in_gap): (bool, bool), out: &mut Vec<Output>) {
+    pub fn finish(&mut self, now: Boot, pods: &ClusterPods, (is_in_gap, attachments_in_gap): (bool, bool), out: &mut Vec<Output>) {
         if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
             return;
         }
@@ -505,11 +505,11 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
     }
     let is_first = !std::mem::replace(&mut member.is_owner, true);
     let lacking = volumes.pod_ends(&member.pod, &member.claims, None);
-    out.extend((0..lacking).filter(|_| is_first).map(|_| dropped(DropReason::AttachmentCap)));
+    out.extend((0..lacking).filter(|_| is_first).map(|_| dropped(ObserverDropReason::AttachmentCap)));
 }
 
 /// A pod that a loss can end, and that has not opted out.
-fn belongs(pods: &Pods, record: &pods::Record) -> bool {
+fn belongs(pods: &ClusterPods, record: &pods::Record) -> bool {
     let is_ending = record.details().deletion.is_some();
     (is_ending || !record.finished) && !record.identity.is_static && !pods.is_ignored(record)
 }
@@ -524,6 +524,6 @@ fn moment(seen: Seen, api: Option<ApiTime>) -> Moment {
     }
 }
 
-const fn dropped(reason: DropReason) -> Output {
+const fn dropped(reason: ObserverDropReason) -> Output {
     Output::Dropped { reason, count: 1 }
 }

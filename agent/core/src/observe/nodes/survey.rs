@@ -7,8 +7,8 @@ use super::member::{self, Member, TOLERATED};
 use super::story::Story;
 use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, verdict};
 use crate::ids::PodUid;
-use crate::observe::pods::{self, Pods};
-use crate::observe::{Ask, DropReason, Moment, Output};
+use crate::observe::pods::{self, ClusterPods};
+use crate::observe::{Ask, ObserverDropReason, Moment, Output};
 use crate::time::Boot;
 
 /// Questions at once: the answers of a lost zone arrive over time. Those about volumes are many, and wait for no others.
@@ -17,7 +17,7 @@ const CLAIM_ASKS: usize = 64;
 
 impl Nodes {
     /// For `/metrics`.
-    pub fn state(&self, now: Boot, pods: &Pods) -> LossState {
+    pub fn state(&self, now: Boot, pods: &ClusterPods) -> LossState {
         let is_long = |since: Boot| now.since(since) >= self.stuck_after;
         let mut state = LossState::default();
         let mut by_node: HashMap<&str, usize> = HashMap::new();
@@ -79,7 +79,7 @@ impl Nodes {
     }
 
     /// The pods of newly lost nodes.
-    pub(super) fn scan(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+    pub(super) fn scan(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
         if self.stories.values().all(|story| story.is_scanned) {
             return;
         }
@@ -106,7 +106,7 @@ impl Nodes {
             }
             if self.members >= self.most_pods {
                 story.is_partial = true;
-                out.push(dropped(DropReason::LostPodCap));
+                out.push(dropped(ObserverDropReason::LostPodCap));
                 continue;
             }
             self.members += 1;
@@ -136,7 +136,7 @@ impl Nodes {
     }
 
     /// The VolumeAttachments are known: of those that were there before, pods may wait.
-    pub(super) fn attachments_known(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+    pub(super) fn attachments_known(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
         for story in self.stories.values_mut().filter(|story| story.is_away()) {
             for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
                 follow_volumes(&mut self.volumes, member, out);
@@ -146,7 +146,7 @@ impl Nodes {
     }
 
     /// Pods that waited for a lost node's volumes before it was known, and do not change while they wait.
-    fn find_waiting(&mut self, now: Boot, pods: &Pods) {
+    fn find_waiting(&mut self, now: Boot, pods: &ClusterPods) {
         let with_claims = pods
             .iter()
             .filter(|(_, record)| !record.is_gone() && !record.details().claims.is_empty());

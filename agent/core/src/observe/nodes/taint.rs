@@ -7,7 +7,7 @@ use super::report::{Advice, LossKey, NodePhase, PhaseKind};
 use super::story::Story;
 use super::{Step, dropped, phases, sentence};
 use crate::observe::contact::Seen;
-use crate::observe::{DropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
+use crate::observe::{ObserverDropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
 use crate::time::{Boot, Wall};
 
 /// When the taint was set.
@@ -78,7 +78,7 @@ impl Taint {
                     }
                     // Of no loss, and so of no trace.
                     (TaintOf::Ready, _) => None,
-                    _ => Some(dropped(DropReason::BeginUnseen)),
+                    _ => Some(dropped(ObserverDropReason::BeginUnseen)),
                 };
             }
             _ => {}

@@ -9,7 +9,7 @@ use super::sentence;
 use crate::ids::PodUid;
 use crate::observe::contact::Seen;
 use crate::observe::pods::Record;
-use crate::observe::{AttachmentFact, ClaimKey, DropReason, Moment};
+use crate::observe::{AttachmentFact, ClaimKey, ObserverDropReason, Moment};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 
@@ -107,7 +107,7 @@ impl Volumes {
 
     /// The attachment's end, if it belonged to a lost pod; an error if the answer that would tell is missing. `stuck_after`: how long a
     /// replacement waits before that is a verdict.
-    pub fn gone(&mut self, name: &str, seen: Seen, stuck_after: Duration) -> Option<Result<VolumeDetach, DropReason>> {
+    pub fn gone(&mut self, name: &str, seen: Seen, stuck_after: Duration) -> Option<Result<VolumeDetach, ObserverDropReason>> {
         let Attached { fact, requested } = self.known.remove(name)?;
         if let Some(names) = self.by_node.get_mut(&fact.node) {
             names.remove(name);
@@ -119,7 +119,7 @@ impl Volumes {
         let is_gone_of_node = |owner: &Owner| is_of_node(owner) && owner.gone.is_some();
         let Some(asked) = self.claims.get(&fact.volume) else {
             let is_missed = self.claims.len() >= MOST_CLAIMS && self.owners.values().any(is_gone_of_node);
-            return is_missed.then_some(Err(DropReason::AttachmentCap));
+            return is_missed.then_some(Err(ObserverDropReason::AttachmentCap));
         };
         let claim = asked.claim.clone();
         let is_owned = claim
@@ -131,7 +131,7 @@ impl Volumes {
         }
         let Some(claim) = claim else {
             let is_missed = self.owners.values().any(is_gone_of_node);
-            return is_missed.then_some(Err(DropReason::BeginUnseen));
+            return is_missed.then_some(Err(ObserverDropReason::BeginUnseen));
         };
         if !is_owned {
             return None;
@@ -141,7 +141,7 @@ impl Volumes {
         let end = seen.moment();
         // A Deployment's replacement waits while the old pod still exists.
         let Some(begin) = owner.gone.or(owner.waited) else {
-            return Some(Err(DropReason::BeginUnseen));
+            return Some(Err(ObserverDropReason::BeginUnseen));
         };
         let waited = owner
             .waited

@@ -255,7 +255,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             needed.as_secs()
         )),
         Why::Unknown(Missing::Bus(_)) => Some(
-            "run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss".to_owned(),
+            "run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same".to_owned(),
         ),
         Why::Unknown(Missing::KubeletAtWork) => {
             Some("look at the log of the kubelet's service in that boot".to_owned())
@@ -264,7 +264,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
         }
         Why::Unknown(Missing::NothingFollowed) => {
-            Some("look at systemd's log of that time (`journalctl _PID=1`): it refuses a masked target, for example".to_owned())
+            Some("read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example".to_owned())
         }
         Why::Unknown(Missing::AgentEnded | Missing::ObservationEnded | Missing::Gap | Missing::Open) => {
             Some("keep epitaph running until the pods have ended: give it the highest priority and a long grace period".to_owned())

@@ -176,7 +176,7 @@ fn unknown_remedy(missing: &Missing) -> String {
             "find the process that sends so many signals: epitaph keeps a limited number for one termination".to_owned()
         }
         Missing::Lost(_) => {
-            "raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each \
+            "raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each \
              container has a budget of records"
                 .to_owned()
         }

@@ -222,7 +222,7 @@ fn still_running_long_after_its_grace() {
         lost,
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: how PID 1 `app` terminated is unknown: kernel records of process exits were lost during the termination
-              remedy: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+              remedy: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }

@@ -53,7 +53,7 @@ fn run_twice() -> Rule {
             "EpitaphPodsRunTwice",
             "{{ $value | printf \"%.0f\" }} pods of {{ $labels.k8s_node_name }} were deleted, and the machine runs".into(),
             "The pods were deleted without the kubelet, by the taint out-of-service or by a forced deletion, and something on the \
-             machine answers: their containers may run beside their replacements and write the same volumes. Power the machine \
+             machine answers: their containers may run at the same time as their replacements and write the same volumes. Power the machine \
              off at once. Without the taint the containers run on, too."
                 .into(),
         )

@@ -44,7 +44,7 @@ fn left() -> Panel {
     Panel {
         title: "Volumes, taints and running pods left on nodes",
         about: "Volumes attached to a lost node whose pods are gone, nodes with the taint out-of-service, and deleted pods whose \
-                containers may run beside their replacements.",
+                containers may run at the same time as their replacements.",
         view: View::Lines,
         unit: "short",
         width: 7,

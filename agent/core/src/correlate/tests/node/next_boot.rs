@@ -45,7 +45,7 @@ fn a_lost_message_may_have_been_the_announcement() {
             +60.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
               why the node went down is unknown: the queue was full; the node was back 45.2 s after the last evidence
-              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
         "#]],
     );
 }
@@ -75,7 +75,7 @@ fn without_the_role_nothing_is_known() {
             +60.000 down +59.800…+105.000 of 1
             +60.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
               why the node went down is unknown: the observation of logind is switched off; the node was back 45.2 s after the last evidence
-              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
         "#]],
     );
 }

@@ -328,7 +328,7 @@ fn a_role_that_is_switched_off_within_the_delay_is_a_gap() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +20.000 node 1 Warning +1.000…+20.000 unknown ObservationEnded
               how the reboot went is unknown: the observation of logind is switched off
-              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
         "#]],
     );
 }

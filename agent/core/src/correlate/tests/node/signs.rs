@@ -75,7 +75,7 @@ fn without_logind_a_bypass_is_not_proven() {
             +4.000 down +3.800…+40.000 of 1
             +34.000 node 1 Warning +1.000…+3.800 unknown Down { back: Boot(3640000000000) }
               how the power-off went is unknown: no such file; the node was back 36.2 s after the last evidence
-              fix: run epitaph's logind role, and keep it connected: without it no shutdown can be told from a power loss
+              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
         "#]],
     );
 }
@@ -119,7 +119,7 @@ fn a_signal_to_pid_1_that_nothing_follows_is_over() {
         expect![[r#"
             +31.000 node 1 Warning +1.000…+1.000 unknown Continued
               how the reboot went is unknown: `bash` (pid 70) sent PID 1 SIGRTMIN+5, nothing followed, and the node stayed up
-              fix: look at systemd's log of that time (`journalctl _PID=1`): it refuses a masked target, for example
+              fix: read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example
             +106.000 container 000000000000 clean: Restart
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.9 s later; the kubelet stopped the container, and no evidence shows why
             +200.000 down +199.800…+240.000 of 2
@@ -138,7 +138,7 @@ fn a_signal_to_pid_1_without_the_bus_waits_for_the_end_of_the_jobs() {
         expect![[r#"
             +1801.000 node 1 Warning +1.000…+1.000 unknown Continued
               how the reboot went is unknown: `bash` (pid 70) sent PID 1 SIGRTMIN+5, nothing followed, and the node stayed up
-              fix: look at systemd's log of that time (`journalctl _PID=1`): it refuses a masked target, for example
+              fix: read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example
         "#]],
     );
 }
