@@ -38,6 +38,10 @@ pub struct PodContext {
     pub reported: Option<Reported>,
     /// Whether an Event `Killing` names this life of the container; None if the Events are not known.
     pub killing: Option<bool>,
+    /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
+    pub may_miss_request: bool,
+    /// No status has named the id, and a container of the pod has a preStop hook.
+    pub may_miss_hook: bool,
     /// Why this context may be incomplete: the API was not reachable during the termination, or a relist hid changes.
     pub incomplete: Option<String>,
 }

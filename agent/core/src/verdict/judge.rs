@@ -193,6 +193,10 @@ pub(super) enum Missing {
     Inside,
     /// The kernel sent a SIGKILL, and no evidence shows why.
     KernelKill,
+    /// A deletion request, or one with a shorter grace period.
+    Request,
+    /// No status named the container: its hook, or that it is the sandbox.
+    Name,
 }
 
 /// Judges one termination. `kubernetes` is the Kubernetes context of a pod's container.

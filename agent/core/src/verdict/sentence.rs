@@ -455,6 +455,13 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             subject(case)
         ),
         Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
+        Missing::Request => {
+            "the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen"
+                .to_owned()
+        }
+        Missing::Name => {
+            "no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown".to_owned()
+        }
     };
     format!("{status}{reason}")
 }

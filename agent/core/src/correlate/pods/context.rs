@@ -123,7 +123,13 @@ impl Pod {
         };
         // A request after the exit is the kubelet's own last delete, or cannot change this termination.
         let request = request.map(|request| request.until(life.end));
-        let stop_reason = self.stop_reason_of(name, request.as_ref(), life);
+        let stopped = life.stop.or(life.end).unwrap_or(now);
+        let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
+        let away = api.was_away(asked_at, now);
+        // The next container of that name proves that the pod went on.
+        let is_hidden = away.is_some() || self.gone.as_ref().is_some_and(|gone| !gone.watched);
+        let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
+        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let is_by_shutdown = stop_reason.as_ref().is_some_and(|reason| reason.cause == Cause::NodeShutdown);
         let none = Runs::default();
@@ -136,9 +142,7 @@ impl Pod {
         let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, life, missing.as_deref()));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
-        let stopped = life.stop.or(life.end).unwrap_or(now);
-        let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
-        doubts.extend(api.was_away(asked_at, now));
+        doubts.extend(away);
         doubts.extend(apart);
         let events_unknown = self.events_unknown(life);
         doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
@@ -168,6 +172,8 @@ impl Pod {
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
             killing: name.and_then(|name| self.was_announced(name, life)),
+            may_miss_request,
+            may_miss_hook: name.is_none() && fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
     }

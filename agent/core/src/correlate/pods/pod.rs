@@ -153,7 +153,9 @@ impl Pod {
     /// Takes a version of the pod; versions arrive in order.
     pub fn learn(&mut self, fact: Arc<PodFact>) {
         // A mirror pod that is back: the static pod itself was never gone, or its manifest is back.
-        let is_back = self.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid);
+        // A list may show the new object, and nothing of the old one's end.
+        let is_gone = self.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid);
+        let is_back = is_gone || self.fact.as_ref().is_some_and(|known| known.pod.uid != fact.pod.uid);
         if is_back {
             self.gone = None;
             self.deletion = None;
@@ -338,7 +340,18 @@ impl Pod {
 
     /// A restart followed or was due: the pod continued.
     pub fn was_succeeded(&self, id: &ContainerId) -> bool {
-        self.names.get(id).is_some_and(|named| named.succeeded_at.is_some())
+        self.names.get(id).is_some_and(|named| named.succeeded_at.is_some()) || self.has_unnamed_successor(id)
+    }
+
+    /// The versions that named the next container are missing. No container starts once the pod's deletion is requested: one that
+    /// started after the exit shows that the pod went on.
+    fn has_unnamed_successor(&self, id: &ContainerId) -> bool {
+        let is_hidden = self.gone.as_ref().is_some_and(|gone| !gone.watched) && self.restarts_after(1) == Some(true);
+        let ended = self.containers.iter().find(|of| of.id == *id).and_then(|of| of.ended);
+        let is_main = self.kind(id) != Some(ContainerKind::Init);
+        let is_next =
+            |other: &Container, end: Boot| other.start > end && !other.is_sandbox && !self.names.contains_key(&other.id);
+        is_hidden && is_main && ended.is_some_and(|end| self.containers.iter().any(|other| is_next(other, end)))
     }
 
     pub fn is_static(&self) -> bool {

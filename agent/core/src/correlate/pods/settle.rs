@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
-use crate::kubernetes::{PodTerminationFacts, Reported, Request, StopReason};
+use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, StopReason};
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, Role, TerminationFacts};
@@ -292,7 +292,13 @@ impl Pod {
         let life = Life::of(&facts, &held.id);
         let mut context = self.context(api, &life, missing, now);
         let request = context.as_ref().and_then(|context| context.request.as_ref());
-        let unseen = request.and_then(|request| unseen_since(request, &life, facts.traffic.since, api));
+        let has_no_reason = |of: &PodContext| of.stop_reason.as_ref().is_none_or(|reason| reason.cause == Cause::Unknown);
+        let is_hidden = context.as_ref().is_some_and(|of| of.may_miss_request && has_no_reason(of));
+        let unseen = match request {
+            Some(request) => unseen_since(request, &life, facts.traffic.since, api),
+            // Nothing was counted between the request and the stop signal.
+            None => is_hidden.then(|| "when deletion was requested, if it was, is unknown".to_owned()),
+        };
         let facts = match (unseen, &mut context) {
             (Some(unseen), Some(context)) => {
                 let context = Arc::make_mut(context);
@@ -333,6 +339,8 @@ impl Pod {
                 }),
                 // The last update before the pod was gone.
                 ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
+                // No update showed the exit, and no kernel record the container.
+                ContainerState::Running if !self.containers.iter().any(|of| status.id.as_ref() == Some(&of.id)) => None,
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,
             };
             let was_reported = self.reported_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));

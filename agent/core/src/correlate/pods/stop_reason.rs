@@ -65,17 +65,24 @@ impl Pod {
 
     fn stop_reason_by_absence(&self) -> Option<StopReason> {
         let gone = self.gone.as_ref().filter(|_| !self.over_by_itself)?;
-        let evidence = match (self.is_static(), gone.watched) {
+        let (cause, evidence) = match (self.is_static(), gone.watched) {
+            // The versions before would have named an eviction, a deadline, or that the pod had completed.
+            (_, false) => (Cause::Unknown, "missing from a new list of the pods"),
             // Deleting a mirror pod stops nothing: a mirror pod that is gone after its containers means that the manifest is gone.
-            (true, _) => "the mirror pod was deleted and not created again",
-            (false, true) => "deleted with a grace period of 0",
-            (false, false) => "missing from a new list of the pods",
+            (true, true) => (Cause::Deleted, "the mirror pod was deleted and not created again"),
+            (false, true) => (Cause::Deleted, "deleted with a grace period of 0"),
         };
-        Some(stop_reason(Cause::Deleted, evidence.to_owned()))
+        Some(stop_reason(cause, evidence.to_owned()))
     }
 
     /// Why Kubernetes stopped one container.
-    pub fn stop_reason_of(&self, name: Option<&str>, request: Option<&Request>, life: &Life) -> Option<StopReason> {
+    pub fn stop_reason_of(
+        &self,
+        name: Option<&str>,
+        request: Option<&Request>,
+        life: &Life,
+        may_miss_request: bool,
+    ) -> Option<StopReason> {
         let event = self.events.iter().rev().find(|(at, event)| {
             let is_own = name.is_some() && event.container.as_deref() == name;
             let before_request = request.is_none_or(|request| *at <= request.latest);
@@ -93,6 +100,10 @@ impl Pod {
         if self.was_succeeded(&life.id) {
             return None;
         }
+        // A request that was not shown may have come first, unless a status showed the exit and no request.
+        let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
+        let is_hidden = may_miss_request && !is_reported;
+        let hidden = || is_hidden.then(|| stop_reason(Cause::Unknown, "the watch of the pods was interrupted".to_owned()));
         // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
         let stop = life.stop.or(life.stop_lost_since);
         let stopped_before = |request: &Request| request.skew.is_some() && stop.is_some_and(|at| at < request.earliest);
@@ -105,9 +116,10 @@ impl Pod {
         // The pod's removal does not explain a container that exited earlier and without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
         if self.deletion.is_none() && !life.stop_requested && self.gone.as_ref().is_some_and(ended_before) {
-            return self.stop_reason_by_api();
+            return self.stop_reason_by_api().or_else(hidden);
         }
-        self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life))
+        let known = self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life));
+        known.or_else(hidden)
     }
 
     /// By the watch: what stopped a container may have come before the deletion was seen, in a record that was lost.

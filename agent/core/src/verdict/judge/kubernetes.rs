@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::kernel::finding;
+use super::kernel::{finding, unknown};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
@@ -92,6 +92,9 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
         Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) if case.kill().is_some() => {
             killed_while_stopping(case, context, found)
         }
+        // Runtimes send a container a stop signal before SIGKILL, a sandbox only SIGKILL.
+        Why::Forced if context.container.is_none() => unknown(case, Missing::Name),
+        _ if found.exit == Exit::Clean && context.may_miss_hook => unknown(case, Missing::Name),
         _ if found.exit == Exit::Clean => clean_except_hook(case, found),
         _ => found,
     }
@@ -125,6 +128,9 @@ fn is_stuck(case: &Case<'_>, context: &PodContext) -> bool {
 
 /// The process was shutting down at the SIGKILL: what used up the grace period?
 fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) -> Finding {
+    if context.may_miss_request && !is_explained(case, context) {
+        return unknown(case, Missing::Request);
+    }
     if is_forced(context) {
         return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, &[]);
     }
@@ -154,6 +160,17 @@ fn is_forced(context: &PodContext) -> bool {
     let request = context.request.as_ref();
     context.grace.is_some_and(|grace| grace.is_zero())
         || request.is_some_and(|request| request.grace.is_zero() || request.shortened.iter().any(|(_, grace)| grace.is_zero()))
+}
+
+/// The known requests explain the time of the SIGKILL: the grace period had expired, or a request with a grace period of 0 came before.
+/// The kubelet's own last request, after the exit, has 0 too.
+fn is_explained(case: &Case<'_>, context: &PodContext) -> bool {
+    let Some(request) = &context.request else { return false };
+    let stop = case.stop().map(|stop| stop.at);
+    case.kill().is_some_and(|kill| match is_forced(context) {
+        true => request.skew.is_some() && request.latest <= kill.at,
+        false => context.grace_end(stop).is_some_and(|end| end <= kill.at),
+    })
 }
 
 /// A sidecar gets the stop signal when the main containers have exited, or when the grace period has expired.

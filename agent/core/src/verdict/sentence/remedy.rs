@@ -207,6 +207,9 @@ fn unknown_remedy(missing: &Missing) -> String {
         Missing::Inside => {
             "use cgroup v2 for containers: what their processes signal each other is recorded there only".to_owned()
         }
+        Missing::Request | Missing::Name => {
+            "check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive".to_owned()
+        }
         Missing::KernelKill => "search the kernel log (`dmesg`) for the reason of the SIGKILL".to_owned(),
     }
 }

@@ -22,10 +22,10 @@ fn a_relist_hid_the_deletion() {
         +20.1 api synced
         "),
         expect![[r#"
-            +20.300 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (missing from a new list of the pods)
-              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
-                Deleted: missing from a new list of the pods
-                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
+            +20.300 pod web +1.300…+1.500 clean-exit: Unknown/Clean/Unknown (missing from a new list of the pods)
+              web/app +1.300…+1.500 clean-exit: Unknown/Clean/Unknown
+                Unknown: missing from a new list of the pods
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
               gone +20.000 (relist)
         "#]],
     );

@@ -7,6 +7,7 @@ mod first_contact;
 mod forgeries;
 mod hooks;
 mod lost;
+mod outages;
 mod overlaps;
 mod places;
 pub(super) mod properties;

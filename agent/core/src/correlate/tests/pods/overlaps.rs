@@ -131,6 +131,7 @@ fn a_crash_before_a_force_delete_stays_one() {
     );
 }
 
+/// The exit is the kernel's. A deletion request before it, and its hook, may have been hidden.
 #[test]
 fn a_crash_that_a_relist_found_stays_one() {
     check(
@@ -141,9 +142,10 @@ fn a_crash_that_a_relist_found_stays_one() {
         +20.1 api synced
         "),
         expect![[r#"
-            +20.300 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (missing from a new list of the pods)
-              web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
+            +20.300 pod web +1.000…+1.000 nonzero-exit: Unknown/NonzeroExit/Unknown (missing from a new list of the pods)
+              web/app +1.000…+1.000 nonzero-exit: Unknown/NonzeroExit/Unknown
+                Unknown: the watch of the pods was interrupted
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
               gone +20.000 (relist)
         "#]],
     );

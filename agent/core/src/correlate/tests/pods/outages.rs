@@ -1,0 +1,342 @@
+//! The watch of the pods was away, and a new list shows the last versions only. What the hidden versions could have changed is
+//! unknown; what the last version still shows is kept.
+
+use expect_test::expect;
+
+use super::{check, check_sentences, web};
+
+/// The old request is in the object, with its grace period.
+#[test]
+fn a_list_that_shows_the_request_hides_nothing() {
+    check(
+        &web("
+        +1 api away timeout
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +31.3 KILL runc -> main
+        +31.31 exit main KILL
+        +33 pod web disruption=EvictionByEvictionAPI deleted=+1:30 app=137:Error
+        +33.1 api synced
+        +34 gone web
+        "),
+        expect![[r#"
+            +34.200 pod web +1.000…+31.310 killed-after-grace: EvictedApi/KilledAfterGrace/Quiet (DisruptionTarget=EvictionByEvictionAPI)
+              request +1.000…+1.300 grace 30 s
+              web/app +1.300…+31.310 killed-after-grace: EvictedApi/KilledAfterGrace/Quiet
+                EvictedApi: DisruptionTarget=EvictionByEvictionAPI, grace 30 s, reported 137 Error
+                incomplete: the Kubernetes API did not answer during the termination: timeout
+              gone +34.000
+        "#]],
+    );
+}
+
+#[test]
+fn an_eviction_that_no_version_names_is_not_a_deletion() {
+    let script = web("
+        +0.9 api away timeout
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +8 gone web unwatched
+        +8.1 api synced
+        ");
+    check(&script, expect![[r#"
+        +8.300 pod web +1.300…+1.500 clean-exit: Unknown/Clean/Unknown (missing from a new list of the pods)
+          web/app +1.300…+1.500 clean-exit: Unknown/Clean/Unknown
+            Unknown: missing from a new list of the pods
+            incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
+          gone +8.000 (relist)
+    "#]]);
+    check_sentences(&script, expect![[r#"
+        container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
+    "#]]);
+}
+
+/// The request came a while before: its preStop hook drains.
+#[test]
+fn clients_after_a_hidden_request_were_not_counted() {
+    check(
+        &web("
+        pod web app app.prestop=sleep:5
+        -58 pod web app=running
+        +0.9 api away timeout
+        +6.3 TERM runc -> main handler
+        +6.31 enter main TERM
+        +6.5 exit main 0
+        +8 gone web unwatched
+        +8.1 api synced
+        "),
+        expect![[r#"
+            +8.700 pod web +6.300…+6.500 clean-exit: Unknown/Clean/Unknown (missing from a new list of the pods)
+              web/app +6.300…+6.500 clean-exit: Unknown/Clean/Unknown
+                Unknown: missing from a new list of the pods
+                preStop ?…+6.300 not seen
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
+              gone +8.000 (relist)
+        "#]],
+    );
+}
+
+#[test]
+fn a_hidden_request_may_have_begun_with_a_hook() {
+    let script = web("
+        pod web grace=8 app app.prestop=exec:/bin/hook
+        -58 pod web app=running
+        proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
+        +0.9 api away timeout
+        +1.12 exec hook
+        +9.1 TERM runc -> main handler
+        +9.11 enter main TERM
+        +9.12 exit hook KILL
+        +11.1 KILL runc -> main
+        +11.2 exit main KILL
+        +14 gone web unwatched
+        +14.1 api synced
+        ");
+    check(&script, expect![[r#"
+        +14.300 pod web +1.120…+11.200 unknown: Unknown/Unknown/Unknown (missing from a new list of the pods)
+          web/app +9.100…+11.200 unknown: Unknown/Unknown/Unknown
+            Unknown: missing from a new list of the pods
+            preStop +1.120…+9.120 Signaled { signal: Signal(9), core_dumped: false }
+            incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
+          gone +14.000 (relist)
+    "#]]);
+    check_sentences(&script, expect![[r#"
+        container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the preStop hook `/bin/hook` was still running when the grace period ended and left 2.0 s for the shutdown; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
+    "#]]);
+}
+
+/// `kubectl delete --force` of a pod that was being deleted.
+#[test]
+fn a_kill_before_the_end_of_the_known_grace_has_a_hidden_reason() {
+    let killed = |at: &str| {
+        web(&format!(
+            "
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +5 api away timeout
+        +{at} KILL runc -> main
+        +{at}1 exit main KILL
+        +50 gone web unwatched
+        +50.1 api synced
+        "
+        ))
+    };
+    check(&killed("7.3"), expect![[r#"
+        +50.300 pod web +1.000…+7.310 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+          request +1.000…+1.050 grace 30 s
+          web/app +1.300…+7.310 unknown: Deleted/Unknown/Quiet
+            Deleted: deletionTimestamp, grace 30 s
+            incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
+          gone +50.000 (relist)
+    "#]]);
+    check(&killed("31.3"), expect![[r#"
+        +50.300 pod web +1.000…+31.310 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+          request +1.000…+1.050 grace 30 s
+          web/app +1.300…+31.310 killed-after-grace: Deleted/KilledAfterGrace/Quiet
+            Deleted: deletionTimestamp, grace 30 s
+            incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
+          gone +50.000 (relist)
+    "#]]);
+}
+
+/// The kubelet's last request has a grace period of 0.
+#[test]
+fn a_list_that_shows_the_last_request_alone_shows_no_force() {
+    check(
+        &web("
+        +0.9 api away timeout
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +31.3 KILL runc -> main
+        +31.31 exit main KILL
+        +33 pod web deleted=+32:0 app=137:Error phase=failed
+        +33.1 api synced
+        +34 gone web
+        "),
+        expect![[r#"
+            +34.200 pod web +1.300…+31.310 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+              request +1.300…+1.300 grace 0 s
+              web/app +1.300…+31.310 unknown: Deleted/Unknown/Quiet
+                Deleted: deletionTimestamp, grace 1 s, reported 137 Error
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the API server's clock was not compared, and by that clock the deletion request came 30.7 s after the stop signal
+              gone +34.000
+        "#]],
+    );
+}
+
+#[test]
+fn an_exit_before_the_watch_is_back_may_have_been_asked_for() {
+    check(
+        &web("
+        +0.9 api away timeout
+        +3 exit main 0
+        +90 gone web unwatched
+        +90.1 api synced
+        "),
+        expect![[r#"
+            +65.000 web/app +3.000…+3.000 clean-exit: Unknown/Clean/Unknown
+              Unknown: the watch of the pods was interrupted
+              incomplete: the pod's status did not report the exit within 60 s; the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown
+        "#]],
+    );
+}
+
+/// As [`super::places`]: the list shows the new object alone.
+#[test]
+fn a_manifest_that_is_put_back_while_the_watch_is_away() {
+    check(
+        "
+        -60 api synced
+        pod web hash=abc app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        -58 pod web app=running
+        +1 TERM runc -> main handler
+        +1.1 enter main TERM
+        +1.2 exit main 0
+        +1.3 KILL runc -> pause
+        +1.4 exit pause KILL
+        +1.45 rmdir web:app
+        +1.45 rmdir web:pause
+        +1.5 pod web app=0:Completed phase=failed reason=Evicted
+        +1.6 api away timeout
+        pod web hash=abc uid=00000000-0000-4000-8000-00000000beef app
+        +20 mkdir web:pause:2
+        proc pause2 in=web:pause:2 pid=190 ns=2 start=+20 parent=shim comm=pause
+        +20 exec pause2
+        +21 mkdir web:app:2
+        proc main2 in=web:app:2 pid=200 ns=2 start=+21 parent=shim comm=app
+        +21 exec main2
+        +22 pod web app.id=web:app:2 app=running
+        +22.1 api synced
+        +60 TERM runc -> main2 handler
+        +60.1 enter main2 TERM
+        +60.2 exit main2 0
+        +60.3 KILL runc -> pause2
+        +60.4 exit pause2 KILL
+        +60.45 rmdir web:app:2
+        +60.45 rmdir web:pause:2
+        +61 gone web
+        ",
+        expect![[r#"
+            +5.400 pod web +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet (status.reason=Evicted)
+              web/app +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet
+                EvictedNodePressure: status.reason=Evicted, reported 0 Completed
+                incomplete: the Kubernetes API did not answer during the termination: timeout
+            +62.600 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod was deleted and not created again)
+              web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
+                Deleted: the mirror pod was deleted and not created again
+              gone +61.000
+        "#]],
+    );
+}
+
+/// No status names the second life; the kernel shows that the pod went on.
+#[test]
+fn a_crash_before_a_hidden_restart_is_no_part_of_the_pods_end() {
+    check(
+        &web("
+        +0.9 api away timeout
+        +1 exit main 3
+        +1.2 mkdir web:app:2
+        proc second in=web:app:2 pid=101 ns=1 start=+1.2 parent=shim comm=app
+        +1.2 exec second
+        +2.1 TERM runc -> second handler
+        +2.11 enter second TERM
+        +2.2 exit second 0
+        +20 gone web unwatched
+        +20.1 api synced
+        "),
+        expect![[r#"
+            +20.300 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
+            +20.300 pod web +2.100…+2.200 clean-exit: Unknown/Clean/Unknown (missing from a new list of the pods)
+              web/? +2.100…+2.200 clean-exit: Unknown/Clean/Unknown
+                Unknown: missing from a new list of the pods
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the pod's status did not name this container; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
+              gone +20.000 (relist)
+        "#]],
+    );
+}
+
+#[test]
+fn a_container_without_a_name_may_have_a_hook() {
+    let script = web("
+        pod web app app.prestop=http
+        -58 pod web app=running
+        +0 mkdir web:odd
+        proc odd in=web:odd pid=140 ns=1 start=+0 parent=shim comm=odd
+        +0 exec odd
+        +1 TERM runc -> odd handler
+        +1.1 enter odd TERM
+        +1.2 exit odd 0
+        ");
+    check(&script, expect![[r#"
+        +33.200 web/? +1.000…+1.200 unknown: Unknown/Unknown/Quiet
+          grace 30 s
+          incomplete: the pod's status did not name this container
+    "#]]);
+    check_sentences(&script, expect![[r#"
+        a container of unknown name: PID 1 `odd` exited with code 0, but the reason is unknown: no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown; the reason for the termination is unknown: the pod\'s status did not name this container
+    "#]]);
+}
+
+/// Exit and removal of the first sandbox were lost: it may still run.
+#[test]
+fn a_sandbox_after_one_whose_end_was_lost_is_not_a_forced_container() {
+    check(
+        &web("
+        +0 KILL runc -> pause
+        +0.1 lost sched_process_exit +0.1 1 within web:pause
+        +0.2 lost cgroup_rmdir +0.2 1
+        +1 exit main 0
+        +1.5 pod web app=waiting app.last=web:app:0:Completed app.restarts=1
+        +20 mkdir web:pause:2
+        proc pause2 in=web:pause:2 pid=190 ns=2 start=+20 parent=shim comm=pause
+        +20 exec pause2
+        +40 KILL runc -> pause2
+        +40.1 exit pause2 KILL
+        +41 gone web
+        "),
+        expect![[r#"
+            +4.100 web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+              reported 0 Completed
+            +42.400 pod web +40.000…+40.100 unknown: Deleted/Unknown/Quiet (deleted with a grace period of 0)
+              web/? +40.000…+40.100 unknown: Deleted/Unknown/Quiet
+                Deleted: deleted with a grace period of 0
+                incomplete: the pod's status did not name this container
+              gone +41.000
+        "#]],
+    );
+}
+
+/// Its exit is in no version that arrived, and the kernel never showed it.
+#[test]
+fn a_container_that_runs_by_the_last_version_alone_is_not_forgotten() {
+    check(
+        &web("
+        pod web app other
+        -58 pod web app=running other=running
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +3 api away timeout
+        "),
+        expect![[r#"
+            +93.600 pod web +1.000…+1.500 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                incomplete: the API server had not reported the pod as finished; the Kubernetes API did not answer during the termination: timeout
+              unseen other None
+        "#]],
+    );
+}
