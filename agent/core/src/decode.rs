@@ -70,7 +70,10 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
     let event = match kind {
         Kind::SignalGenerate => {
             let signal = signal_generate(b, form)?;
-            announcement(&signal).map_or(Event::SignalGenerate(signal), Event::PeerAnnouncement)
+            match announcement(&signal) {
+                Some(announcement) => Event::PeerAnnouncement(announcement),
+                None => Event::SignalGenerate(signal),
+            }
         }
         Kind::SignalDeliver => {
             let (task, signal) = (task(b, form), signal(b.get_u32_le())?);

@@ -332,6 +332,11 @@ impl Correlator {
     fn take_events(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
         for mut event in self.events.drain(..) {
+            // Nearly all: only the pods take them.
+            if let SubjectEvent::CameIn { .. } | SubjectEvent::Exited { .. } = event {
+                self.pods.take(self.now, event, &mut from_pods);
+                continue;
+            }
             describe(&mut self.containers, self.now, &mut event);
             if event.reported_unit().is_some_and(|name| !self.units.has(name)) {
                 self.pods.opt_out(&event);
@@ -356,6 +361,7 @@ impl Correlator {
         self.follow(from_pods, answers);
     }
 
+    #[inline]
     fn others_due(&mut self, until: Boot, answers: &mut Answers) {
         self.pods_due(until, answers);
         if self.node.is_waiting() {
@@ -363,10 +369,14 @@ impl Correlator {
         }
     }
 
+    #[inline]
     fn pods_due(&mut self, until: Boot, answers: &mut Answers) {
-        if !self.pods.is_due(until) {
-            return;
+        if self.pods.is_due(until) {
+            self.run_pods(until, answers);
         }
+    }
+
+    fn run_pods(&mut self, until: Boot, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
         self.pods.run_timers(until, &self.boot_id, &mut from_pods);
         self.follow(from_pods, answers);

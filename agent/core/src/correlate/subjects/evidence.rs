@@ -153,10 +153,12 @@ impl Subjects {
     }
 
     /// Makes room for a subject. False if the subject is finished, or if there is no room.
+    #[inline]
     fn know(&mut self, own: CgroupId, subject: &Subject) -> bool {
-        if self.subjects.contains_key(&own) {
-            return true;
-        }
+        self.subjects.contains_key(&own) || self.enter(own, subject)
+    }
+
+    fn enter(&mut self, own: CgroupId, subject: &Subject) -> bool {
         if self.gone.iter().any(|(_, gone)| *gone == own) {
             return false;
         }
