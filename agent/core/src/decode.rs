@@ -70,7 +70,10 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
     let event = match kind {
         Kind::SignalGenerate => {
             let signal = signal_generate(b, form)?;
-            announcement(&signal).map_or(Event::SignalGenerate(signal), Event::PeerAnnouncement)
+            match announcement(&signal) {
+                Some(announcement) => Event::PeerAnnouncement(announcement),
+                None => Event::SignalGenerate(signal),
+            }
         }
         Kind::SignalDeliver => {
             let (task, signal) = (task(b, form), signal(b.get_u32_le())?);
@@ -370,18 +373,23 @@ fn tcp_state(field: &'static str, state: u8) -> Result<TcpState, DecodeError> {
 }
 
 fn task(b: &mut &[u8], form: Form) -> Task {
+    // Arrays, for one check of the length instead of one for each field: most records have one or two tasks.
+    let ids: [u8; 32] = array(b);
+    let (v1_cgroup, container) = (v1_cgroup(b, form), container(b, form));
+    let rest: [u8; 24] = array(b);
+    let (ids, rest) = (&mut &ids[..], &mut &rest[..]);
     Task {
-        tgid: Pid(b.get_u32_le()),
-        tid: Pid(b.get_u32_le()),
-        ppid: Pid(b.get_u32_le()),
-        ns_level: b.get_u32_le(),
-        ns_pid: b.get_u32_le(),
-        pidns: b.get_u32_le(),
-        cgroup: cgroup(b, form.hierarchy),
-        v1_cgroup: v1_cgroup(b, form),
-        container: container(b, form),
-        start: Boot(b.get_u64_le()),
-        comm: comm(b),
+        tgid: Pid(ids.get_u32_le()),
+        tid: Pid(ids.get_u32_le()),
+        ppid: Pid(ids.get_u32_le()),
+        ns_level: ids.get_u32_le(),
+        ns_pid: ids.get_u32_le(),
+        pidns: ids.get_u32_le(),
+        cgroup: cgroup(ids, form.hierarchy),
+        v1_cgroup,
+        container,
+        start: Boot(rest.get_u64_le()),
+        comm: comm(rest),
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Cgroups {
     live_order: VecDeque<(u64, CgroupId)>,
     removed: usize,
     removed_order: VecDeque<(Boot, u64, CgroupId)>,
+    /// Before this none of them is forgotten for its age.
+    next_expiry: Boot,
     /// Own cgroups of live subjects.
     owners: HashMap<OwnerKey, CgroupId>,
     /// Live cgroups below a subject whose own cgroup has not been seen yet.
@@ -121,6 +123,7 @@ impl Cgroups {
             live_order: VecDeque::new(),
             removed: 0,
             removed_order: VecDeque::new(),
+            next_expiry: Boot(u64::MAX),
             owners: HashMap::new(),
             orphans: HashMap::new(),
             enclosed: HashMap::new(),
@@ -397,6 +400,7 @@ impl Cgroups {
     fn keep_removed(&mut self, now: Boot, sequence: u64, cgroup: CgroupId) {
         self.removed += 1;
         self.removed_order.push_back((now, sequence, cgroup));
+        self.next_expiry = self.next_expiry.min(now.plus(KEEP_REMOVED));
         self.bound();
     }
 }

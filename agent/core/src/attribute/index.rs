@@ -383,6 +383,7 @@ impl Index {
         }
     }
 
+    #[inline]
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
         self.ask_cgroups(task.cgroup, task.v1_cgroup, questions);
         if task.tgid.0 == 0
@@ -396,6 +397,7 @@ impl Index {
         }
     }
 
+    #[inline]
     fn ask_cgroups(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>, questions: &mut Vec<Question>) {
         self.ask_cgroup(cgroup, questions);
         // Not if v2 alone decides.
@@ -406,6 +408,7 @@ impl Index {
         }
     }
 
+    #[inline]
     fn ask_cgroup(&self, cgroup: CgroupId, questions: &mut Vec<Question>) {
         if cgroup.is_known() && cgroup != self.root && self.cgroups.get(cgroup).is_none() {
             ask(Question::Cgroup(cgroup), questions);

@@ -39,6 +39,8 @@ pub(super) struct Containers {
     asked: VecDeque<(u64, ContainerId)>,
     ended: VecDeque<(Boot, ContainerId)>,
     wanted: VecDeque<(Boot, ContainerId)>,
+    /// Before this nothing in the two is due.
+    next_expiry: Boot,
     next: u64,
     /// Of the facts, beyond [`ENTRY`].
     texts: usize,
@@ -52,6 +54,7 @@ impl Containers {
             asked: VecDeque::new(),
             ended: VecDeque::new(),
             wanted: VecDeque::new(),
+            next_expiry: Boot(u64::MAX),
             next: 0,
             texts: 0,
         }
@@ -66,6 +69,7 @@ impl Containers {
         let known = self.enter(id);
         known.ended = None;
         self.wanted.push_back((now, id.clone()));
+        self.next_expiry = self.next_expiry.min(now.plus(WANTED_FOR));
         self.fit();
     }
 
@@ -88,14 +92,19 @@ impl Containers {
         if let Some(known) = self.known.get_mut(id) {
             known.ended = Some(now);
             self.ended.push_back((now, id.clone()));
+            self.next_expiry = self.next_expiry.min(now.plus(KEEP_FINISHED));
         }
     }
 
+    #[inline]
     pub fn expire(&mut self, now: Boot) {
-        let is_due = |list: &VecDeque<(Boot, ContainerId)>, after| list.front().is_some_and(|(at, _)| at.plus(after) <= now);
-        if !is_due(&self.ended, KEEP_FINISHED) && !is_due(&self.wanted, WANTED_FOR) {
-            return;
+        // For each kernel record.
+        if now >= self.next_expiry {
+            self.forget_old(now);
         }
+    }
+
+    fn forget_old(&mut self, now: Boot) {
         while self.ended.front().is_some_and(|(at, _)| at.plus(KEEP_FINISHED) <= now)
             && let Some((at, id)) = self.ended.pop_front()
         {
@@ -106,6 +115,9 @@ impl Containers {
         while self.wanted.front().is_some_and(|(at, _)| at.plus(WANTED_FOR) <= now) {
             self.wanted.pop_front();
         }
+        let due = |list: &VecDeque<(Boot, ContainerId)>, after| list.front().map(|(at, _)| at.plus(after));
+        let next = [due(&self.ended, KEEP_FINISHED), due(&self.wanted, WANTED_FOR)];
+        self.next_expiry = next.into_iter().flatten().min().unwrap_or(Boot(u64::MAX));
         self.tidy();
     }
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question, Subject};
 use crate::container::ContainerFact;
+use crate::event::Event;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
 use crate::node::NodeEvent;
@@ -36,7 +37,7 @@ use crate::termination::Open;
 use crate::time::Boot;
 
 pub use attribution::KUBELET_UNITS;
-use attribution::{Attributed, Attributor};
+use attribution::{Attributor, Taker};
 use containers::Containers;
 pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
@@ -60,17 +61,11 @@ pub struct Correlator {
     node: NodeMachine,
     /// After a gap, until all that exists was shown.
     scan: Option<Scan>,
-    buffers: Buffers,
-}
-
-/// The values between the machines. Empty between two inputs: kept for the allocated memory, because kernel records arrive by the thousand.
-#[derive(Default)]
-struct Buffers {
-    found: Vec<Attributed>,
+    /// Between subjects and pods. Empty between two inputs: kept for the allocated memory, because kernel records arrive by the thousand.
     events: Vec<SubjectEvent>,
 }
 
-/// Elements of each for which memory is kept.
+/// Subject events for which memory is kept.
 const KEPT: usize = 16;
 
 impl Correlator {
@@ -88,7 +83,7 @@ impl Correlator {
             units: ReportedUnits::default(),
             node: NodeMachine::default(),
             scan: None,
-            buffers: Buffers::default(),
+            events: Vec::new(),
         }
     }
 
@@ -138,14 +133,12 @@ impl Correlator {
 
     /// Bytes that are kept: never more than [`Limits::memory`].
     pub fn memory(&self) -> usize {
-        let buffers = self.buffers.found.capacity() * size_of::<Attributed>()
-            + self.buffers.events.capacity() * size_of::<SubjectEvent>();
         self.attribution.bytes()
             + self.subjects.bytes()
             + self.pods.bytes()
             + self.containers.bytes()
             + self.node.bytes()
-            + buffers
+            + self.events.capacity() * size_of::<SubjectEvent>()
     }
 
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
@@ -153,48 +146,59 @@ impl Correlator {
         let mut answers = Answers::default();
         let before = self.now;
         self.now = self.now.max(now);
+        match input {
+            // Not moved: a record is large, and only a few are kept.
+            Input::Kernel { at, ref event } => self.record(at, event, &mut answers),
+            input => self.other(before, input, &mut answers),
+        }
+        answers
+    }
+
+    /// Takes a kernel record: by the thousand, and nearly always nothing else is due.
+    ///
+    /// What is due is due by the record's own time, before and after: if the caller was late, waiting records may belong to a termination
+    /// that is due by the clock, and losses are not known yet.
+    fn record(&mut self, at: Boot, event: &Event, answers: &mut Answers) {
+        let (now, until) = (self.now, self.now.min(at));
+        self.observed = self.observed.max(at);
+        self.subjects_due(until, answers);
+        self.expire(answers);
+        if node::may_be_sign(event) {
+            self.of_node(answers, |node, out| node.kernel(at, event, out));
+        }
+        self.attribute(answers, |attribution, take| attribution.event(now, at, event, take));
+        self.subjects_due(until, answers);
+        self.others_due(until, answers);
+    }
+
+    /// Takes an input that is not a kernel record. `before`: time of the last input.
+    fn other(&mut self, before: Boot, input: Input, answers: &mut Answers) {
         let now = self.now;
-        // By the record's own time, before and after: if the caller was late, waiting records may belong to a termination that is
-        // due by the clock, and losses are not known yet. The answer to a look-up is as late as its record.
         let until = match &input {
-            Input::Kernel { at, .. } => now.min(*at),
+            // The answer to a look-up is as late as its record.
             Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
             _ => now,
         };
-        self.observed = match &input {
-            Input::Kernel { at, .. } => self.observed.max(*at),
-            // All that waited was taken before.
-            Input::Tick | Input::Scanned | Input::End | Input::Cut => now,
-            _ => self.observed,
-        };
+        // All that waited was taken before.
+        if let Input::Tick | Input::Scanned | Input::End | Input::Cut = &input {
+            self.observed = now;
+        }
         let input_is_cut = matches!(input, Input::Cut);
-        let is_kernel = matches!(input, Input::Kernel { .. });
         let mut from_pods = FromPods::default();
         if let Some(scan) = &mut self.scan {
             scan.take(&input);
         }
         match input {
-            // Not moved: a record is large, and only a few are kept.
-            Input::Kernel { at, ref event } => {
-                self.subjects_due(until, &mut answers);
-                self.expire(&mut answers);
-                if node::may_be_sign(event) {
-                    self.of_node(&mut answers, |node, out| node.kernel(at, event, out));
-                }
-                self.attribution.event(now, at, event, &mut self.buffers.found);
-                self.found(&mut answers);
-            }
+            Input::Kernel { at, event } => return self.record(at, &event, answers),
             Input::Cgroup(fact) => {
-                self.attribution.cgroup(now, &fact, &mut self.buffers.found);
-                self.found(&mut answers);
+                self.attribute(answers, |attribution, take| attribution.cgroup(now, &fact, take));
             }
             Input::Process(fact) => {
-                self.attribution.process(now, fact, &mut self.buffers.found);
-                self.found(&mut answers);
+                self.attribute(answers, |attribution, take| attribution.process(now, fact, take));
             }
             Input::Container(fact) => self.containers.learn(fact),
-            Input::Start(observation) => self.start(before, &observation, &mut answers),
-            Input::Scanned => self.scanned(&mut answers),
+            Input::Start(observation) => self.start(before, &observation, answers),
+            Input::Scanned => self.scanned(answers),
             Input::Probe { name, state } => {
                 self.node.probe(&name, &state);
                 self.subjects.probe(name, state);
@@ -231,8 +235,8 @@ impl Correlator {
                     self.pods.relisted(now, &mut from_pods);
                 }
                 if self.pods.state(now, state) {
-                    self.buffers.events = self.subjects.containers(now);
-                    self.became(&mut answers);
+                    self.events = self.subjects.containers(now);
+                    self.became(answers);
                 }
             }
             Input::Pod(fact) => self.pods.pod(now, fact, &mut from_pods),
@@ -244,29 +248,23 @@ impl Correlator {
                     self.show_pods();
                     self.node.unsettled(self.pods.has_held());
                 }
-                self.of_node(&mut answers, |node, out| node.event(now, event, out));
+                self.of_node(answers, |node, out| node.event(now, event, out));
             }
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End | Input::Cut => {
                 if input_is_cut {
                     self.subjects.cut(now);
                 }
-                self.end(Open::ObservationEnded, &mut answers);
-                self.of_node(&mut answers, |node, out| node.end(now, out));
+                self.end(Open::ObservationEnded, answers);
+                self.of_node(answers, |node, out| node.end(now, out));
                 self.report_drops(&mut answers.reports);
-                return answers;
+                return;
             }
         }
-        self.follow(from_pods, &mut answers);
-        self.subjects_due(until, &mut answers);
-        if !is_kernel {
-            self.expire(&mut answers);
-        }
-        self.pods_due(until, &mut answers);
-        if self.node.is_waiting() {
-            self.of_node(&mut answers, |node, out| node.run_timers(until, out));
-        }
-        answers
+        self.follow(from_pods, answers);
+        self.subjects_due(until, answers);
+        self.expire(answers);
+        self.others_due(until, answers);
     }
 
     /// Lets the node's machine take something. Of a shutdown that begins, the pods that run are a fact.
@@ -304,21 +302,14 @@ impl Correlator {
     }
 
     /// Attributed evidence → subjects.
-    fn found(&mut self, answers: &mut Answers) {
-        if self.buffers.found.is_empty() {
-            return;
-        }
-        let Buffers { found, events } = &mut self.buffers;
-        for one in found.iter() {
-            self.subjects.take(self.now, one, events);
-        }
-        found.clear();
-        found.shrink_to(KEPT);
+    fn attribute(&mut self, answers: &mut Answers, attribute: impl FnOnce(&mut Attributor, &mut Taker<'_>)) {
+        let (now, subjects, events) = (self.now, &mut self.subjects, &mut self.events);
+        attribute(&mut self.attribution, &mut |found| subjects.take(now, found, events));
         self.became(answers);
     }
 
     fn subjects_due(&mut self, until: Boot, answers: &mut Answers) {
-        let events = &mut self.buffers.events;
+        let events = &mut self.events;
         self.subjects.run_timers(self.now, until, &self.attribution, events);
         self.became(answers);
     }
@@ -326,17 +317,26 @@ impl Correlator {
     /// What waits, or is kept, no longer.
     fn expire(&mut self, answers: &mut Answers) {
         self.containers.expire(self.now);
-        self.attribution.expire(self.now, &mut self.buffers.found);
-        self.found(answers);
+        let now = self.now;
+        self.attribute(answers, |attribution, take| attribution.expire(now, take));
     }
 
     /// Subject events → pods.
+    #[inline]
     fn became(&mut self, answers: &mut Answers) {
-        if self.buffers.events.is_empty() {
-            return;
+        if !self.events.is_empty() {
+            self.take_events(answers);
         }
+    }
+
+    fn take_events(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
-        for mut event in self.buffers.events.drain(..) {
+        for mut event in self.events.drain(..) {
+            // Nearly all: only the pods take them.
+            if let SubjectEvent::CameIn { .. } | SubjectEvent::Exited { .. } = event {
+                self.pods.take(self.now, event, &mut from_pods);
+                continue;
+            }
             describe(&mut self.containers, self.now, &mut event);
             if event.reported_unit().is_some_and(|name| !self.units.has(name)) {
                 self.pods.opt_out(&event);
@@ -357,14 +357,26 @@ impl Correlator {
                 event => self.pods.take(self.now, event, &mut from_pods),
             }
         }
-        self.buffers.events.shrink_to(KEPT);
+        self.events.shrink_to(KEPT);
         self.follow(from_pods, answers);
     }
 
-    fn pods_due(&mut self, until: Boot, answers: &mut Answers) {
-        if !self.pods.is_due(until) {
-            return;
+    #[inline]
+    fn others_due(&mut self, until: Boot, answers: &mut Answers) {
+        self.pods_due(until, answers);
+        if self.node.is_waiting() {
+            self.of_node(answers, |node, out| node.run_timers(until, out));
         }
+    }
+
+    #[inline]
+    fn pods_due(&mut self, until: Boot, answers: &mut Answers) {
+        if self.pods.is_due(until) {
+            self.run_pods(until, answers);
+        }
+    }
+
+    fn run_pods(&mut self, until: Boot, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
         self.pods.run_timers(until, &self.boot_id, &mut from_pods);
         self.follow(from_pods, answers);
@@ -462,20 +474,20 @@ impl Correlator {
     /// What was not shown since the start has ended before it.
     fn scanned(&mut self, answers: &mut Answers) {
         let Some(scan) = self.scan.take() else { return };
-        let removed = self.subjects.scanned(&scan, &self.attribution, &mut self.buffers.events);
+        let removed = self.subjects.scanned(&scan, &self.attribution, &mut self.events);
         self.became(answers);
-        for cgroup in removed {
-            let gone = self.attribution.removed(self.now, scan.gap.1, cgroup);
-            self.buffers.found.push(gone);
-        }
-        self.found(answers);
+        let now = self.now;
+        self.attribute(answers, |attribution, take| {
+            for cgroup in removed {
+                take(attribution.removed(now, scan.gap.1, cgroup));
+            }
+        });
     }
 
     /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed. `open`: why it ended.
     fn end(&mut self, open: Open, answers: &mut Answers) {
-        self.attribution.end(&mut self.buffers.found);
-        self.found(answers);
-        self.subjects.end(self.now, open, &self.attribution, &mut self.buffers.events);
+        self.attribute(answers, Attributor::end);
+        self.subjects.end(self.now, open, &self.attribution, &mut self.events);
         self.became(answers);
         self.pods_due(self.now, answers);
         let mut from_pods = FromPods::default();

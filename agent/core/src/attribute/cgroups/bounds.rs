@@ -125,7 +125,15 @@ impl Cgroups {
         false
     }
 
+    #[inline]
     pub fn expire(&mut self, now: Boot) {
+        // For each kernel record.
+        if now >= self.next_expiry {
+            self.forget_old(now);
+        }
+    }
+
+    fn forget_old(&mut self, now: Boot) {
         while let Some(&(removed_at, sequence, cgroup)) = self.removed_order.front() {
             if now.since(removed_at) < KEEP_REMOVED {
                 break;
@@ -135,6 +143,8 @@ impl Cgroups {
                 self.forget(cgroup);
             }
         }
+        let oldest = self.removed_order.front();
+        self.next_expiry = oldest.map_or(Boot(u64::MAX), |(removed_at, ..)| removed_at.plus(KEEP_REMOVED));
     }
 
     fn is_entry(&self, cgroup: CgroupId, sequence: u64, live: bool) -> bool {

@@ -4,11 +4,12 @@
 
 mod sender;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::attribute::path::Nodes;
-use crate::attribute::{Attribution, Index, Question, Subject};
+use crate::attribute::{Attribution, Index, Question, Subject, UnknownCgroup};
 use crate::event::{
     Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, Task, Tcp,
 };
@@ -43,15 +44,14 @@ const KEPT: usize = 64;
 /// Most cgroups of the kubelet that are kept: one, or a few below a larger unit.
 const KUBELETS: usize = 64;
 
+/// Takes what is attributed, piece by piece: nothing is moved into a list, because a record is large.
+pub(super) type Taker<'t> = dyn FnMut(Attributed<'_>) + 't;
+
 /// A kernel event or a process, with its subject.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are evidence, and a box would be an allocation for each kernel record"
-)]
-pub(super) enum Attributed {
+pub(super) enum Attributed<'a> {
     /// About a process or a socket of a subject.
-    Evidence(Evidence),
+    Evidence(Evidence<'a>),
     /// A cgroup was removed. `subject` if the cgroup was a subject's own, even without any event in the cgroup.
     Removed {
         at: Boot,
@@ -61,7 +61,12 @@ pub(super) enum Attributed {
     /// An event that could not be attributed, or not kept until it can be.
     Dropped { at: Boot, kind: Kind, of: Concerned },
     /// The end of a connect, as the client's own socket showed it. `of`: see [`Attributor::client`].
-    Client { at: Boot, tcp: Tcp, by: Client, of: CgroupId },
+    Client {
+        at: Boot,
+        tcp: &'a Tcp,
+        by: Client,
+        of: CgroupId,
+    },
 }
 
 /// Whom a dropped event may concern.
@@ -78,28 +83,28 @@ pub(super) enum Concerned {
 }
 
 #[derive(Debug)]
-pub(super) struct Evidence {
+pub(super) struct Evidence<'a> {
     pub at: Boot,
     /// The subject's own cgroup.
     pub own: CgroupId,
-    pub subject: Subject,
+    pub subject: &'a Subject,
     /// The owner of the v2 cgroup that the process's sockets count for, if the subject is a container that only v1 knows.
     pub sockets_of: Option<(CgroupId, Subject)>,
-    pub what: What,
+    pub what: What<'a>,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum What<'a> {
     Signal {
-        signal: SignalGenerate,
+        signal: &'a SignalGenerate,
         sender: Actor,
     },
-    Deliver(SignalDeliver),
-    Discarded(SignalDiscarded),
-    Exit(ProcessExit),
+    Deliver(&'a SignalDeliver),
+    Discarded(&'a SignalDiscarded),
+    Exit(&'a ProcessExit),
     /// `outside`: the executing process came from outside the subject.
     Exec {
-        exec: ProcessExec,
+        exec: &'a ProcessExec,
         outside: bool,
     },
     /// None: only the pid is known.
@@ -107,10 +112,10 @@ pub(super) enum What {
         victim: Option<Task>,
         armed: Option<Armed>,
     },
-    Tcp(Tcp),
+    Tcp(&'a Tcp),
     /// A process that `/proc` shows; `sockets_of` as above, for each of its cgroups of v2.
     Process {
-        fact: ProcessFact,
+        fact: &'a ProcessFact,
         outside: bool,
         sockets_of: Vec<(CgroupId, Subject)>,
     },
@@ -183,7 +188,7 @@ impl Attributor {
     }
 
     /// A kernel event. Waiting events may depend on it.
-    pub fn event(&mut self, now: Boot, at: Boot, event: &Event, out: &mut Vec<Attributed>) {
+    pub fn event(&mut self, now: Boot, at: Boot, event: &Event, out: &mut Taker<'_>) {
         match event {
             Event::CgroupMkdir(made) => match &made.path {
                 Some(path) => {
@@ -196,7 +201,7 @@ impl Attributor {
                 // The answer of the file system came before.
                 None => self.index.created(made.cgroup, at),
             },
-            Event::CgroupRmdir(removed) => out.push(self.removed(now, at, removed.cgroup)),
+            Event::CgroupRmdir(removed) => out(self.removed(now, at, removed.cgroup)),
             _ => match self.place(at, event, out) {
                 Placed::Done => {}
                 Placed::Unknown => self.wait(now, at, event.clone(), out),
@@ -205,7 +210,7 @@ impl Attributor {
     }
 
     /// A cgroup's path: events that waited for it are attributed.
-    pub fn cgroup(&mut self, now: Boot, fact: &CgroupFact, out: &mut Vec<Attributed>) {
+    pub fn cgroup(&mut self, now: Boot, fact: &CgroupFact, out: &mut Taker<'_>) {
         self.index.insert(now, fact);
         let cgroup = fact.cgroup;
         if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
@@ -215,20 +220,20 @@ impl Attributor {
     }
 
     /// A process as `/proc` shows it: events of it that waited are attributed.
-    pub fn process(&mut self, now: Boot, fact: ProcessFact, out: &mut Vec<Attributed>) {
+    pub fn process(&mut self, now: Boot, fact: ProcessFact, out: &mut Taker<'_>) {
         let tgid = fact.tgid;
         if let Attribution::Subject(subject, own) = self.index.process(now, &fact) {
             let parent = self.index.attribute_process(fact.ppid);
             let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
             let of_v2 = fact.cgroups.iter().filter(|(cgroup, _)| cgroup.hierarchy == 0);
             let sockets_of = of_v2.filter_map(|(cgroup, _)| self.sockets_of(own, *cgroup)).collect();
-            out.push(Attributed::Evidence(Evidence {
+            out(Attributed::Evidence(Evidence {
                 at: fact.start,
                 own,
-                subject,
+                subject: &subject,
                 sockets_of: None,
                 what: What::Process {
-                    fact,
+                    fact: &fact,
                     outside,
                     sockets_of,
                 },
@@ -238,7 +243,7 @@ impl Attributor {
     }
 
     /// Drops events that waited too long.
-    pub fn expire(&mut self, now: Boot, out: &mut Vec<Attributed>) {
+    pub fn expire(&mut self, now: Boot, out: &mut Taker<'_>) {
         while self.pending.front().is_some_and(|(deadline, ..)| *deadline <= now) {
             self.drop_oldest(out);
         }
@@ -251,7 +256,7 @@ impl Attributor {
     }
 
     /// No more input: nothing waits any longer.
-    pub fn end(&mut self, out: &mut Vec<Attributed>) {
+    pub fn end(&mut self, out: &mut Taker<'_>) {
         while !self.pending.is_empty() {
             self.drop_oldest(out);
         }
@@ -284,66 +289,81 @@ impl Attributor {
         self.pending.len() + self.kernel_kills.len() + self.kubelets.len()
     }
 
-    fn place(&mut self, at: Boot, event: &Event, out: &mut Vec<Attributed>) -> Placed {
+    fn place(&mut self, at: Boot, event: &Event, out: &mut Taker<'_>) -> Placed {
         let task = task_of(event);
-        let by_path = task.and_then(|task| self.index.by_path(task.cgroup, task.v1_cgroup)).cloned();
+        let by_path = task.and_then(|task| self.index.by_path(task.cgroup, task.v1_cgroup));
+        let place = match by_path {
+            Some(place) => Cow::Borrowed(place),
+            None => match self.place_further(at, event, out) {
+                Some(place) => Cow::Owned(place),
+                None => return Placed::Done,
+            },
+        };
+        match event {
+            Event::SignalGenerate(signal) if signal.signal == Signal::KILL && signal.from_kernel => {
+                let place = place.into_owned();
+                if let Attribution::Subject(..) = place {
+                    self.kernel_killed(signal.target, out);
+                }
+                self.show(at, event, &place, out)
+            }
+            event => self.show(at, event, &place, out),
+        }
+    }
+
+    /// The place of an event that the path of its cgroup does not show. None: the event is not evidence about a subject.
+    fn place_further(&mut self, at: Boot, event: &Event, out: &mut Taker<'_>) -> Option<Attribution> {
+        let task = task_of(event);
         if let Some(task) = task
-            && by_path.is_none()
             && self.index.learn(task)
         {
             let cgroup = task.cgroup;
             self.retry(|event| matches!(event, Event::Tcp(tcp) if tcp.cgroup == Some(cgroup)), out);
         }
-        let place = match (event, by_path) {
-            (_, Some(place)) => place,
-            (Event::OomVictim(oom), None) => self.oom_place(oom),
-            (Event::Tcp(tcp), None) => match (tcp.client, tcp.cgroup) {
+        match event {
+            Event::OomVictim(oom) => Some(self.oom_place(oom)),
+            Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
                 (Some(by), _) => {
                     let of = self.client(tcp);
-                    out.push(Attributed::Client { at, tcp: *tcp, by, of });
-                    return Placed::Done;
+                    out(Attributed::Client { at, tcp, by, of });
+                    None
                 }
-                (None, Some(cgroup)) => self.index.attribute_within(cgroup),
-                (None, None) => return Placed::Unknown,
+                (None, Some(cgroup)) => Some(self.index.attribute_within(cgroup)),
+                (None, None) => Some(Attribution::Unknown(UnknownCgroup::NoId)),
             },
-            (_, None) => match task {
-                Some(task) => self.index.attribute(task),
-                // Announcements of agents are not evidence about a subject.
-                None => return Placed::Done,
-            },
-        };
+            // Announcements of agents are not evidence about a subject.
+            _ => task.map(|task| self.index.attribute(task)),
+        }
+    }
+
+    /// Shows an event at this place as evidence.
+    fn show(&self, at: Boot, event: &Event, place: &Attribution, out: &mut Taker<'_>) -> Placed {
         let (subject, own) = match place {
-            Attribution::Subject(subject, own) => (subject, own),
+            Attribution::Subject(subject, own) => (subject, *own),
             Attribution::Host => return Placed::Done,
             Attribution::Unknown(_) => return Placed::Unknown,
         };
-        if let Event::SignalGenerate(signal) = event
-            && signal.signal == Signal::KILL
-            && signal.from_kernel
-        {
-            self.kernel_killed(signal.target, out);
-        }
-        let sockets_of = task.and_then(|task| self.sockets_of(own, task.cgroup));
+        let sockets_of = task_of(event).and_then(|task| self.sockets_of(own, task.cgroup));
         let what = match event {
             Event::SignalGenerate(signal) => What::Signal {
-                signal: *signal,
-                sender: sender::sender(&self.index, (own, &subject), signal),
+                signal,
+                sender: sender::sender(&self.index, (own, subject), signal),
             },
-            Event::SignalDeliver(deliver) => What::Deliver(*deliver),
-            Event::ProcessExit(exit) => What::Exit(*exit),
+            Event::SignalDeliver(deliver) => What::Deliver(deliver),
+            Event::ProcessExit(exit) => What::Exit(exit),
             Event::ProcessExec(exec) => What::Exec {
-                exec: *exec,
+                exec,
                 outside: !self.index.is_parent_within(exec, own),
             },
             Event::OomVictim(oom) => What::Oom {
                 victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
                 armed: oom.armed,
             },
-            Event::Tcp(tcp) => What::Tcp(*tcp),
-            Event::SignalDiscarded(discarded) => What::Discarded(*discarded),
+            Event::Tcp(tcp) => What::Tcp(tcp),
+            Event::SignalDiscarded(discarded) => What::Discarded(discarded),
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
         };
-        out.push(Attributed::Evidence(Evidence {
+        out(Attributed::Evidence(Evidence {
             at,
             own,
             subject,
@@ -354,7 +374,7 @@ impl Attributor {
     }
 
     /// Even where nothing is known of it: its other events may come later. In one hierarchy: a container of v1 has a cgroup in each.
-    pub fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId) -> Attributed {
+    pub fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId) -> Attributed<'static> {
         let subject = match self.index.attribute_cgroup(cgroup) {
             Attribution::Subject(subject, own) if own == cgroup && own.hierarchy == self.index.machine().hierarchy() => {
                 Some(subject)
@@ -366,7 +386,7 @@ impl Attributor {
         Attributed::Removed { at, cgroup, subject }
     }
 
-    fn wait(&mut self, now: Boot, at: Boot, event: Event, out: &mut Vec<Attributed>) {
+    fn wait(&mut self, now: Boot, at: Boot, event: Event, out: &mut Taker<'_>) {
         let waiting = self.waiting.entry(party(&event)).or_default();
         if *waiting >= self.limits.pending.div_ceil(PARTIES) {
             return self.dropped(at, &event, out);
@@ -378,7 +398,7 @@ impl Attributor {
         self.pending.push_back((now.plus(self.limits.reorder), at, event));
     }
 
-    fn drop_oldest(&mut self, out: &mut Vec<Attributed>) {
+    fn drop_oldest(&mut self, out: &mut Taker<'_>) {
         if let Some((_, at, event)) = self.pending.pop_front() {
             self.waits_no_more(&event);
             self.dropped(at, &event, out);
@@ -396,14 +416,14 @@ impl Attributor {
     }
 
     /// The subjects that the event may concern are in doubt.
-    fn dropped(&mut self, at: Boot, event: &Event, out: &mut Vec<Attributed>) {
+    fn dropped(&mut self, at: Boot, event: &Event, out: &mut Taker<'_>) {
         self.unattributed += 1;
         let Some(kind) = kind(event) else { return };
         let (ids, container) = match event {
             Event::Tcp(tcp) => ([tcp.cgroup, None], tcp.container),
             Event::OomVictim(OomVictim { task: None, .. }) => {
                 let of = Concerned::Anybody;
-                return out.push(Attributed::Dropped { at, kind, of });
+                return out(Attributed::Dropped { at, kind, of });
             }
             event => match task_of(event) {
                 Some(task) => ([Some(task.cgroup), task.v1_cgroup], task.container),
@@ -415,16 +435,16 @@ impl Attributor {
         if let Some((hierarchy, path)) = known {
             let path = Arc::clone(path);
             let of = Concerned::Around { hierarchy, path };
-            return out.push(Attributed::Dropped { at, kind, of });
+            return out(Attributed::Dropped { at, kind, of });
         }
         for of in ids.into_iter().flatten().chain(container) {
             let of = Concerned::Cgroup(of);
-            out.push(Attributed::Dropped { at, kind, of });
+            out(Attributed::Dropped { at, kind, of });
         }
     }
 
     /// Tries the waiting events again.
-    fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Vec<Attributed>) {
+    fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Taker<'_>) {
         if !self.pending.iter().any(|(_, _, event)| is_it(event)) {
             return;
         }
@@ -439,7 +459,7 @@ impl Attributor {
     }
 
     /// An OOM victim with only a pid may be this process.
-    fn kernel_killed(&mut self, target: Task, out: &mut Vec<Attributed>) {
+    fn kernel_killed(&mut self, target: Task, out: &mut Taker<'_>) {
         self.kernel_kills.push_back(target);
         if self.kernel_kills.len() > KERNEL_KILLS {
             self.kernel_kills.pop_front();

@@ -1,8 +1,8 @@
 //! The kernel's facts of pods' containers: that they run, the runtime's signals, and terminations, which are held.
 
 use crate::attribute::Subject;
-use crate::event::{ProcessExec, ProcessExit};
-use crate::ids::CgroupId;
+use crate::event::ExitStatus;
+use crate::ids::{CgroupId, Comm};
 use crate::report::{Report, StopSignalIgnored};
 use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
@@ -11,7 +11,7 @@ use super::context::Life;
 use super::pod::{CONTAINERS, Container, Held, Pod};
 use super::settle::was_stopped;
 use super::{FromPods, Pods, prestop};
-use crate::correlate::subjects::SubjectEvent;
+use crate::correlate::subjects::{ProcessId, SubjectEvent};
 
 impl Pods {
     /// Takes a subject's event: terminations of pods' containers are held, the rest is reported at once.
@@ -22,8 +22,13 @@ impl Pods {
                     out.requested.push(own);
                 }
             }
-            SubjectEvent::CameIn { at, own, exec } => self.came_in(at, own, &exec),
-            SubjectEvent::Exited { at, own, exit } => self.exited(at, own, &exit),
+            SubjectEvent::CameIn { at, own, process, comm } => self.came_in(at, own, process, comm),
+            SubjectEvent::Exited {
+                at,
+                own,
+                process,
+                status,
+            } => self.exited(at, own, process, status),
             SubjectEvent::StopSent { at, own } => self.stop_sent(at, own, now),
             SubjectEvent::Removed { at, cgroup } => self.removed(at, cgroup, now),
             SubjectEvent::CountsUntil { own, until } => self.counts_until(own, until, now),
@@ -94,19 +99,19 @@ impl Pods {
     }
 
     /// A process came into a container from outside.
-    fn came_in(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec) {
+    fn came_in(&mut self, at: Boot, own: CgroupId, process: ProcessId, comm: Comm) {
         let Some(pod) = self.homes.get(&own).and_then(|key| self.pods.get_mut(key)) else {
             return;
         };
-        let is_hook = pod.may_be_hook(&exec.task.comm);
+        let is_hook = pod.may_be_hook(&comm);
         if let Some(container) = pod.container(own) {
-            container.runs.exec(at, exec, |_| is_hook);
+            container.runs.exec(at, process, comm, is_hook);
         }
     }
 
-    fn exited(&mut self, at: Boot, own: CgroupId, exit: &ProcessExit) {
+    fn exited(&mut self, at: Boot, own: CgroupId, process: ProcessId, status: ExitStatus) {
         if let Some(container) = self.of_home(own) {
-            container.runs.exit(at, exit);
+            container.runs.exit(at, process, status);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{ExitStatus, ProcessExec, ProcessExit};
+use crate::event::ExitStatus;
 use crate::ids::Comm;
 use crate::kubernetes::{PreStopRun, Request};
 use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
@@ -38,18 +38,16 @@ impl Runs {
         self.kept.capacity() * size_of::<Run>()
     }
 
-    pub fn exec(&mut self, at: Boot, exec: &ProcessExec, is_wanted: impl Fn(&Comm) -> bool) {
-        let id = ProcessId::of(&exec.task);
+    pub fn exec(&mut self, at: Boot, id: ProcessId, comm: Comm, is_wanted: bool) {
         if let Some(known) = self.kept.iter_mut().find(|run| run.id.same(&id)) {
             if at < known.at {
-                (known.at, known.comm) = (at, exec.task.comm);
+                (known.at, known.comm) = (at, comm);
             }
             return;
         }
-        if !is_wanted(&exec.task.comm) {
+        if !is_wanted {
             return;
         }
-        let comm = exec.task.comm;
         self.kept.push_back(Run { id, at, comm, end: None });
         if self.kept.len() > RUNS
             && let Some(old) = self.kept.pop_front()
@@ -58,11 +56,11 @@ impl Runs {
         }
     }
 
-    pub fn exit(&mut self, at: Boot, exit: &ProcessExit) {
-        if let Some(run) = self.kept.iter_mut().find(|run| run.id.is(&exit.task))
+    pub fn exit(&mut self, at: Boot, id: ProcessId, status: ExitStatus) {
+        if let Some(run) = self.kept.iter_mut().find(|run| run.id.same(&id))
             && run.end.is_none_or(|(known, _)| at < known)
         {
-            run.end = Some((at, exit.status));
+            run.end = Some((at, status));
         }
     }
 

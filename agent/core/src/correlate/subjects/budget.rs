@@ -26,7 +26,7 @@ impl Subjects {
     /// Counts a subject's bytes again after a change.
     pub(super) fn weigh(&mut self, own: CgroupId) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
-        let (bytes, spare) = (state.bytes(), state.spare());
+        let (bytes, spare) = state.weigh();
         let weighed = std::mem::replace(&mut state.weighed, bytes);
         self.weight = self.weight - weighed + bytes;
         self.grew |= bytes > weighed;

@@ -19,16 +19,16 @@ use super::{SubjectEvent, Subjects, TOUCH};
 use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, What};
 
 impl Subjects {
-    pub fn take(&mut self, now: Boot, found: &Attributed, out: &mut Vec<SubjectEvent>) {
+    pub fn take(&mut self, now: Boot, found: Attributed<'_>, out: &mut Vec<SubjectEvent>) {
         self.now = now;
         match found {
-            Attributed::Evidence(evidence) => self.evidence(evidence, out),
-            &Attributed::Removed { at, cgroup, ref subject } => self.removed(at, cgroup, subject.as_ref(), out),
-            &Attributed::Dropped { at, kind, ref of } => match of {
-                Concerned::Cgroup(of) => self.doubt(*of, kind, Span::at(at), 1),
-                of => self.coverage.lost(kind, Whose::Any, LossPlace::of_dropped(of), at, now, 1),
+            Attributed::Evidence(evidence) => self.evidence(&evidence, out),
+            Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject.as_ref(), out),
+            Attributed::Dropped { at, kind, of } => match of {
+                Concerned::Cgroup(of) => self.doubt(of, kind, Span::at(at), 1),
+                of => self.coverage.lost(kind, Whose::Any, LossPlace::of_dropped(&of), at, now, 1),
             },
-            &Attributed::Client { at, ref tcp, by, of } => {
+            Attributed::Client { at, tcp, by, of } => {
                 let cap = self.limits.connections.min(Clients::most(self.limits.subjects_bytes() / 4));
                 self.drops.facts += u64::from(!self.clients.add(at, tcp, by, of, cap));
                 self.fit(0);
@@ -36,11 +36,11 @@ impl Subjects {
         }
     }
 
-    fn evidence(&mut self, evidence: &Evidence, out: &mut Vec<SubjectEvent>) {
+    fn evidence(&mut self, evidence: &Evidence<'_>, out: &mut Vec<SubjectEvent>) {
         let &Evidence {
             at,
             own,
-            ref subject,
+            subject,
             ref sockets_of,
             ref what,
         } = evidence;
@@ -57,18 +57,23 @@ impl Subjects {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
                 self.keep(own, out, |state| match state.concerns(&deliver.task) {
                     _ if state.is_past(&deliver.task) => true,
-                    true => state.timeline().deliver(at, *deliver, cap),
+                    true => state.timeline().deliver(at, **deliver, cap),
                     false => state.entered(at, &deliver.task, deliver.signal, cap, late),
                 });
             }
             What::Discarded(discarded) => self.discarded(at, own, discarded, out),
             What::Exit(exit) => {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
-                out.push(SubjectEvent::Exited { at, own, exit: *exit });
+                out.push(SubjectEvent::Exited {
+                    at,
+                    own,
+                    process: ProcessId::of(&exit.task),
+                    status: exit.status,
+                });
                 if let Some(state) = self.subjects.get_mut(&own) {
                     state.ended(at, exit, cap, late);
+                    self.due.set(own, state, &self.limits, out);
                 }
-                self.reschedule(own, out);
             }
             What::Exec { exec, outside } => self.exec(at, own, exec, *outside, out),
             What::Oom { victim, .. } => self.oom(at, own, *victim, out),
@@ -99,7 +104,7 @@ impl Subjects {
     }
 
     /// Records that the kernel watches the sockets on its own.
-    fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What) {
+    fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What<'_>) {
         let cgroup = match what {
             What::Signal { signal, .. } => {
                 let arms = match signal.armed {
@@ -148,10 +153,12 @@ impl Subjects {
     }
 
     /// Makes room for a subject. False if the subject is finished, or if there is no room.
+    #[inline]
     fn know(&mut self, own: CgroupId, subject: &Subject) -> bool {
-        if self.subjects.contains_key(&own) {
-            return true;
-        }
+        self.subjects.contains_key(&own) || self.enter(own, subject)
+    }
+
+    fn enter(&mut self, own: CgroupId, subject: &Subject) -> bool {
         if self.gone.iter().any(|(_, gone)| *gone == own) {
             return false;
         }
@@ -361,9 +368,14 @@ impl Subjects {
             });
         }
         if outside {
-            out.push(SubjectEvent::CameIn { at, own, exec: *exec });
+            out.push(SubjectEvent::CameIn {
+                at,
+                own,
+                process: ProcessId::of(&exec.task),
+                comm: exec.task.comm,
+            });
         }
-        self.reschedule(own, out);
+        self.due.set(own, state, &self.limits, out);
     }
 
     fn oom(&mut self, at: Boot, own: CgroupId, victim: Option<Task>, out: &mut Vec<SubjectEvent>) {
@@ -445,6 +457,6 @@ impl Subjects {
             }
             self.touched.insert((now, own));
         }
-        self.reschedule(own, out);
+        self.due.set(own, state, &self.limits, out);
     }
 }

@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
 use crate::container::ContainerFact;
-use crate::event::{Kind, ProcessExec, ProcessExit};
-use crate::ids::CgroupId;
+use crate::event::{ExitStatus, Kind};
+use crate::ids::{CgroupId, Comm};
 use crate::input::{Observation, ProbeState};
 use crate::report::StopSignalIgnored;
 use crate::termination::{OomKill, Open, TerminationFacts};
@@ -42,6 +42,7 @@ use coverage::Coverage;
 use doubt::{EarlyDoubt, Span};
 use finish::Context;
 use subject::State;
+use timers::Due;
 
 pub(super) use coverage::{LossPlace, Whose};
 pub(super) use resumed::Scan;
@@ -63,12 +64,14 @@ pub(super) enum SubjectEvent {
     CameIn {
         at: Boot,
         own: CgroupId,
-        exec: ProcessExec,
+        process: ProcessId,
+        comm: Comm,
     },
     Exited {
         at: Boot,
         own: CgroupId,
-        exit: ProcessExit,
+        process: ProcessId,
+        status: ExitStatus,
     },
     /// The runtime sent the main process a stop signal.
     StopSent {
@@ -129,10 +132,7 @@ pub(super) struct Subjects {
     weight: usize,
     /// A subject has more bytes than when it was last made sure that all fit.
     grew: bool,
-    /// The timers of the subjects.
-    due: BTreeSet<(Boot, CgroupId)>,
-    /// Before this no timer is due, and nothing expires.
-    next: Boot,
+    due: Due,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with sockets that the kernel watches on its own, the oldest first.
@@ -168,8 +168,7 @@ impl Subjects {
             spare: BTreeSet::new(),
             weight: 0,
             grew: false,
-            due: BTreeSet::new(),
-            next: Boot(0),
+            due: Due::default(),
             touched: BTreeSet::new(),
             armed: BTreeSet::new(),
             clients: Clients::default(),

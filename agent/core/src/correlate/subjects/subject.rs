@@ -61,6 +61,9 @@ pub(super) struct State {
     /// When it was last announced as seen, and the earliest start of a process so far.
     announced: Option<(Boot, Boot)>,
     rare: Option<Box<Rare>>,
+    /// Bytes of `rare`, and of these what can be given up: counted again only after a change, because each look at it is a cache miss.
+    rare_weight: (usize, usize),
+    rare_changed: bool,
 }
 
 /// What few subjects have: apart, because each record reads the whole state, and of ten thousand states few are in the processor's cache.
@@ -134,6 +137,8 @@ impl State {
             armed: None,
             announced: None,
             rare: None,
+            rare_weight: (0, 0),
+            rare_changed: false,
         }
     }
 
@@ -142,6 +147,7 @@ impl State {
     }
 
     pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare_changed = true;
         self.rare.get_or_insert_default()
     }
 
@@ -171,6 +177,10 @@ impl State {
     ///
     /// A process that came from outside after the exit of a main process is the next main process, whatever its rank.
     pub fn main(&self) -> Option<Candidate> {
+        // Nearly always, and for each record: there is nothing to choose.
+        if let [only] = &self.candidates[..] {
+            return Some(*only);
+        }
         let best = |before: Option<Boot>| {
             let in_time = |candidate: &&Candidate| before.is_none_or(|end| !candidate.is_after(end));
             self.candidates
@@ -452,21 +462,25 @@ impl State {
         self.finished.is_some_and(follows)
     }
 
-    /// Bytes beyond its own size.
-    pub fn bytes(&self) -> usize {
-        self.candidates.capacity() * size_of::<Candidate>()
-            + self.exits.capacity() * size_of::<(Boot, ProcessExit)>()
-            + self.below.capacity() * size_of::<CgroupId>()
-            + self.rare.as_deref().map_or(0, Rare::bytes)
-            + self.timeline.as_deref().map_or(0, Timeline::bytes)
+    /// Bytes beyond its own size, and of these what [`State::squeeze`] can free.
+    pub fn weigh(&mut self) -> (usize, usize) {
+        if std::mem::take(&mut self.rare_changed) {
+            self.rare_weight = self.weigh_rare();
+        }
+        debug_assert_eq!(self.rare_weight, self.weigh_rare());
+        let (rare, early) = self.rare_weight;
+        let exits = self.exits.capacity() * size_of::<(Boot, ProcessExit)>();
+        let timeline = self.timeline.as_deref().map_or((0, 0), |timeline| {
+            let bytes = timeline.bytes();
+            (bytes, if timeline.is_squeezable() { bytes } else { 0 })
+        });
+        let fixed = self.candidates.capacity() * size_of::<Candidate>() + self.below.capacity() * size_of::<CgroupId>();
+        (fixed + exits + rare + timeline.0, exits + early + timeline.1)
     }
 
-    /// Bytes that [`State::squeeze`] can free.
-    pub fn spare(&self) -> usize {
-        let timeline = self.timeline.as_deref().filter(|timeline| timeline.is_squeezable());
-        self.exits.capacity() * size_of::<(Boot, ProcessExit)>()
-            + self.rare().early.bytes()
-            + timeline.map_or(0, Timeline::bytes)
+    fn weigh_rare(&self) -> (usize, usize) {
+        let rare = self.rare.as_deref();
+        rare.map_or((0, 0), |rare| (rare.bytes(), rare.early.bytes()))
     }
 
     /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
@@ -498,8 +512,9 @@ impl State {
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {
-        let rare = self.rare.as_deref_mut();
+        let (rare, rare_changed) = (self.rare.as_deref_mut(), &mut self.rare_changed);
         self.timeline.get_or_insert_with(|| {
+            *rare_changed = true;
             Box::new(Timeline {
                 inside: rare.map(|rare| std::mem::take(&mut rare.early)).unwrap_or_default(),
                 ..Timeline::default()

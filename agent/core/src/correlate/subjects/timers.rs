@@ -24,35 +24,61 @@ const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
 /// shows that the container terminated; without a removal, this is the longest wait.
 const STAGE: Duration = Duration::from_secs(60);
 
-impl Subjects {
-    pub(super) fn reschedule(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
-        let Some(state) = self.subjects.get_mut(&own) else { return };
-        let due = next_due(state, &self.limits);
+/// The timers of the subjects.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    order: BTreeSet<(Boot, CgroupId)>,
+    /// Before this no timer is due, and nothing expires.
+    next: Boot,
+}
+
+impl Due {
+    /// Sets the subject's timer anew after a change.
+    pub fn set(&mut self, own: CgroupId, state: &mut State, limits: &Limits, out: &mut Vec<SubjectEvent>) {
+        let due = next_due(state, limits);
         if state.due == due {
             return;
         }
         if let Some(old) = state.due {
-            self.due.remove(&(old, own));
+            self.order.remove(&(old, own));
         }
         if let Some(due) = due {
-            self.due.insert((due, own));
+            self.order.insert((due, own));
             self.next = self.next.min(due);
         }
         state.due = due;
         // A timer that moves before it fires emits no event, but the pod must not be reported without the container meanwhile.
-        if let Some(until) = state.counted_on(self.limits.linger) {
+        if let Some(until) = state.counted_on(limits.linger) {
             out.push(SubjectEvent::CountsUntil { own, until });
         }
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+impl Subjects {
+    pub(super) fn reschedule(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
+        if let Some(state) = self.subjects.get_mut(&own) {
+            self.due.set(own, state, &self.limits, out);
+        }
+    }
+
     /// Runs the timers that are due. `until`: terminations that are due by then are assembled.
+    #[inline]
     pub fn run_timers(&mut self, now: Boot, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         self.now = now;
-        // Twice for each kernel record.
-        if now < self.next && self.touched.len() <= self.limits.timelines {
-            return;
+        // Twice for each kernel record: nearly always nothing is due.
+        if now >= self.due.next || self.touched.len() > self.limits.timelines {
+            self.run_due(until, around, out);
         }
-        while let Some(&(due, own)) = self.due.first() {
+    }
+
+    #[inline(never)]
+    fn run_due(&mut self, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        while let Some(&(due, own)) = self.due.order.first() {
             if due > until {
                 break;
             }
@@ -89,11 +115,11 @@ impl Subjects {
             self.finish(own, Open::TimelineCap, around, out);
         }
         let first = |set: &BTreeSet<(Boot, CgroupId)>, after: Duration| set.first().map(|(at, _)| at.plus(after));
-        let timers = [first(&self.due, Duration::ZERO), first(&self.touched, self.limits.idle)];
+        let timers = [first(&self.due.order, Duration::ZERO), first(&self.touched, self.limits.idle)];
         let armed = first(&self.armed, self.watch());
         // What is touched or armed from now on is not due earlier than this.
-        let later = now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
-        self.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
+        let later = self.now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
+        self.due.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
     }
 
     /// How long the kernel watches sockets for nothing.
@@ -118,7 +144,7 @@ impl Subjects {
     /// A subject's timer fired: a child's OOM kill is reported, or a termination is assembled.
     fn fire(&mut self, own: CgroupId, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else {
-            self.due.retain(|(_, known)| *known != own);
+            self.due.order.retain(|(_, known)| *known != own);
             return;
         };
         report_ooms(state, until, &self.limits, out);
@@ -267,7 +293,7 @@ impl Subjects {
 
     pub(super) fn unlist(&mut self, own: CgroupId, state: &mut State) {
         if let Some(due) = state.due.take() {
-            self.due.remove(&(due, own));
+            self.due.order.remove(&(due, own));
         }
         if let Some(touched) = state.touched.take() {
             self.touched.remove(&(touched, own));
@@ -281,7 +307,7 @@ impl Subjects {
     fn relist(&mut self, own: CgroupId, state: State, out: &mut Vec<SubjectEvent>) {
         if let Some(armed) = state.armed {
             self.armed.insert((armed, own));
-            self.next = self.next.min(armed.plus(self.watch()));
+            self.due.next = self.due.next.min(armed.plus(self.watch()));
         }
         self.subjects.insert(own, state);
         self.reschedule(own, out);

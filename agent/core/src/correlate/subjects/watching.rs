@@ -41,7 +41,7 @@ impl Subjects {
 }
 
 /// Whether the kernel watched the sockets at this record.
-pub(super) fn armed_by(what: &What) -> Option<Armed> {
+pub(super) fn armed_by(what: &What<'_>) -> Option<Armed> {
     match what {
         What::Signal { signal, .. } => signal.armed,
         What::Exit(exit) => exit.armed,
