@@ -35,6 +35,7 @@ fn image(dir: &Path) -> anyhow::Result<Contents> {
     contents(&Parts {
         arch: Arch::host()?,
         program: program(&binaries),
+        root: None,
         certificates,
         licence: Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../LICENSE")),
         crates: Some(crates),

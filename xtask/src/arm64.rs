@@ -3,26 +3,41 @@
 //! With rustup's standard library for the target if that is installed; otherwise with Debian's own, which belongs to the compiler that
 //! also builds the probes.
 
-use std::{ffi::OsString, fs, path::PathBuf, process::Command};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{bpf, debian, dist::Arch, kernels::packages::Apt, shell};
+use crate::{
+    bpf, debian,
+    dist::Arch,
+    kernels::packages::{Apt, codename},
+    shell,
+};
 
 pub const TARGET: &str = "aarch64-unknown-linux-gnu";
 pub const OBJCOPY: &str = "aarch64-linux-gnu-objcopy";
+/// Debian's package of [`OBJCOPY`].
+pub const BINUTILS: &str = "binutils-aarch64-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const PACKAGES: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
-/// Builds the optimised binary; the probes are built already. Their object is the same for both: the byte order is the same, and no
-/// program knows an offset.
-pub fn build() -> Result<PathBuf> {
+/// Builds probes and binary. The probes' object is the same for both architectures: the byte order is the same, and no program knows
+/// an offset.
+pub fn build(release: bool) -> Result<PathBuf> {
+    bpf::build()?;
     let mut cargo = cargo()?;
     cargo
-        .args(["build", "--release", "--package", "epitaph", "--bins"])
+        .args(["build", "--package", "epitaph", "--bins"])
+        .args(release.then_some("--release"))
         .args(target());
     shell::run(&mut cargo, "building epitaph for arm64")?;
-    Ok(target_dir().join(TARGET).join("release/epitaph"))
+    let profile = if release { "release" } else { "debug" };
+    Ok(target_dir().join(TARGET).join(profile).join("epitaph"))
 }
 
 /// What names target and directory of a build with [`cargo`].
@@ -94,6 +109,65 @@ fn debian_library() -> Result<PathBuf> {
         fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
     }
     result.map(|()| sysroot)
+}
+
+/// The libraries that the program needs on arm64, and their packages' entries in dpkg's database: of this machine's release of Debian,
+/// with its security updates. The cross compiler's own libc is older than these updates.
+pub fn system() -> Result<PathBuf> {
+    let (apt, codename) = (apt()?, codename()?);
+    let mut names = vec![apt.newest("libc6", &codename)?, apt.newest("libgcc-s1", &codename)?];
+    let dir = shell::cache()
+        .join("system-arm64")
+        .join(names.join("-").replace([':', '/'], "_"));
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    let partial = dir.with_file_name(format!("partial-{}", std::process::id()));
+    fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    let unpacked = unpack(&apt, &names, &partial).and_then(|()| {
+        // The licence is in another package, which a link names.
+        let documents = partial.join("usr/share/doc");
+        if let Ok(target) = fs::read_link(documents.join("libgcc-s1")) {
+            let name = target.display().to_string();
+            names = vec![apt.newest(&name, &codename)?];
+            unpack(&apt, &names, &partial)?;
+        }
+        fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))
+    });
+    if partial.is_dir() {
+        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+    }
+    unpacked.map(|()| dir)
+}
+
+/// Unpacks `packages` into `dir`, and enters them into dpkg's database there: no script of a package is run.
+fn unpack(apt: &Apt, packages: &[String], dir: &Path) -> Result<()> {
+    let database = dir.join("var/lib/dpkg");
+    let info = database.join("info");
+    fs::create_dir_all(&info).with_context(|| format!("creating {}", info.display()))?;
+    for deb in apt.fetch(packages, dir)? {
+        let dpkg_deb = |action: &str| {
+            let mut command = Command::new("dpkg-deb");
+            command.arg(action).arg(&deb);
+            command
+        };
+        let control = shell::read(&mut dpkg_deb("--field"))?;
+        let entry = control.replacen('\n', "\nStatus: install ok installed\n", 1);
+        let name = control.lines().find_map(|line| line.strip_prefix("Package: "));
+        let name = name.with_context(|| format!("{} has no package's name", deb.display()))?;
+        let status = fs::read_to_string(database.join("status")).unwrap_or_default() + &entry + "\n\n";
+        fs::write(database.join("status"), status).context("writing dpkg's database")?;
+        let paths = shell::read(&mut dpkg_deb("--contents"))?;
+        let paths = paths.lines().filter_map(|line| {
+            let path = line.split_once(" ./")?.1.split(" -> ").next()?.trim_end_matches('/');
+            // dpkg refuses the name of the root.
+            (!path.is_empty()).then(|| format!("/{path}\n"))
+        });
+        fs::write(info.join(format!("{name}.list")), paths.collect::<String>()).context("writing dpkg's database")?;
+        shell::read(dpkg_deb("--extract").arg(dir))?;
+        fs::remove_file(&deb).with_context(|| format!("removing {}", deb.display()))?;
+    }
+    Ok(())
 }
 
 /// Debian's packages for arm64, which this machine's own apt does not know. Nothing is installed.

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{agent, arm64, bpf, debian, shell};
+use crate::{agent, arm64, debian, shell};
 
 /// By the name of Debian and of OCI images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +51,16 @@ pub struct Dist {
 
 /// Builds the optimised binary for `arch`, and takes it apart.
 pub fn build(arch: Arch) -> Result<Dist> {
-    let built = if arch == Arch::host()? {
-        agent::build(true)?
+    apart(&whole(arch, true)?, arch)
+}
+
+/// Builds the binary with its debug information in it.
+pub fn whole(arch: Arch, release: bool) -> Result<PathBuf> {
+    if arch == Arch::host()? {
+        agent::build(release)
     } else {
-        bpf::build()?;
-        arm64::build()?
-    };
-    apart(&built, arch)
+        arm64::build(release)
+    }
 }
 
 fn apart(built: &Path, arch: Arch) -> Result<Dist> {
@@ -90,11 +93,13 @@ pub fn strip(arch: Arch, program: &Path, to: &Path) -> Result<()> {
 }
 
 fn objcopy(arch: Arch) -> Result<&'static str> {
-    if arch != Arch::host()? {
-        return Ok(arm64::OBJCOPY);
-    }
-    debian::ensure(&["binutils"], "stripping programs")?;
-    Ok("objcopy")
+    let (package, program) = if arch == Arch::host()? {
+        ("binutils", "objcopy")
+    } else {
+        (arm64::BINUTILS, arm64::OBJCOPY)
+    };
+    debian::ensure(&[package], "stripping programs")?;
+    Ok(program)
 }
 
 /// `1.2.3`: of the workspace.

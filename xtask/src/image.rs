@@ -9,11 +9,11 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent,
+    agent, arm64,
     crate_tool::CrateTool,
     debian,
     dist::{self, Arch},
@@ -62,7 +62,6 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if arm64 && arches != [Arch::Arm64] {
         arches.push(Arch::Arm64);
     }
-    ensure!(!dev || arches.len() == 1, "--dev builds for this machine only");
     let image = build(&arches, dev, &name)?;
     if let Some(to) = &push {
         self::push(&image, to)?;
@@ -85,13 +84,16 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
     for arch in arches {
         let program = if dev {
             // Its debug information would be most of the image.
-            let program = out.join("epitaph");
-            dist::strip(*arch, &agent::build(false)?, &program)?;
+            let program = out.join(format!("epitaph-{}", arch.name()));
+            dist::strip(*arch, &dist::whole(*arch, false)?, &program)?;
             program
         } else {
             dist::build(*arch)?.program
         };
         words.extend(["--program".into(), by_arch(*arch, &program)]);
+        if *arch != Arch::host()? {
+            words.extend(["--root".into(), by_arch(*arch, &arm64::system()?)]);
+        }
         programs.push(program);
         if !dev {
             words.extend(["--crates".into(), by_arch(*arch, &crates(*arch, &out, epoch)?)]);

@@ -98,7 +98,7 @@ impl Recipe {
     /// # Errors
     /// `source` is not a program, or a library is missing.
     pub fn program(mut self, source: &Path, path: &str) -> anyhow::Result<Recipe> {
-        let root = Root::of(Arch::host()?)?;
+        let root = Root::of(Arch::host()?, None)?;
         let what = format!("make image {}", self.name);
         self.top().program(path, source, &root).context(what)?;
         Ok(self)
@@ -215,6 +215,7 @@ fn epitaph(program: PathBuf) -> anyhow::Result<Vec<Layer>> {
     let parts = Parts {
         arch: Arch::host()?,
         program,
+        root: None,
         certificates: CERTIFICATES.into(),
         licence: None,
         crates: None,

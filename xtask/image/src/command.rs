@@ -19,6 +19,7 @@ pub const USER: &str = "65532:65532";
 pub fn run(mut args: Arguments) -> Result<()> {
     let programs = by_arch(&mut args, "--program")?;
     let mut crates = by_arch(&mut args, "--crates")?;
+    let mut roots = by_arch(&mut args, "--root")?;
     let certificates = args.opt_value_from_str("--certificates")?;
     let certificates: PathBuf = certificates.unwrap_or_else(|| CERTIFICATES.into());
     let licence: Option<PathBuf> = args.opt_value_from_str("--licence")?;
@@ -44,6 +45,7 @@ pub fn run(mut args: Arguments) -> Result<()> {
         let parts = Parts {
             arch,
             program,
+            root: roots.remove(&arch),
             certificates: certificates.clone(),
             licence: licence.clone(),
             crates: crates.remove(&arch),

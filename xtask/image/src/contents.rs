@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    slice,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -30,6 +31,8 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 pub struct Parts {
     pub arch: Arch,
     pub program: PathBuf,
+    /// The system that the libraries are from: see [`Root::of`].
+    pub root: Option<PathBuf>,
     /// A directory of certificates, or a bundle.
     pub certificates: PathBuf,
     /// The text of Epitaph's own licence, where there is one.
@@ -53,13 +56,15 @@ pub struct Contents {
 /// The program or a library is missing, or no certificates are there.
 pub fn contents(parts: &Parts) -> Result<Contents> {
     let mut system = Layer::default();
-    let mut files = system.libraries(&parts.program, &Root::of(parts.arch)?)?;
+    let root = Root::of(parts.arch, parts.root.clone())?;
+    let libraries = system.libraries(&parts.program, &root)?;
     system.text(BUNDLE, bundle(&parts.certificates)?, 0o644);
     system.text("/etc/passwd", PASSWD, 0o644);
     system.text("/etc/group", GROUP, 0o644);
     system.text("/etc/nsswitch.conf", NSSWITCH, 0o644);
-    files.push(parts.certificates.clone());
-    let packages = debian::owners(&files);
+    let mut packages = debian::owners(&libraries, root.dir());
+    packages.extend(debian::owners(slice::from_ref(&parts.certificates), Path::new("/")));
+    packages.sort_by(|a, b| a.name.cmp(&b.name));
     for package in &packages {
         let name = &package.name;
         system.text(format!("/var/lib/dpkg/status.d/{name}"), package.status.clone(), 0o644);

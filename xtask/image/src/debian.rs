@@ -25,35 +25,42 @@ impl Package {
     }
 }
 
-/// The packages that own `files`, each once, by name. Empty on a machine without dpkg.
-pub fn owners(files: &[PathBuf]) -> Vec<Package> {
-    let names: BTreeSet<String> = files.iter().filter_map(|file| owner(file)).collect();
-    names.into_iter().filter_map(package).collect()
+/// The packages that own `files`, which are files of the system in `root`, each once, by name. Empty without dpkg or its database.
+pub fn owners(files: &[PathBuf], root: &Path) -> Vec<Package> {
+    let names: BTreeSet<String> = files.iter().filter_map(|file| owner(file, root)).collect();
+    names.into_iter().filter_map(|name| package(name, root)).collect()
 }
 
 /// With its architecture, as `libc6:amd64`.
-fn owner(file: &Path) -> Option<String> {
+fn owner(file: &Path, root: &Path) -> Option<String> {
+    let file = Path::new("/").join(file.strip_prefix(root).ok()?);
     // A merged /usr: dpkg knows a file by the path of its package, the older or the newer one.
     let other = match file.strip_prefix("/usr") {
         Ok(rest) => Path::new("/").join(rest),
         Err(_) => Path::new("/usr").join(file.strip_prefix("/").ok()?),
     };
-    [file, &other].into_iter().find_map(|path| {
-        let line = read(Command::new("dpkg-query").arg("--search").arg(path))?;
+    [file, other].into_iter().find_map(|path| {
+        let line = read(database(root).arg("--search").arg(path))?;
         let name = line.lines().find(|line| !line.starts_with("diversion"))?.split_once(": ")?.0;
         Some(name.split(", ").next()?.to_owned())
     })
 }
 
-fn package(name: String) -> Option<Package> {
-    let status = read(Command::new("dpkg-query").arg("--status").arg(&name))?;
+fn package(name: String, root: &Path) -> Option<Package> {
+    let status = read(database(root).arg("--status").arg(&name))?;
     let name = name.split(':').next()?.to_owned();
-    let copyright = PathBuf::from(format!("/usr/share/doc/{name}/copyright"));
+    let copyright = root.join(format!("usr/share/doc/{name}/copyright"));
     Some(Package {
         name,
         status,
         copyright: copyright.is_file().then_some(copyright),
     })
+}
+
+fn database(root: &Path) -> Command {
+    let mut command = Command::new("dpkg-query");
+    command.arg("--admindir").arg(root.join("var/lib/dpkg"));
+    command
 }
 
 fn read(command: &mut Command) -> Option<String> {
@@ -68,11 +75,8 @@ mod tests {
 
     #[test]
     fn a_file_leads_to_its_package() {
-        let found = owners(&[
-            PathBuf::from("/bin/true"),
-            PathBuf::from("/usr/bin/env"),
-            PathBuf::from("/nonexistent"),
-        ]);
+        let files = ["/bin/true", "/usr/bin/env", "/nonexistent"].map(PathBuf::from);
+        let found = owners(&files, Path::new("/"));
         if Path::new("/var/lib/dpkg/status").is_file() {
             assert_eq!(found.len(), 1, "both files are of one package, once");
             assert_eq!(found[0].name, "coreutils");

@@ -14,47 +14,57 @@ use object::{
 
 use crate::Arch;
 
-/// Where the libraries of an architecture are on this machine, and where a system of that architecture has them.
+/// A system of an architecture: this machine's own, or Debian packages unpacked into a directory.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// Directory here, directory in the image. The first that has a library counts.
-    dirs: Vec<(PathBuf, PathBuf)>,
-    /// Before the absolute path of the dynamic loader.
-    loader: Option<PathBuf>,
+    dir: PathBuf,
+    /// The directories of libraries in this system. The first that has a library counts.
+    libraries: Vec<PathBuf>,
 }
 
 impl Root {
-    /// This machine's own libraries; for another architecture those of Debian's cross compiler.
+    /// This machine's own libraries, or with `dir` those of the system there.
     ///
     /// # Errors
-    /// This machine is of an architecture without images.
-    pub fn of(arch: Arch) -> Result<Root> {
+    /// Without `dir`: this machine is of another architecture.
+    pub fn of(arch: Arch, dir: Option<PathBuf>) -> Result<Root> {
+        ensure!(
+            dir.is_some() || arch == Arch::host()?,
+            "this machine has no libraries of {0}: name a directory with them, --root {0}=DIR",
+            arch.name()
+        );
         let triplet = arch.triplet();
-        if arch == Arch::host()? {
-            let own = [
-                format!("/lib/{triplet}"),
-                format!("/usr/lib/{triplet}"),
-                "/lib64".into(),
-                "/usr/lib64".into(),
-                "/lib".into(),
-                "/usr/lib".into(),
-            ];
-            return Ok(Root {
-                dirs: own.map(|dir| (PathBuf::from(&dir), PathBuf::from(&dir))).to_vec(),
-                loader: None,
-            });
-        }
-        let cross = PathBuf::from(format!("/usr/{triplet}/lib"));
+        let libraries = [
+            format!("/lib/{triplet}"),
+            format!("/usr/lib/{triplet}"),
+            "/lib64".into(),
+            "/usr/lib64".into(),
+            "/lib".into(),
+            "/usr/lib".into(),
+        ];
         Ok(Root {
-            dirs: vec![(cross.clone(), PathBuf::from(format!("/lib/{triplet}")))],
-            loader: Some(cross),
+            dir: dir.unwrap_or_else(|| "/".into()),
+            libraries: libraries.map(PathBuf::from).to_vec(),
         })
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the file of an absolute path is here.
+    pub fn here(&self, path: &Path) -> PathBuf {
+        self.dir.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Also below `/usr`: a system without Debian's package usrmerge has no link `/lib`.
     fn loader(&self, path: &str) -> PathBuf {
-        match (&self.loader, Path::new(path).file_name()) {
-            (Some(dir), Some(name)) => dir.join(name),
-            _ => PathBuf::from(path),
+        let loader = self.here(Path::new(path));
+        let merged = self.here(&Path::new("/usr").join(path.trim_start_matches('/')));
+        if !loader.is_file() && merged.is_file() {
+            merged
+        } else {
+            loader
         }
     }
 }
@@ -91,9 +101,14 @@ pub fn libraries(program: &Path, root: &Root) -> Result<BTreeMap<PathBuf, PathBu
         if !seen.insert(PathBuf::from(&name)) {
             continue;
         }
-        let places = root.dirs.iter().map(|(here, there)| (here.join(&name), there.join(&name)));
+        let places = root.libraries.iter().map(|dir| dir.join(&name));
+        let places = places.map(|there| (root.here(&there), there));
         let Some((here, there)) = places.into_iter().find(|(here, _)| here.is_file()) else {
-            let dirs: Vec<String> = root.dirs.iter().map(|(here, _)| here.display().to_string()).collect();
+            let dirs: Vec<String> = root
+                .libraries
+                .iter()
+                .map(|dir| root.here(dir).display().to_string())
+                .collect();
             bail!("{} needs {name}, which is not in {}", by.display(), dirs.join(", "));
         };
         let more = Needs::of(&here)?.libraries;
@@ -137,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_program_brings_its_libraries_and_its_loader() {
-        let root = Root::of(Arch::host().unwrap()).unwrap();
+        let root = Root::of(Arch::host().unwrap(), None).unwrap();
         let found = libraries(Path::new("/proc/self/exe"), &root).unwrap();
         let names: Vec<String> = found.keys().map(|path| path.display().to_string()).collect();
         for part in ["libc.so.6", "libgcc_s.so.1", "ld-linux"] {
@@ -153,8 +168,8 @@ mod tests {
     #[test]
     fn a_missing_library_is_named_with_the_file_that_needs_it() {
         let root = Root {
-            dirs: vec![("/nonexistent".into(), "/lib".into())],
-            loader: None,
+            dir: "/".into(),
+            libraries: vec!["/nonexistent".into()],
         };
         let error = libraries(Path::new("/proc/self/exe"), &root).unwrap_err().to_string();
         assert!(error.starts_with("/proc/self/exe needs lib"), "{error}");
@@ -162,11 +177,45 @@ mod tests {
     }
 
     #[test]
+    fn a_system_in_a_directory_has_its_own_loader_and_libraries() {
+        let arch = Arch::host().unwrap();
+        let own = libraries(Path::new("/proc/self/exe"), &Root::of(arch, None).unwrap()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::of(arch, Some(dir.path().into())).unwrap();
+        let error = libraries(Path::new("/proc/self/exe"), &root).unwrap_err().to_string();
+        assert!(error.contains(&dir.path().display().to_string()), "{error}");
+        // As in a package for a merged /usr.
+        for (there, here) in &own {
+            let to = root.here(Path::new("/usr/lib")).join(there.file_name().unwrap());
+            let to = if there.to_string_lossy().contains("/ld-linux") {
+                root.here(&Path::new("/usr").join(there.strip_prefix("/").unwrap()))
+            } else {
+                to
+            };
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(here, to).unwrap();
+        }
+        let found = libraries(Path::new("/proc/self/exe"), &root).unwrap();
+        assert_eq!(found.len(), own.len());
+        assert!(found.values().all(|file| file.starts_with(dir.path())), "{found:?}");
+        assert!(found.keys().all(|path| !path.starts_with(dir.path())), "{found:?}");
+    }
+
+    #[test]
+    fn another_architecture_needs_a_directory() {
+        let host = Arch::host().unwrap();
+        let other = Arch::ALL.into_iter().find(|arch| *arch != host).unwrap();
+        let error = Root::of(other, None).unwrap_err().to_string();
+        assert!(error.contains(&format!("--root {}=DIR", other.name())), "{error}");
+        assert!(Root::of(other, Some("/nonexistent".into())).is_ok());
+    }
+
+    #[test]
     fn a_file_that_is_no_program_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("script");
         fs::write(&file, "#!/bin/sh\n").unwrap();
-        let root = Root::of(Arch::host().unwrap()).unwrap();
+        let root = Root::of(Arch::host().unwrap(), None).unwrap();
         assert!(libraries(&file, &root).is_err());
     }
 }

@@ -90,8 +90,10 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             let mark = if by_default(kernel, &known) && !emulated { "*" } else { " " };
             println!("{mark} {:<5} {}", kernel.series, kernel.upstream);
         }
-        println!("* {RUNNING:<5} this machine's own kernel, without emulation");
-        println!("* marks the default kernels");
+        if !emulated {
+            println!("* {RUNNING:<5} this machine's own kernel, without emulation");
+            println!("* marks the default kernels");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let (chosen, running) = choose(&names, &known)?;

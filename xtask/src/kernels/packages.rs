@@ -166,15 +166,40 @@ impl Apt {
     /// # Errors
     /// The archive has no such package, or a download or its signature fails.
     pub fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
-        let mut download = self.command("apt-get");
-        download.args(["--quiet=2", "download"]).args(packages).current_dir(dir);
-        let what = format!("fetching {} for {}", packages.join(", "), self.arch.name());
-        shell::run_quietly(&mut download, &what)?;
-        for deb in list(dir, |name| name.ends_with(".deb"))? {
+        for deb in self.fetch(packages, dir)? {
             shell::read(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
             fs::remove_file(deb)?;
         }
         Ok(())
+    }
+
+    /// Fetches `packages`, named as in [`Apt::unpack`], into `dir`, which exists; the files.
+    ///
+    /// # Errors
+    /// As [`Apt::unpack`].
+    pub fn fetch(&self, packages: &[String], dir: &Path) -> Result<Vec<PathBuf>> {
+        let mut download = self.command("apt-get");
+        download.args(["--quiet=2", "download"]).args(packages).current_dir(dir);
+        let what = format!("fetching {} for {}", packages.join(", "), self.arch.name());
+        shell::run_quietly(&mut download, &what)?;
+        list(dir, |name| name.ends_with(".deb"))
+    }
+
+    /// The newest version of `package` in a release of Debian, with its security updates: `NAME=VERSION`.
+    ///
+    /// # Errors
+    /// The release has no such package.
+    pub fn newest(&self, package: &str, codename: &str) -> Result<String> {
+        let mut policy = self.command("apt-cache");
+        policy
+            .args(["-o", &format!("APT::Default-Release=/^{codename}(|-security)$/")])
+            .args(["policy", package])
+            .env("LC_ALL", "C");
+        let text = shell::read(&mut policy)?;
+        let version = text.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
+        let version = version.filter(|version| *version != "(none)");
+        let version = version.with_context(|| format!("Debian {codename} has no {package} for {}", self.arch.name()))?;
+        Ok(format!("{package}={version}"))
     }
 
     /// The end of the names of cloud kernels.
@@ -218,13 +243,9 @@ impl Apt {
 /// # Errors
 /// The machine's apt names no Debian archive.
 pub fn sources(suites: &[&str], security_suites: &[&str]) -> Result<String> {
-    let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
-    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    let codename = codename
-        .context("/etc/os-release has no VERSION_CODENAME; this task needs Debian")?
-        .trim_matches('"');
+    let codename = codename()?;
     let uris = shell::read(Command::new("apt-get").args(["update", "--print-uris"]))?;
-    let (main, security) = archives(&uris, codename).with_context(|| {
+    let (main, security) = archives(&uris, &codename).with_context(|| {
         format!(
             "the machine's apt sources have no Debian archive for {codename}, from which this task reads the archive's address; add one"
         )
@@ -242,6 +263,17 @@ pub fn sources(suites: &[&str], security_suites: &[&str]) -> Result<String> {
         text.extend(security_suites.iter().map(|suite| line(&security, suite)));
     }
     Ok(text)
+}
+
+/// This machine's release of Debian, as `bookworm`.
+///
+/// # Errors
+/// The machine's release has no such name.
+pub fn codename() -> Result<String> {
+    let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let codename = codename.context("/etc/os-release has no VERSION_CODENAME; this task needs Debian")?;
+    Ok(codename.trim_matches('"').to_owned())
 }
 
 /// The Debian archive and the security archive among the index addresses that apt would fetch.

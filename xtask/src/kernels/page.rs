@@ -71,28 +71,59 @@ const TABLE: &str = "
 |---|---|---|
 ";
 
-/// Rows by kernel series, oldest first, `running` last.
+/// Rows by kernel series, oldest first: those of emulated x86_64 machines, `running`, and those of arm64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     rows: BTreeMap<Series, Row>,
 }
 
-/// `5.10`, or `running`. Ordered as versions are.
+/// `5.10`, `running`, or `6.12-arm64`. Ordered by machine, then as versions are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Series(Vec<u32>, String);
+struct Series {
+    machine: Machine,
+    version: Vec<u32>,
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Machine {
+    Amd64,
+    Running,
+    Arm64,
+}
 
 impl Series {
     fn new(name: &str) -> Series {
-        let numbers: Option<Vec<u32>> = name.split('.').map(|part| part.parse().ok()).collect();
-        Series(numbers.unwrap_or_else(|| vec![u32::MAX]), name.to_owned())
+        let (series, machine) = match name.strip_suffix(ARM64) {
+            Some(series) => (series, Machine::Arm64),
+            None => (name, Machine::Amd64),
+        };
+        let numbers: Option<Vec<u32>> = series.split('.').map(|part| part.parse().ok()).collect();
+        let (machine, version) = numbers.map_or((Machine::Running, Vec::new()), |numbers| (machine, numbers));
+        Series {
+            machine,
+            version,
+            name: name.to_owned(),
+        }
     }
 }
+
+/// The end of the names of arm64's rows.
+const ARM64: &str = "-arm64";
 
 /// A row's name: the series, and the architecture where it is not the usual one.
 pub fn name(series: &str, arch: Arch) -> String {
     match arch {
         Arch::Amd64 => series.to_owned(),
-        Arch::Arm64 => format!("{series}-arm64"),
+        Arch::Arm64 => format!("{series}{ARM64}"),
+    }
+}
+
+/// The task that plays the row of this name.
+pub fn task(name: &str) -> String {
+    match name.strip_suffix(ARM64) {
+        Some(series) => format!("cargo xtask kernels --arm64 {series}"),
+        None => format!("cargo xtask test kernels {name}"),
     }
 }
 
@@ -125,7 +156,7 @@ impl Page {
 
     /// The row that a kernel is compared with: the row of the series, else of the nearest older series. A new kernel is expected to
     /// do what the last did: Debian's next upload must not fail a run. `running`, of this `release`, has a row of its own only if
-    /// the row was measured on the same series.
+    /// the row was measured on the same series. arm64 without a row of the series or an older one is expected to do what x86_64 does.
     pub fn expected(&self, name: &str, release: &str) -> Option<(&str, &Row)> {
         let of = |name: &str| self.rows.get_key_value(&Series::new(name));
         let found = if name == RUNNING {
@@ -136,11 +167,17 @@ impl Page {
         } else {
             self.nearest(name)
         };
-        found.map(|(key, row)| (key.1.as_str(), row))
+        found.map(|(key, row)| (key.name.as_str(), row))
     }
 
-    fn nearest(&self, series: &str) -> Option<(&Series, &Row)> {
-        self.rows.range(..=Series::new(series)).next_back()
+    fn nearest(&self, name: &str) -> Option<(&Series, &Row)> {
+        let key = Series::new(name);
+        let found = self
+            .rows
+            .range(..=&key)
+            .next_back()
+            .filter(|(found, _)| found.machine == key.machine);
+        found.or_else(|| self.nearest(name.strip_suffix(ARM64)?))
     }
 
     /// For each name the cell that most rows have.
@@ -164,8 +201,8 @@ impl Page {
             for (key, row) in &self.rows {
                 let Some(cell) = cells(row).get(name) else { continue };
                 match groups.iter_mut().find(|(n, c, _)| n == name && c == cell) {
-                    Some((_, _, kernels)) => kernels.push(&key.1),
-                    None => groups.push((name.clone(), cell.clone(), vec![&key.1])),
+                    Some((_, _, kernels)) => kernels.push(&key.name),
+                    None => groups.push((name.clone(), cell.clone(), vec![&key.name])),
                 }
             }
         }
@@ -186,7 +223,7 @@ impl Page {
             let _ = writeln!(
                 text,
                 "| {} | {} | {active} | {} | {} | {played} | {} | {} |",
-                key.1,
+                key.name,
                 row.release,
                 in_state("substituted"),
                 in_state("unsupported"),
@@ -247,7 +284,7 @@ fn parse(text: &str) -> Result<Page> {
             ("probe" | "story", [name, cell, kernels]) => {
                 let name = name.trim_matches('`');
                 for (key, row) in &mut page.rows {
-                    if *kernels == "all" || kernels.split(", ").any(|kernel| kernel == key.1) {
+                    if *kernels == "all" || kernels.split(", ").any(|kernel| kernel == key.name) {
                         let cells = if table == "probe" { &mut row.probes } else { &mut row.stories };
                         cells.insert(name.to_owned(), (*cell).to_owned());
                     }
@@ -330,6 +367,22 @@ mod tests {
         assert_eq!(expected("5.4", ""), None);
         assert_eq!(expected("running", "6.18.7-b"), Some("running"));
         assert_eq!(expected("running", "7.1.2-b"), Some("6.12"));
+        assert_eq!(expected("6.12-arm64", ""), Some("6.12"));
+        assert_eq!(expected("5.4-arm64", ""), None);
+
+        let mut page = page;
+        page.insert("6.12-arm64", row("6.12.118", &["probe a active"]));
+        let expected = |name, release| page.expected(name, release).map(|(key, _)| key);
+        assert_eq!(expected("7.1-arm64", ""), Some("6.12-arm64"));
+        assert_eq!(expected("6.1-arm64", ""), Some("5.10"));
+        assert_eq!(expected("7.1", ""), Some("6.12"));
+        assert_eq!(expected("running", "7.1.2-b"), Some("6.12"));
+    }
+
+    #[test]
+    fn a_row_names_the_task_that_plays_it() {
+        assert_eq!(task(&name("6.12", Arch::Arm64)), "cargo xtask kernels --arm64 6.12");
+        assert_eq!(task(&name("6.12", Arch::Amd64)), "cargo xtask test kernels 6.12");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 use anyhow::Result;
 
 use super::{
-    page::{Page, RUNNING},
+    page::{self, Page, RUNNING},
     row::{Played, Row},
 };
 
@@ -19,7 +19,7 @@ pub struct Total {
 /// One kernel's run.
 #[derive(Debug)]
 pub struct Measured {
-    /// Its series, or `running`.
+    /// As in the page: `6.12`, `running`, `6.12-arm64`.
     pub name: String,
     pub total: Total,
     pub row: Row,
@@ -69,14 +69,14 @@ pub fn verdict(mut measured: Vec<Measured>, played: Played, update: bool) -> Res
     })
 }
 
-fn judge(kernel: &mut Measured, page: &Page, played: Played) {
+fn judge(kernel: &mut Measured, rows: &Page, played: Played) {
     let name = &kernel.name;
     let own = name == RUNNING;
     let remedy = format!(
-        "if the result is right, UPDATE_EXPECT=1 cargo xtask test kernels {name} writes it to docs/kernels.md; else this kernel, or \
-         Epitaph, has a bug"
+        "if the result is right, UPDATE_EXPECT=1 {} writes it to docs/kernels.md; else this kernel, or Epitaph, has a bug",
+        page::task(name)
     );
-    let Some((held_to, expected)) = page.expected(name, &kernel.row.release) else {
+    let Some((held_to, expected)) = rows.expected(name, &kernel.row.release) else {
         println!("fail row {name}: docs/kernels.md has no row of this kernel or of an older one; {remedy}");
         kernel.total.failed += 1;
         return;

@@ -59,10 +59,12 @@ impl Drop for Raised {
 /// How large the maps are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// A power of two.
+    /// A power of two of at least one page.
     pub ring_bytes: u32,
     /// Number of bits by which the tables' capacity is shifted right.
     shift: u32,
+    /// Bytes of the kernel's page: 4 KiB, and on arm64 also 16 KiB or 64 KiB.
+    page: u32,
 }
 
 impl Sizes {
@@ -70,23 +72,32 @@ impl Sizes {
     const MOST_SHIFT: u32 = 4;
     const LEAST_RING: u32 = 64 << 10;
 
-    pub fn all(ring_bytes: u32) -> Sizes {
-        Sizes { ring_bytes, shift: 0 }
+    /// Of at least `least` bytes for the ring buffer. None if no such size fits.
+    pub fn all(least: u32, page: u32) -> Option<Sizes> {
+        let ring_bytes = least.max(page).checked_next_power_of_two()?;
+        Some(Sizes {
+            ring_bytes,
+            shift: 0,
+            page,
+        })
     }
 
     /// Half of every size, and at the smallest tables half of the ring buffer alone. None if the result would be too small.
     pub fn smaller(self) -> Option<Sizes> {
         let ring_bytes = (self.ring_bytes / 2).max(Self::LEAST_RING.min(self.ring_bytes));
         let shift = (self.shift + 1).min(Self::MOST_SHIFT);
-        let smaller = Sizes { ring_bytes, shift };
+        let smaller = Sizes {
+            ring_bytes,
+            shift,
+            ..self
+        };
         (smaller != self).then_some(smaller)
     }
 
     /// Of the ring buffer for rare records: they are an eighth of all on a busy node at most, and a container's budget of them is
     /// that much smaller.
     pub fn rare_bytes(self) -> u32 {
-        const PAGE: u32 = 4096;
-        (self.ring_bytes / 8).max(PAGE)
+        (self.ring_bytes / 8).max(self.page)
     }
 
     pub fn all_ring_bytes(self) -> u64 {
@@ -125,9 +136,13 @@ mod tests {
         }
     }
 
+    fn all(ring_bytes: u32) -> Sizes {
+        Sizes::all(ring_bytes, 4096).unwrap()
+    }
+
     #[test]
     fn sizes_shrink_to_the_smallest_useful_ones() {
-        let mut sizes = Sizes::all(8 << 20);
+        let mut sizes = all(8 << 20);
         let mut rings = vec![sizes.ring_bytes];
         while let Some(smaller) = sizes.smaller() {
             sizes = smaller;
@@ -136,8 +151,18 @@ mod tests {
         assert_eq!(rings, [8192, 4096, 2048, 1024, 512, 256, 128, 64].map(|kib| kib << 10));
         let words = sizes.shrunk().unwrap();
         assert!(words.contains(" 1/16 ") && words.contains(" 72 KiB"), "{words}");
-        assert_eq!(Sizes::all(8 << 20).shrunk(), None);
+        assert_eq!(all(8 << 20).shrunk(), None);
         assert!(sizes.tables().all(|(name, entries)| entries >= 256 && !name.is_empty()));
-        assert_eq!(Sizes::all(4096).smaller().map(|s| s.ring_bytes), Some(4096));
+        assert_eq!(all(4096).smaller().map(|s| s.ring_bytes), Some(4096));
+    }
+
+    #[test]
+    fn ring_buffers_are_whole_pages_and_powers_of_two() {
+        let sizes = |least, page| Sizes::all(least, page).map(|sizes| (sizes.ring_bytes, sizes.rare_bytes()));
+        assert_eq!(sizes(1, 4096), Some((4096, 4096)));
+        assert_eq!(sizes(100_000, 4096), Some((128 << 10, 16 << 10)));
+        // The kernel refuses a ring buffer of a part of a page.
+        assert_eq!(sizes(64 << 10, 64 << 10), Some((64 << 10, 64 << 10)));
+        assert_eq!(sizes(u32::MAX, 4096), None);
     }
 }

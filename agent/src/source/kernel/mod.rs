@@ -30,6 +30,7 @@ pub use error::{LoadError, MapError};
 pub use losses::Loss;
 use losses::Losses;
 use memlock::Sizes;
+use nix::unistd::{SysconfVar, sysconf};
 use probes::{Choice, PROBES, Probe, StandIn};
 pub use rights::Rights;
 use ring::Rings;
@@ -184,7 +185,7 @@ impl Kernel {
         error::check_capabilities()?;
         let (layout, types) = read_types(options)?;
         let _raised = memlock::Raised::where_it_counts();
-        let mut sizes = Sizes::all(ring_bytes(options)?);
+        let mut sizes = sizes(options)?;
         let loaded = loop {
             let loaded = Kernel::load_sized(options, sizes, &layout, &types);
             let (Err(LoadError::Memlock(_)), Some(smaller)) = (&loaded, sizes.smaller()) else {
@@ -526,13 +527,10 @@ fn give_back() {
     }
 }
 
-fn ring_bytes(options: &Options) -> Result<u32, LoadError> {
-    let page = 4096;
-    options
-        .ring_bytes
-        .max(page)
-        .checked_next_power_of_two()
-        .ok_or(LoadError::RingSize(options.ring_bytes))
+fn sizes(options: &Options) -> Result<Sizes, LoadError> {
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    let page = page.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(4096);
+    Sizes::all(options.ring_bytes, page).ok_or(LoadError::RingSize(options.ring_bytes))
 }
 
 fn load_object(

@@ -6,9 +6,9 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::error::{self, AttachError, LoadError};
-use super::memlock::{self, Sizes};
+use super::memlock;
 use super::probes::{Choice, PROBES};
-use super::{Options, load_object, read_types, ring_bytes};
+use super::{Options, load_object, read_types, sizes};
 
 /// The verifier's result for one program.
 pub struct Verified {
@@ -28,7 +28,7 @@ pub fn verify(options: &Options) -> Result<Vec<Verified>, LoadError> {
     error::check_capabilities()?;
     let (layout, types) = read_types(options)?;
     let _raised = memlock::Raised::where_it_counts();
-    let sizes = Sizes::all(ring_bytes(options)?);
+    let sizes = sizes(options)?;
     let mut ebpf = load_object(options, sizes, &layout, &types, VerifierLogLevel::STATS)?;
 
     let _held = NoMoreFiles::hold().map_err(|errno| LoadError::Object(format!("cannot limit open files: {errno}")))?;
