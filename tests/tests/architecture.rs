@@ -104,9 +104,16 @@ fn every_file_that_the_page_names_exists() {
 fn the_rows_of_limits_are_short() {
     const MOST: usize = 280;
     let page = fs::read_to_string(root().join("docs/limits.md")).expect("docs/limits.md");
-    let long: Vec<&str> = page.lines().filter(|line| line.starts_with('|') && line.chars().count() > MOST).collect();
+    let long: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with('|') && line.chars().count() > MOST)
+        .collect();
     assert!(page.lines().filter(|line| line.starts_with("| ")).count() > 50);
-    assert!(long.is_empty(), "rows of docs/limits.md over {MOST} characters:\n{}", long.join("\n"));
+    assert!(
+        long.is_empty(),
+        "rows of docs/limits.md over {MOST} characters:\n{}",
+        long.join("\n")
+    );
 }
 
 fn is_path(text: &str) -> bool {

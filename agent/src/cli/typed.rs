@@ -154,7 +154,13 @@ mod tests {
 
     #[test]
     fn errors_of_clients_in_any_form() {
-        for text in ["502", "503 service unavailable", "Connection refused", "connection reset by peer", "EPIPE"] {
+        for text in [
+            "502",
+            "503 service unavailable",
+            "Connection refused",
+            "connection reset by peer",
+            "EPIPE",
+        ] {
             assert!(word(text).is_some(), "{text}");
         }
     }

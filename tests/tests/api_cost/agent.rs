@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use epitaph::clock;
 use epitaph::sink::kubernetes_events::{EventStats, EventsWorker, Outcome, Settings, Sink, start};
-use epitaph::source::pods::{Access, Allowed, Pods, PodsCounters};
+use epitaph::source::pods::{Access, Allowed, PodSource, PodsCounters};
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::event::{
     CgroupMkdir, Disposition, Event, ExitStatus, Kind, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, SignalResult,
@@ -60,7 +60,7 @@ impl Ending {
 pub const GRACE: Duration = Duration::from_secs(2);
 
 pub struct Agent {
-    pods: Pods,
+    pods: PodSource,
     core: Correlator,
     sink: Sink,
     worker: EventsWorker,
@@ -99,7 +99,7 @@ impl Counts {
 
 impl Agent {
     pub async fn start(node: &str, access: &Access, reports: mpsc::UnboundedSender<Report>) -> anyhow::Result<(Agent, Counts)> {
-        let pods = Pods::start(Some(node), access, Allowed::default()).await?;
+        let pods = PodSource::start(Some(node), access, Allowed::default()).await?;
         let (sink, worker) = start(pods.client(), Settings::of_node(node), clock::now);
         let counts = Counts {
             requests: pods.counters.clone(),

@@ -57,17 +57,27 @@ fn the_readme_names_what_an_uninstall_leaves_on_the_nodes() -> anyhow::Result<()
         return Ok(());
     };
     let readme = of_chart("README.md")?;
-    let (_, removal) = readme.split_once("\n## Upgrade and removal\n").context("no section about removal")?;
+    let (_, removal) = readme
+        .split_once("\n## Upgrade and removal\n")
+        .context("no section about removal")?;
     let (removal, _) = removal.split_once("\n## ").context("the section has no end")?;
     let objects = rendering.objects(&json!({}))?;
     let pod = &find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let containers: Vec<Value> = [&pod["initContainers"], &pod["containers"]].into_iter().flat_map(list).collect();
+    let containers: Vec<Value> = [&pod["initContainers"], &pod["containers"]]
+        .into_iter()
+        .flat_map(list)
+        .collect();
     let mut writable = 0;
     for volume in list(&pod["volumes"]) {
-        let Some(path) = volume["hostPath"]["path"].as_str() else { continue };
+        let Some(path) = volume["hostPath"]["path"].as_str() else {
+            continue;
+        };
         let mounts = containers.iter().flat_map(|container| list(&container["volumeMounts"]));
-        if mounts.into_iter().any(|mount| mount["name"] == volume["name"] && mount["readOnly"] != json!(true)) {
+        if mounts
+            .into_iter()
+            .any(|mount| mount["name"] == volume["name"] && mount["readOnly"] != json!(true))
+        {
             writable += 1;
             ensure!(removal.contains(&format!("`{path}`")), "{path} is not named in: {removal}");
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use epitaph::source::pods::{Pods, PodsCounters};
+use epitaph::source::pods::{PodSource, PodsCounters};
 use epitaph_core::input::Input;
 use epitaph_core::pod::{PodFact, PodGone, PodsState};
 use tokio::time::{Instant, timeout_at};
@@ -13,14 +13,14 @@ use tokio::time::{Instant, timeout_at};
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Listener {
-    pods: Pods,
+    pods: PodSource,
     seen: Vec<Input>,
     /// Inputs that were read for the states waited for.
     states: usize,
 }
 
 impl Listener {
-    pub fn new(pods: Pods) -> Listener {
+    pub fn new(pods: PodSource) -> Listener {
         Listener {
             pods,
             seen: Vec::new(),

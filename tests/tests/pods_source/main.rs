@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::source::pods::{Access, Allowed, Pods, PodsDropReason};
+use epitaph::source::pods::{Access, Allowed, PodSource, PodsDropReason};
 use epitaph_core::input::Input;
 use epitaph_core::pod::{ContainerState, Phase, PodEventsState, PodFact};
 use epitaph_tests::agent::program;
@@ -43,7 +43,9 @@ fn plane(test: &str, directory: &Path) -> anyhow::Result<Option<ControlPlane>> {
 
 async fn listen(kubeconfig: &Path) -> anyhow::Result<Listener> {
     let access = Access::Kubeconfig(kubeconfig.to_owned());
-    Ok(Listener::new(Pods::start(Some(NODE), &access, Allowed::default()).await?))
+    Ok(Listener::new(
+        PodSource::start(Some(NODE), &access, Allowed::default()).await?,
+    ))
 }
 
 fn namespace(kubectl: &Kubectl, name: &str, annotations: Value) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::contact::{BACK_WITHIN, Seen};
 use super::pods::ClusterPods;
-use super::{Conditions, ObserverDropReason, EndpointRemoval, Moment, Output, SliceFact, SliceKey};
+use super::{Conditions, EndpointRemoval, Moment, ObserverDropReason, Output, SliceFact, SliceKey};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;

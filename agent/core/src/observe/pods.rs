@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contact::{BACK_WITHIN, Seen};
-use super::{DeletionSight, ObserverDropReason, Moment, Output, Owner, PodSight};
+use super::{DeletionSight, Moment, ObserverDropReason, Output, Owner, PodSight};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pods::{ClusterPods, Record, Step};
-use super::{ObserverDropReason, Moment, Output, Replacement, Rule};
+use super::{Moment, ObserverDropReason, Output, Replacement, Rule};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;

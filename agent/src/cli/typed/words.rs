@@ -123,7 +123,14 @@ pub const WORDS: [Word; 54] = [
         ],
     },
     Word {
-        names: &["502", "502 Bad Gateway", "503", "504", "503 Service Unavailable", "504 Gateway Timeout"],
+        names: &[
+            "502",
+            "502 Bad Gateway",
+            "503",
+            "504",
+            "503 Service Unavailable",
+            "504 Gateway Timeout",
+        ],
         meaning: "Status codes that a proxy or ingress makes itself. 502: the connection to the pod was refused or ended before the \
                   answer. 503: the proxy knows no pod to connect to, or gave up. 504: the pod did not answer in time. In a rollout, \
                   compare the time with terminations: `epitaph list --since 1h --unclean`. Epitaph does not read answers of the application.",
@@ -141,8 +148,15 @@ pub const WORDS: [Word; 54] = [
         verdicts: &["refused-connections", "refused-new-peers", "proxy-rejected"],
     },
     Word {
-        names: &["ECONNRESET", "connection reset by peer", "EPIPE", "broken pipe", "unexpected EOF", "socket hang up",
-            "upstream prematurely closed connection"],
+        names: &[
+            "ECONNRESET",
+            "connection reset by peer",
+            "EPIPE",
+            "broken pipe",
+            "unexpected EOF",
+            "socket hang up",
+            "upstream prematurely closed connection",
+        ],
         meaning: "The server closed the connection while the client still used it: at the exit of the process, or because requests \
                   arrived after the server had closed the connection.",
         verdicts: &["reset-connections", "cut-connections", "undecided-connections"],

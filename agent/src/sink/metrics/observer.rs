@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use epitaph_core::observe::{ObserverDropReason, Holder, LossState, LostNodeState, Output, PhaseKind, Watch};
+use epitaph_core::observe::{Holder, LossState, LostNodeState, ObserverDropReason, Output, PhaseKind, Watch};
 use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};

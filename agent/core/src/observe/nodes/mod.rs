@@ -28,7 +28,9 @@ pub use report::{
 
 use super::contact::Seen;
 use super::pods::{self, ClusterPods};
-use super::{ApiTime, AttachmentFact, ClaimKey, ClusterVersion, ObserverDropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
+use super::{
+    ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready,
+};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -316,7 +318,13 @@ impl Nodes {
 
     /// Time has passed. `is_in_gap`: the watch of nodes or pods is interrupted, so the node may be back, and its pods
     /// gone; `attachments_in_gap`: that of VolumeAttachments, so the volumes may be detached.
-    pub fn finish(&mut self, now: Boot, pods: &ClusterPods, (is_in_gap, attachments_in_gap): (bool, bool), out: &mut Vec<Output>) {
+    pub fn finish(
+        &mut self,
+        now: Boot,
+        pods: &ClusterPods,
+        (is_in_gap, attachments_in_gap): (bool, bool),
+        out: &mut Vec<Output>,
+    ) {
         if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
             return;
         }
@@ -505,7 +513,11 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
     }
     let is_first = !std::mem::replace(&mut member.is_owner, true);
     let lacking = volumes.pod_ends(&member.pod, &member.claims, None);
-    out.extend((0..lacking).filter(|_| is_first).map(|_| dropped(ObserverDropReason::AttachmentCap)));
+    out.extend(
+        (0..lacking)
+            .filter(|_| is_first)
+            .map(|_| dropped(ObserverDropReason::AttachmentCap)),
+    );
 }
 
 /// A pod that a loss can end, and that has not opted out.

@@ -8,7 +8,7 @@ use super::story::Story;
 use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
-use crate::observe::{Ask, ObserverDropReason, Moment, Output};
+use crate::observe::{Ask, Moment, ObserverDropReason, Output};
 use crate::time::Boot;
 
 /// Questions at once: the answers of a lost zone arrive over time. Those about volumes are many, and wait for no others.

@@ -7,7 +7,7 @@ use super::report::{Advice, LossKey, NodePhase, PhaseKind};
 use super::story::Story;
 use super::{Step, dropped, phases, sentence};
 use crate::observe::contact::Seen;
-use crate::observe::{ObserverDropReason, Moment, NodeFact, NodeIdentity, Output, Ready};
+use crate::observe::{Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready};
 use crate::time::{Boot, Wall};
 
 /// When the taint was set.

@@ -9,7 +9,7 @@ use super::sentence;
 use crate::ids::PodUid;
 use crate::observe::contact::Seen;
 use crate::observe::pods::Record;
-use crate::observe::{AttachmentFact, ClaimKey, ObserverDropReason, Moment};
+use crate::observe::{AttachmentFact, ClaimKey, Moment, ObserverDropReason};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 

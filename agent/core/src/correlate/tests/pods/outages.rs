@@ -40,16 +40,22 @@ fn an_eviction_that_no_version_names_is_not_a_deletion() {
         +8 gone web unwatched
         +8.1 api synced
         ");
-    check(&script, expect![[r#"
+    check(
+        &script,
+        expect![[r#"
         +8.300 pod web +1.300…+1.500 clean-exit: Unknown/Clean/Unknown (missing from a new list of the pods)
           web/app +1.300…+1.500 clean-exit: Unknown/Clean/Unknown
             Unknown: missing from a new list of the pods
             incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
           gone +8.000 (relist)
-    "#]]);
-    check_sentences(&script, expect![[r#"
+    "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
         container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
-    "#]]);
+    "#]],
+    );
 }
 
 /// The request came a while before: its preStop hook drains.
@@ -93,17 +99,23 @@ fn a_hidden_request_may_have_begun_with_a_hook() {
         +14 gone web unwatched
         +14.1 api synced
         ");
-    check(&script, expect![[r#"
+    check(
+        &script,
+        expect![[r#"
         +14.300 pod web +1.120…+11.200 unknown: Unknown/Unknown/Unknown (missing from a new list of the pods)
           web/app +9.100…+11.200 unknown: Unknown/Unknown/Unknown
             Unknown: missing from a new list of the pods
             preStop +1.120…+9.120 Signaled { signal: Signal(9), core_dumped: false }
             incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
           gone +14.000 (relist)
-    "#]]);
-    check_sentences(&script, expect![[r#"
+    "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
         container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the preStop hook `/bin/hook` was still running when the grace period ended and left 2.0 s for the shutdown; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
-    "#]]);
+    "#]],
+    );
 }
 
 /// `kubectl delete --force` of a pod that was being deleted.
@@ -123,22 +135,28 @@ fn a_kill_before_the_end_of_the_known_grace_has_a_hidden_reason() {
         "
         ))
     };
-    check(&killed("7.3"), expect![[r#"
+    check(
+        &killed("7.3"),
+        expect![[r#"
         +50.300 pod web +1.000…+7.310 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
           request +1.000…+1.050 grace 30 s
           web/app +1.300…+7.310 unknown: Deleted/Unknown/Quiet
             Deleted: deletionTimestamp, grace 30 s
             incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
           gone +50.000 (relist)
-    "#]]);
-    check(&killed("31.3"), expect![[r#"
+    "#]],
+    );
+    check(
+        &killed("31.3"),
+        expect![[r#"
         +50.300 pod web +1.000…+31.310 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
           request +1.000…+1.050 grace 30 s
           web/app +1.300…+31.310 killed-after-grace: Deleted/KilledAfterGrace/Quiet
             Deleted: deletionTimestamp, grace 30 s
             incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
           gone +50.000 (relist)
-    "#]]);
+    "#]],
+    );
 }
 
 /// The kubelet's last request has a grace period of 0.
@@ -277,14 +295,20 @@ fn a_container_without_a_name_may_have_a_hook() {
         +1.1 enter odd TERM
         +1.2 exit odd 0
         ");
-    check(&script, expect![[r#"
+    check(
+        &script,
+        expect![[r#"
         +33.200 web/? +1.000…+1.200 unknown: Unknown/Unknown/Quiet
           grace 30 s
           incomplete: the pod's status did not name this container
-    "#]]);
-    check_sentences(&script, expect![[r#"
+    "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
         a container of unknown name: PID 1 `odd` exited with code 0, but the reason is unknown: no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown; the reason for the termination is unknown: the pod\'s status did not name this container
-    "#]]);
+    "#]],
+    );
 }
 
 /// Exit and removal of the first sandbox were lost: it may still run.
