@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
-use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, StopReason};
+use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, Role, TerminationFacts};
@@ -244,12 +244,7 @@ impl Pod {
             (reason.cause == Cause::NodeShutdown).then(|| (of.shutdown.clone(), reason.clone()))
         });
         let (shutdown, by_shutdown) = by_shutdown.unzip();
-        let is_doubted = |of: &Termination| {
-            let stop = of.stop.as_ref().map(|stop| stop.at);
-            self.may_have_stopped_before_deletion(stop, of.missing.stop_lost_since)
-        };
-        let in_doubt = |reason: &StopReason| reason.cause == Cause::Deleted && containers.iter().any(is_doubted);
-        let stop_reason = by_shutdown.or_else(|| self.stop_reason().filter(|reason| !in_doubt(reason)));
+        let stop_reason = by_shutdown.or_else(|| self.stop_reason());
         let last = containers.iter().map(|of| of.end).max();
         let request = self.request(api).map(|(request, _)| request.until(last));
         self.containers.retain(|of| of.ended.is_none());

@@ -123,7 +123,7 @@ impl Pod {
     }
 
     /// By the watch: what stopped a container may have come before the deletion was seen, in a record that was lost.
-    pub fn may_have_stopped_before_deletion(&self, stop: Option<Boot>, lost_since: Option<Boot>) -> bool {
+    fn may_have_stopped_before_deletion(&self, stop: Option<Boot>, lost_since: Option<Boot>) -> bool {
         let lost_since = lost_since.filter(|_| stop.is_none());
         let lost_before = |(_, seen): (_, Boot)| lost_since.is_some_and(|at| at.plus(WATCHED) < seen);
         self.deletion.is_some_and(lost_before)
