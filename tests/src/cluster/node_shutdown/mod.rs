@@ -1,5 +1,5 @@
 //! Shutdowns of a node of a real cluster, with logind and the real kubelet: what the node's trace shows, and the traces of its pods. The
-//! commands that bypass logind are played without a kubelet: `tests/tests/systemd.rs`.
+//! commands that bypass logind are played without a kubelet: `tests/tests/systemd`.
 
 mod asked;
 mod shown;

@@ -54,6 +54,8 @@ impl NodeMachine {
                         open.facts.gaps.observation = true;
                     }
                 } else {
+                    // What was missed until now announced no shutdown that is still to come.
+                    self.bus.gap = None;
                     self.not_preparing(now, out);
                 }
             }

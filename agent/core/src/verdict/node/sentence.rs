@@ -11,12 +11,30 @@ use crate::verdict::sentence::{lower, many, were};
 
 /// Pods that a sentence names.
 const NAMED: usize = 3;
+/// Of a shutdown that cut pods, where no better number is known.
+const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
 
 pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
     let what = what(facts);
     match why {
         Why::Graceful => graceful(facts, what),
         Why::Truncated => truncated(facts, what),
+        Why::CutOff => {
+            let pods = facts.others().filter(|pod| pod.ended.is_none());
+            let pods = match names(pods, |_| String::new()) {
+                (0, _) => String::new(),
+                (count, names) => format!("; {} ran then: {names}", many(count, "pod")),
+            };
+            format!(
+                "the machine lost its power or was reset within the {what} that logind had announced: the last evidence is from {} later, {}{}{pods}",
+                seconds(facts.end.since(facts.begin)),
+                match facts.signs.services() {
+                    None => "within logind's delay",
+                    Some(_) => "while systemd stopped the services",
+                },
+                back(facts).replacen(", and", "; the node", 1)
+            )
+        }
         Why::StateIsOpen => {
             let open = facts.others().filter(|pod| pod.ended.is_none());
             let (count, names) = names(open, |_| String::new());
@@ -221,11 +239,20 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
              them again"
                 .to_owned(),
         ),
+        Why::CutOff => Some(format!(
+            "look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a \
+             time limit must give a shutdown more than logind's delay{}, and the time in which the services stop",
+            facts
+                .delay
+                .and_then(|delay| delay.limit)
+                .map(|limit| format!(" ({})", setting(limit)))
+                .unwrap_or_default()
+        )),
         Why::Truncated => {
             let short = |pod: &PodInShutdown, cut: Cut| Some(pod.grace?.saturating_sub(cut.had.unwrap_or_default()));
             let needed = facts.cut().filter_map(|(pod, cut)| Some((pod, short(pod, cut)?, pod.grace?)));
             let Some((pod, short, grace)) = needed.max_by_key(|(_, short, _)| *short) else {
-                return from_table();
+                return Some(RAISE.to_owned());
             };
             let was_killed = pod.cut.is_some_and(|cut| cut.killed);
             let instead = if was_killed { None } else { time_was_cut(facts) };
@@ -238,7 +265,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
                     setting(grace)
                 ))
             })
-            .or_else(from_table)
+            .or_else(|| Some(RAISE.to_owned()))
         }
         // The kubelet has its lock, or took a new one after a `false`.
         Why::Spoofed if facts.kubelet_holds() && facts.gaps.bus.is_none() => {
@@ -269,8 +296,8 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         Why::Unknown(Missing::AgentEnded | Missing::ObservationEnded | Missing::Gap | Missing::Open) => {
             Some("keep epitaph running until the pods have ended: give it the highest priority and a long grace period".to_owned())
         }
-        Why::StateIsOpen
-        | Why::Unprotected(NoLock::NotKnown)
+        Why::StateIsOpen => Some(RAISE.to_owned()),
+        Why::Unprotected(NoLock::NotKnown)
         | Why::Bypassed
         | Why::Unannounced
         | Why::Spoofed

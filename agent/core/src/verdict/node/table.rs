@@ -61,9 +61,9 @@ pub const TABLE: [Row; 9] = [
         outcome: ShutdownOutcome::Truncated,
         unclean: true,
         severity: Severity::Critical,
-        meaning: "The kubelet stopped the pods, and the time of a phase or of logind's delay was over before all pods had finished: these were cut.",
-        proof: "A pod's container got SIGKILL before its own grace period was over, or still ran when logind's delay ended; or the kubelet's state of the shutdown has a start and no end.",
-        remedy: "Raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown.",
+        meaning: "logind announced the shutdown, and it was cut: the time of a phase of the kubelet or of logind's delay was over before all pods had finished, or the machine lost its power or was reset before the shutdown was over.",
+        proof: "A pod's container got SIGKILL before its own grace period was over, or still ran when logind's delay ended; or the kubelet's state of the shutdown has a start and no end; or another boot began although nothing had asked the agent to end, which observed without a gap.",
+        remedy: "Raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown; after a power loss, look at the log of the power supply, the hypervisor or the cloud provider.",
     },
     Row {
         headline: "spoofed",

@@ -33,7 +33,7 @@ pub(super) const PAGES: [Page; 1] = [Page {
     alert: "EpitaphNodeShutdownUnclean",
     means: "A node went down, or pods on it were terminated as if it did, and the graceful node shutdown of the kubelet did not protect the \
             pods. The verdict says how: `unannounced` (power loss, reset, `reboot -f`), `bypassed` (systemd did not ask logind), \
-            `unprotected` (the kubelet held no lock), `truncated` (the time was too short), `spoofed` (the announcement was forged).",
+            `unprotected` (the kubelet held no lock), `truncated` (the time was too short, or power was lost within it), `spoofed` (the announcement was forged).",
     proves: "The trace `node.shutdown VERDICT` of service `epitaph`, with logind's delay, each lock, the kubelet's phases and links to the \
              pods; `epitaph list` and `epitaph why NODE` in the agent's pod of that node show the same from the agent's journal.",
     to_do: &[

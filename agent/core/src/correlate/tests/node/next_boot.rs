@@ -50,6 +50,102 @@ fn a_lost_message_may_have_been_the_announcement() {
     );
 }
 
+/// At a boot the role is there before logind: a state that is read later shows that nothing was announced meanwhile.
+#[test]
+fn what_was_missed_before_the_state_was_read_announced_nothing() {
+    let gone = "-5 node bus gone logind_does_not_run\n";
+    let rest = "+2 tick\n+60 reboot back=+105";
+    assert_eq!(
+        verdicts(&node(&format!("{gone}-3 node bus connected\n{rest}"))),
+        ["unannounced"]
+    );
+    assert_eq!(verdicts(&node(&format!("{gone}{rest}"))), ["unknown"]);
+    assert_eq!(
+        verdicts(&node(&format!("{gone}-3 node bus connected\n-2 node lost 3\n{rest}"))),
+        ["unknown"],
+        "lost after it"
+    );
+}
+
+/// The agent was not asked to end: the machine lost its power within the delay.
+#[test]
+fn a_power_cut_within_the_delay() {
+    check(
+        "-90 node bus connected\n-90 node limit 30\n-90 node locks backup:delay:812\n+1 node prepare true poweroff\n+4 reboot back=+49",
+        expect![[r#"
+            +4.000 down +3.800…+49.000 of 1
+            +4.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3649000000000) }
+              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s later, within logind's delay; the node was back 45.2 s after the last evidence
+              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (30 s), and the time in which the services stop
+        "#]],
+    );
+}
+
+/// The kubelet's phases, by its own state, too: the periods are not to blame.
+#[test]
+fn a_power_cut_within_a_phase() {
+    check(
+        &node(
+            "
+            +1 node prepare true poweroff
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +12 reboot back=+49
+            +13 node kubelet-state start=+1
+            ",
+        ),
+        expect![[r#"
+            +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +12.000 down +11.900…+49.000 of 1
+            +13.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
+              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s later, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
+              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (60 s), and the time in which the services stop
+        "#]],
+    );
+}
+
+#[test]
+fn a_power_cut_while_the_services_stop() {
+    check(
+        "-90 node bus connected\n-90 node limit 5\n-90 node locks\n+1 node prepare true poweroff\n+1.1 node job poweroff.target\n\
+         +1.2 node bus gone the_role_has_ended\n+4 reboot back=+49",
+        expect![[r#"
+            +4.000 down +3.800…+49.000 of 1
+            +4.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3649000000000) }
+              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s later, while systemd stopped the services; the node was back 45.2 s after the last evidence
+              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (5 s), and the time in which the services stop
+        "#]],
+    );
+}
+
+/// The next cases to it: the shutdown came to its end, or the agent could not know.
+#[test]
+fn what_is_no_power_cut() {
+    const HOST: &str = "
+        -90 node bus connected
+        -90 node limit 5
+        -90 node locks
+        proc last in=init pid=1 start=-3600 comm=systemd-shutdow
+        proc other in=init pid=50 start=-60 comm=other
+        +1 node prepare true poweroff
+        +1.1 node job poweroff.target
+        ";
+    assert_eq!(verdicts(&format!("{HOST}\n+4 reboot back=+49")), ["truncated"]);
+    for rest in [
+        "+3 node agent-ends\n+4 reboot back=+49",
+        "+3 TERM last -> other handler\n+4 reboot back=+49",
+    ] {
+        assert_eq!(verdicts(&format!("{HOST}\n{rest}")), ["graceful"], "{rest}");
+    }
+    assert_eq!(
+        verdicts("-90 node bus connected\n+1 node prepare true poweroff\n+2 node lost 3\n+4 reboot back=+49"),
+        ["unknown"]
+    );
+}
+
 /// A damaged journal states losses, also of a machine without logind.
 #[test]
 fn a_loss_is_not_a_source() {
@@ -94,6 +190,7 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             +1.1 TERM runc -> main handler
             +1.11 enter main TERM
             +5 tick
+            +50 node agent-ends
             +60 reboot back=+105
             +61 node bus connected
             +62 node kubelet-state start=+1
@@ -152,6 +249,7 @@ fn an_older_state_shows_nothing() {
             +1.1 TERM runc -> main handler
             +1.11 enter main TERM
             +5 tick
+            +50 node agent-ends
             +60 reboot back=+105
             +62 node kubelet-state start=-3000
             ",
@@ -161,7 +259,7 @@ fn an_older_state_shows_nothing() {
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
             +62.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
-              how the reboot went is unknown: the end of 2 pods was not seen: shop/dns, shop/web; the node was back 45.2 s after the last evidence
+              how the reboot went is unknown: epitaph had ended before; the node was back 45.2 s after the last evidence
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
     );

@@ -221,6 +221,7 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
             +5 exit dns 0
             +6 node locks backup:delay:77
             +61 node job reboot.target
+            +63 node agent-ends
             +64 reboot back=+90
             +65 node kubelet-state start=+1 end=+5
             ",
@@ -230,9 +231,9 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
-            +64.000 down +63.800…+90.000 of 1
-            +65.000 node 1 Info +1.000…+63.800 graceful Down { back: Boot(3690000000000) }
+            +63.000 node 1 Info +1.000…+63.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at its end
+            +64.000 down +63.800…+90.000 of 1
         "#]],
     );
 }
@@ -279,7 +280,7 @@ fn a_later_deletion_is_not_the_cause_if_the_stop_signal_was_lost() {
             ",
         ),
         expect![[r#"
-            +11.200 pod web unknown: Unknown
+            +11.200 pod web unknown: Deleted
               container `app`: PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
             +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
               how the reboot went is unknown: exits of processes were not observed, or their records were lost
@@ -434,17 +435,18 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
             +9.1 rmdir web:app
             +10 node locks
             +10.1 node job reboot.target
+            +11.5 node agent-ends
             +12 reboot back=+60
             +13 node kubelet-state
             "),
         expect![[r#"
+            +11.500 node 1 Info +1.000…+11.500 graceful AgentEnded
+              the reboot was announced by logind, and 1 pod terminated within 8.0 s (phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
             +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +12.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
-              container `dns`: how PID 1 `dns` terminated is unknown: epitaph was not observing for part of that time; the node was shutting down
+            +12.000 container 000000000000 unknown: Unknown
+              container `dns`: how PID 1 `dns` terminated is unknown: the node went down 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
             +12.000 down +11.900…+60.000 of 1
-            +13.000 node 1 Info +1.000…+11.900 graceful Down { back: Boot(3660000000000) }
-              the reboot was announced by logind, and 1 pod terminated within 8.0 s (phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
         "#]],
     );
 }

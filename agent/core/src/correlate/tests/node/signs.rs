@@ -335,12 +335,13 @@ fn a_host_without_a_kubelet_has_no_pods_to_lose() {
         +1 node prepare true reboot
         +1.2 node locks
         +1.3 node job reboot.target
+        +3 node agent-ends
         +4 reboot back=+40
         ",
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
-            +4.000 node 1 Info +1.000…+3.900 graceful Down { back: Boot(3640000000000) }
+            +3.000 node 1 Info +1.000…+3.000 graceful AgentEnded
               the reboot was announced by logind; locks delayed it for 0.3 s of at most 5 s
+            +4.000 down +3.800…+40.000 of 1
         "#]],
     );
 }

@@ -1,0 +1,216 @@
+//! The emulated Debian, the agent of the package on it, and what both show.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::cluster::node::{Node, quoted};
+use epitaph_tests::shutdowns::{Debian, When};
+use serde_json::Value;
+
+/// The kernel verifies the probes at load: an emulated processor takes its time.
+pub const STEPS: u32 = 480;
+pub const STEP: Duration = Duration::from_millis(500);
+/// Every report that the journal has. A frame's length has a zero byte, JSON has none.
+const REPORTS: &str =
+    "cat /var/lib/epitaph/journal/*.journal | tr '\\000' '\\n' | grep -a -o '{\"type\":\"[a-z-]*\",\"time\":.*}' || true";
+/// A witness of the bus that is not Epitaph. Line by line on disk, and not ended with the services.
+const WITNESS: &str = "rm -f /root/witness; systemd-run --quiet --collect --unit=witness --property=KillMode=none sh -c \"exec dbus-monitor --system \
+    type=signal,interface=org.freedesktop.login1.Manager type=signal,interface=org.freedesktop.systemd1.Manager,member=JobNew \
+    >/root/witness\"; busctl call org.freedesktop.DBus / org.freedesktop.DBus GetNameOwner s org.freedesktop.login1";
+/// Targets that end the machine or its services.
+const ENDS: [&str; 5] = ["shutdown", "poweroff", "reboot", "halt", "soft-reboot"];
+/// The binary is of the builder's Debian: the older one's C library is too old for it. The services, and only they, get the builder's.
+const LIBC: &str = "/usr/lib/epitaph-libc";
+const LIBRARIES: [(&str, &str); 4] = [
+    ("ld-linux-x86-64.so.2", "/lib64/ld-linux-x86-64.so.2"),
+    ("libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6"),
+    ("libm.so.6", "/lib/x86_64-linux-gnu/libm.so.6"),
+    ("libgcc_s.so.1", "/lib/x86_64-linux-gnu/libgcc_s.so.1"),
+];
+
+pub struct Machine {
+    pub node: Node,
+    pub debian: Debian,
+}
+
+impl Machine {
+    pub fn run(&self, script: &str) -> anyhow::Result<String> {
+        self.node.run(script)
+    }
+
+    /// The machine without what a node of a cluster runs, and with the package.
+    pub fn prepare(&self, package: &Path) -> anyhow::Result<()> {
+        // Not only disabled: each boot enables them again.
+        for unit in ["kubelet", "kube-proxy", "containerd"] {
+            self.drop_in(unit, "off", "[Unit]\nConditionPathExists=/nowhere\n")?;
+            self.run(&format!("systemctl stop {unit}"))?;
+        }
+        if self.debian == Debian::Eleven {
+            let mut binds = String::from("[Service]\n");
+            self.run(&format!("mkdir -p {LIBC}"))?;
+            for (name, at) in LIBRARIES {
+                let library = Path::new("/lib/x86_64-linux-gnu").join(name);
+                self.node.shell().put(&library, &format!("{LIBC}/{name}"), 0o755)?;
+                binds.push_str(&format!("BindReadOnlyPaths={LIBC}/{name}:{at}\n"));
+            }
+            for unit in ["epitaph", "epitaph-logind"] {
+                self.drop_in(unit, "libc", &binds)?;
+            }
+        }
+        self.node.shell().put(package, "/root/epitaph.deb", 0o644)?;
+        self.run("systemctl daemon-reload; dpkg --install --force-depends /root/epitaph.deb")?;
+        Ok(())
+    }
+
+    /// A drop-in of a unit; in force after a daemon-reload.
+    pub fn drop_in(&self, unit: &str, name: &str, text: &str) -> anyhow::Result<()> {
+        let unit = if unit.contains('.') {
+            unit.to_owned()
+        } else {
+            format!("{unit}.service")
+        };
+        let dir = format!("/etc/systemd/system/{unit}.d");
+        self.run(&format!("mkdir -p {dir} && printf %s {} >{dir}/{name}.conf", quoted(text)))?;
+        Ok(())
+    }
+
+    /// The program, for root's shell.
+    pub fn epitaph(&self) -> String {
+        match self.debian {
+            Debian::Eleven => format!("{LIBC}/{} --library-path {LIBC} /usr/bin/epitaph", LIBRARIES[0].0),
+            Debian::Thirteen => "/usr/bin/epitaph".to_owned(),
+        }
+    }
+
+    /// The agent observes, and knows logind.
+    pub fn until_observing(&self) -> anyhow::Result<()> {
+        const METRICS: &str = "busybox wget -q -O - http://127.0.0.1:9464/metrics | grep epitaph_logind_state || true";
+        for _ in 0..STEPS {
+            let state = self.run(METRICS)?;
+            if state
+                .lines()
+                .any(|line| line.contains("state=\"connected\"") && line.ends_with(" 1"))
+            {
+                return Ok(());
+            }
+            sleep(STEP);
+        }
+        bail!("the agent does not observe logind; {}", self.log())
+    }
+
+    /// Starts the witness; logind's name on the bus.
+    pub fn witness(&self) -> anyhow::Result<String> {
+        let owner = self.run(WITNESS)?;
+        // `s ":1.4"`
+        let logind = owner.trim().trim_start_matches("s ").trim_matches('"').to_owned();
+        sleep(2 * STEP);
+        Ok(logind)
+    }
+
+    /// What the witness saw; `logind` as by [`Machine::witness`].
+    pub fn witnessed(&self, logind: &str) -> anyhow::Result<String> {
+        Ok(on_the_bus(&self.run("cat /root/witness 2>/dev/null || true")?, logind))
+    }
+
+    /// Runs root's command, in two seconds: the shell's connection ends with the machine.
+    pub fn later(&self, command: &str) -> anyhow::Result<()> {
+        let script = quoted(&format!("sleep 2; {command}"));
+        self.run(&format!("systemd-run --quiet --collect --unit=case sh -c {script}"))?;
+        Ok(())
+    }
+
+    /// The reports about the node, of one type.
+    pub fn reports(&self, kind: &str) -> anyhow::Result<Vec<Value>> {
+        let all = self.all_reports()?;
+        Ok(all.into_iter().filter(|report| report["type"] == kind).collect())
+    }
+
+    pub fn all_reports(&self) -> anyhow::Result<Vec<Value>> {
+        let first = |line: &str| serde_json::Deserializer::from_str(line).into_iter().next();
+        let all: Result<Vec<Value>, _> = self.run(REPORTS)?.lines().filter_map(first).collect();
+        all.context("the reports of the journal")
+    }
+
+    /// The one report of a shutdown that is new; None: there is none in that time.
+    pub fn new_report(&self, known: usize, steps: u32) -> anyhow::Result<Option<Value>> {
+        for _ in 0..steps {
+            if self.reports("node-shutdown")?.len() > known {
+                // Time for a second one.
+                sleep(4 * STEP);
+                let found = self.reports("node-shutdown")?;
+                ensure!(found.len() == known + 1, "more than one report: {:?}", &found[known..]);
+                return Ok(found.into_iter().next_back());
+            }
+            sleep(STEP);
+        }
+        Ok(None)
+    }
+
+    /// Waits for the report that the machine was down, of which `known` were there before. By the agent of this boot, which begins later
+    /// than the shell.
+    pub fn expect_down(&self, known: usize) -> anyhow::Result<()> {
+        let mut found = known;
+        for _ in 0..STEPS {
+            found = self.reports("node-down")?.len();
+            if found > known {
+                break;
+            }
+            sleep(STEP);
+        }
+        ensure!(found == known + 1, "{} reports that the machine was down", found - known);
+        Ok(())
+    }
+
+    /// For the message of a failure.
+    pub fn log(&self) -> String {
+        const LOG: &str = "ls -l --full-time /var/lib/epitaph/journal; date; systemctl status --no-pager --lines=0 epitaph epitaph-logind; \
+                           journalctl --no-pager --boot --unit epitaph --unit epitaph-logind | head -n 40";
+        self.run(LOG).unwrap_or_else(|error| format!("{error:#}"))
+    }
+}
+
+/// Of a report: verdict, what announced the shutdown, when it was written, sentence.
+pub fn summary(report: &Value) -> (String, String, Option<When>, String) {
+    let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).unwrap_or("none").to_owned();
+    (
+        text("/verdict"),
+        text("/signs/announcement"),
+        When::of(&text("/ending")),
+        text("/sentence"),
+    )
+}
+
+/// The witness' lines as the signals in their order, each kind once; `logind` is the owner of its name.
+fn on_the_bus(witness: &str, logind: &str) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    let mut lines = witness.lines().peekable();
+    while let Some(line) = lines.next() {
+        let has = |part: &str| line.contains(part);
+        let is_true = lines.peek().is_some_and(|next| next.trim() == "boolean true");
+        let signal = match () {
+            () if has("member=PrepareForShutdown") && !has("WithMetadata") => {
+                let forged = !has(&format!("sender={logind} "));
+                format!(
+                    "PrepareForShutdown{}{}",
+                    if is_true { "" } else { " false" },
+                    if forged { " (forged)" } else { "" }
+                )
+            }
+            () if has("member=JobNew") => {
+                // Number, path and unit.
+                let is_end = |line: &str| ENDS.iter().any(|unit| line.contains(&format!("\"{unit}.target\"")));
+                if !lines.clone().take(3).any(is_end) {
+                    continue;
+                }
+                "JobNew".to_owned()
+            }
+            () => continue,
+        };
+        if !seen.contains(&signal) {
+            seen.push(signal);
+        }
+    }
+    seen.join(", ")
+}
