@@ -240,9 +240,9 @@ fn list() -> String {
         let mark = if row.unclean { '!' } else { ' ' };
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
-    out.push_str("\n`epitaph explain` also explains what kubectl, docker, systemctl and shells show:\n\n");
+    out.push_str("\n`epitaph explain` also explains what kubectl, docker, systemctl, shells, proxies and clients show:\n\n");
     let names = || WORDS.iter().flat_map(|word| word.names).copied();
-    let is_code = |name: &&str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let is_code = |name: &&str| name.parse::<u8>().is_ok();
     let mut codes: Vec<&str> = names().filter(is_code).collect();
     codes.sort_by_key(|code| code.parse::<u8>().ok());
     let signals: Vec<&str> = names().filter(|name| name.starts_with("SIG")).collect();

@@ -115,20 +115,23 @@ async fn an_agent_that_ended_in_order_does_not_know_how_the_node_went_down() {
 
 #[tokio::test]
 async fn an_announced_end_is_completed_by_the_next_boot() {
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path().join("journal");
-    let job = NodeEvent::Job {
-        unit: "reboot.target".into(),
-        removed: false,
-    };
-    run(
-        &directory,
-        &boot("first", 100, 1_000),
-        vec![connected()],
-        5,
-        vec![prepare(), job],
-    )
-    .await;
-    run(&directory, &boot("second", 10, 1_300), vec![connected()], 2, vec![]).await;
-    assert_eq!(reports(&directory), ["node-down 1 ", "node-shutdown 1 graceful"]);
+    let ends = NodeEvent::AgentEnds { pod: None };
+    // Without its own end, the power was lost before the services were stopped.
+    for (last, verdict) in [(vec![ends], "graceful"), (vec![], "truncated")] {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("journal");
+        let job = NodeEvent::Job {
+            unit: "reboot.target".into(),
+            removed: false,
+        };
+        let events = [vec![prepare(), job], last].concat();
+        run(&directory, &boot("first", 100, 1_000), vec![connected()], 5, events).await;
+        run(&directory, &boot("second", 10, 1_300), vec![connected()], 2, vec![]).await;
+        let reports = reports(&directory);
+        assert!(
+            reports.contains(&format!("node-shutdown 1 {verdict}")),
+            "{verdict}: {reports:?}"
+        );
+        assert_eq!(reports.len(), 2, "{reports:?}");
+    }
 }

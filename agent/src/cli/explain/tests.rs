@@ -136,21 +136,24 @@ fn all_with_a_line_each() {
             ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
             ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
             ! unprotected  logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop.
-            ! truncated    The kubelet stopped the pods, and the time of a phase or of logind's delay was over before all pods had finished: these were cut.
+            ! truncated    logind announced the shutdown, and it was cut: the time of a phase of the kubelet or of logind's delay was over before all pods had finished, or the machine lost its power or was reset before the shutdown was over.
             ! spoofed      A process other than logind sent PrepareForShutdown.
               blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
               cancelled    The shutdown was cancelled after its announcement, or a scheduled one before its time.
               graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
               unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent ended before the pods.
 
-            `epitaph explain` also explains what kubectl, docker, systemctl and shells show:
+            `epitaph explain` also explains what kubectl, docker, systemctl, shells, proxies and clients show:
 
             exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 138, 139,
                         140, 141, 143, 165, 200, 203, 217, 226, 255
             signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
                         SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3
-            reasons     Killed, OOMKilled, OOM, oom-kill, Error, CrashLoopBackOff, BackOff, Completed,
-                        Terminating, ContainerStatusUnknown, StartError, RunContainerError,
+            reasons     Killed, OOMKilled, OOM, oom-kill, Error, CrashLoopBackOff, BackOff, Completed, 502,
+                        502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway Timeout, ECONNREFUSED,
+                        connection refused, connect: connection refused, ECONNRESET, connection reset by peer,
+                        EPIPE, broken pipe, unexpected EOF, socket hang up, upstream prematurely closed
+                        connection, Terminating, ContainerStatusUnknown, StartError, RunContainerError,
                         ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, 200/CHDIR,
                         203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeStatusUnknown,
                         NodeNotReady, TaintManagerEviction, DeletionByTaintManager, PodStuckOnLostNode,
