@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CASES, CUTS, Case, Debian, LOCKS, Seen, Then, When};
+use super::{CASES, CUTS, Case, Debian, LOCKS, NOT_MEASURED, Seen, Then, When};
 
 const HEAD: &str = "\
 # Shutdowns of a node, measured
@@ -19,24 +19,14 @@ a machine does something else. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --li
   *next boot* when the agent is started again. The time in which the machine was down is reported at the next boot in any case.
 ";
 
-const CUT: &str = "
-## Power cuts within a shutdown
+const UNPLAYED: &str = "
+## Expected, and not measured yet
 
-The plug was pulled on both machines within `systemctl poweroff`, and the reports are those of the next boot. Every report that was on disk
-before is still there, and the shutdown has one report and one verdict. The sentence names what had begun, and how long before the cut.
+On both machines, within `systemctl poweroff`: the plug is pulled at one of several moments, and the role holds a delay lock of its own
+(`logind.lock = true`). `cargo xtask test systemd` plays these, too.
 
-| the plug is pulled | verdict | by |
-|---|---|---|
-";
-
-const LOCK: &str = "
-## The role's own delay lock
-
-`logind.lock = true` and `systemctl poweroff` on both machines, which have no polkit rule for it. logind waited for the agent, and not to its
-limit; a unit that takes 4 s to stop was observed to its exit.
-
-| the role runs as | own lock | verdict |
-|---|---|---|
+| what is done | expected |
+|---|---|
 ";
 
 /// The whole page.
@@ -45,17 +35,33 @@ pub fn page() -> String {
     for debian in Debian::ALL {
         let _ = writeln!(page, "\n## systemd {} (Debian {})\n", debian.systemd(), debian.number());
         page.push_str("| what is done | machine | on the bus | verdict | by | reported |\n|---|---|---|---|---|---|\n");
-        for (case, seen) in CASES.iter().filter_map(|case| Some((case, case.on(debian)?))) {
+        let unplayed = NOT_MEASURED
+            .iter()
+            .filter(|(of, _)| *of == debian)
+            .flat_map(|(_, names)| *names);
+        let unplayed: Vec<&str> = unplayed.copied().collect();
+        let cases = || CASES.iter().filter_map(|case| Some((case, case.on(debian)?)));
+        for (case, seen) in cases().filter(|(case, _)| !unplayed.contains(&case.name)) {
             row(&mut page, case, seen);
         }
+        let names: Vec<String> = cases()
+            .filter(|(case, _)| unplayed.contains(&case.name))
+            .map(|(case, _)| case.does.to_string())
+            .collect();
+        if !names.is_empty() {
+            let _ = writeln!(page, "\nNot measured yet: {}.", names.join("; "));
+        }
     }
-    page.push_str(CUT);
+    page.push_str(UNPLAYED);
     for cut in CUTS {
-        let _ = writeln!(page, "| {} | `{}` | {} |", cut.when, cut.verdict, cut.by);
+        let _ = writeln!(page, "| the plug is pulled {} | `{}`, by {} |", cut.when, cut.verdict, cut.by);
     }
-    page.push_str(LOCK);
     for lock in LOCKS {
-        let _ = writeln!(page, "| {} | {} | `graceful` |", lock.who, lock.state);
+        let _ = writeln!(
+            page,
+            "| the role runs as {} | own lock {}, `graceful` |",
+            lock.who, lock.state
+        );
     }
     page
 }
