@@ -58,6 +58,11 @@ impl Trouble {
         }
     }
 
+    /// A slow disk still takes what is written, late.
+    pub fn is_memory_only(self) -> bool {
+        self != Trouble::Slow
+    }
+
     fn of(error: &io::Error) -> Trouble {
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Trouble::Full,

@@ -265,7 +265,7 @@ impl Worker {
     }
 
     fn is_down(&self) -> bool {
-        self.trouble_kind().is_some_and(|trouble| trouble != Trouble::Slow)
+        self.trouble_kind().is_some_and(Trouble::is_memory_only)
     }
 
     fn trouble_kind(&self) -> Option<Trouble> {

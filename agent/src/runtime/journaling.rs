@@ -86,7 +86,7 @@ fn state(trouble: Option<Troubled>) -> JournalState {
             remedy: None,
         },
         Some(Troubled { kind, error, remedy }) => JournalState {
-            state: if kind == Trouble::Slow { LATE } else { MEMORY_ONLY },
+            state: if kind.is_memory_only() { MEMORY_ONLY } else { LATE },
             reason: Some(kind.name()),
             error: Some(error),
             remedy: Some(remedy),
@@ -132,7 +132,7 @@ impl Journaling {
 
     /// False: in memory only.
     pub fn is_written(&self) -> bool {
-        self.journal.stats().trouble().is_none()
+        !self.journal.stats().trouble().is_some_and(Trouble::is_memory_only)
     }
 
     pub fn journal(&self) -> &Journal {

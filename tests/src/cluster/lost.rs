@@ -1,6 +1,6 @@
 //! A node that is lost on a real cluster, and comes back: paused and resumed, switched off and on, cut off from the network, without its
-//! kubelet, without its container runtime; and cut off while the API server is away for a minute. Eight pods of a StatefulSet on two
-//! nodes, a Deployment and a DaemonSet beside it. Where the machine is silent, the taint `out-of-service` moves its pods to the other
+//! kubelet, without its container runtime; and cut off while the API server is away for a minute, or the active observer is killed. Eight
+//! pods of a StatefulSet on two nodes, a Deployment and a DaemonSet beside it. Where the machine is silent, the taint `out-of-service` moves its pods to the other
 //! node; and a paused one's pods move back the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,16 +39,19 @@ pub enum Death {
     CutOff,
     /// The same, and once its pods hang, the API server is away.
     CutOffApiAway,
+    /// The same, and once its pods hang, the active observer is killed.
+    CutOffObserverKilled,
     WithoutKubelet,
     WithoutRuntime,
 }
 
 impl Death {
-    pub const ALL: [Death; 6] = [
+    pub const ALL: [Death; 7] = [
         Death::Paused,
         Death::SwitchedOff,
         Death::CutOff,
         Death::CutOffApiAway,
+        Death::CutOffObserverKilled,
         Death::WithoutKubelet,
         Death::WithoutRuntime,
     ];
@@ -59,6 +62,7 @@ impl Death {
             Death::SwitchedOff => "switched-off",
             Death::CutOff => "cut-off",
             Death::CutOffApiAway => "api-away",
+            Death::CutOffObserverKilled => "without-observer",
             Death::WithoutKubelet => "without-kubelet",
             Death::WithoutRuntime => "without-runtime",
         }
@@ -68,7 +72,7 @@ impl Death {
         match self {
             Death::Paused => node.pause(),
             Death::SwitchedOff => node.power_off(),
-            Death::CutOff | Death::CutOffApiAway => node.connect(false),
+            Death::CutOff | Death::CutOffApiAway | Death::CutOffObserverKilled => node.connect(false),
             Death::WithoutKubelet => node.run("systemctl stop kubelet").map(drop),
             Death::WithoutRuntime => node.run("systemctl stop containerd").map(drop),
         }
@@ -80,7 +84,9 @@ impl Death {
             Death::Paused => node.resume(),
             Death::SwitchedOff if node.runs() => Ok(()),
             Death::SwitchedOff => node.power_on(),
-            Death::CutOff | Death::CutOffApiAway => node.connect(true).and_then(|()| node.set_clock().map(drop)),
+            Death::CutOff | Death::CutOffApiAway | Death::CutOffObserverKilled => {
+                node.connect(true).and_then(|()| node.set_clock().map(drop))
+            }
             Death::WithoutKubelet => node.run("systemctl start kubelet").map(drop),
             Death::WithoutRuntime => node.run("systemctl start containerd").map(drop),
         }
@@ -93,6 +99,16 @@ impl Death {
 
     const fn verdict(self) -> &'static str {
         if self.is_fenced() { "fenced-by-taint" } else { "unreachable" }
+    }
+
+    /// Another observer may take over.
+    const fn changes_observer(self) -> bool {
+        matches!(self, Death::CutOffApiAway | Death::CutOffObserverKilled)
+    }
+
+    /// The old containers run on beside their replacements.
+    const fn runs_twice(self) -> bool {
+        self.is_fenced() && !self.is_rebooted()
     }
 
     const fn is_rebooted(self) -> bool {
@@ -157,6 +173,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         "all pods run",
         || Ok(pods(stage, name)?.filter(|pods| pods.len() == REPLICAS)),
     )?;
+    let beside = Beside::of(stage, name)?;
     let gone: Vec<&Pod> = before.values().filter(|pod| pod.node == lost).collect();
     anyhow::ensure!(!gone.is_empty(), "no pod of {name} is on {lost}: {before:?}");
     let mut node = stage.cluster.node(lost)?;
@@ -196,6 +213,10 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         plane.start_api_server()?;
         eprintln!("{name}: the API server is back");
     }
+    if death == Death::CutOffObserverKilled {
+        stage.kill_observer()?;
+        eprintln!("{name}: another observer is active");
+    }
     if death.is_fenced() {
         api.tainted = Some(wall_seconds());
         stage
@@ -228,19 +249,110 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     problems.extend(api.of_node(&of_loss));
     // Another observer took over: what began under the first is not reported twice, and the root says so.
     let is_whole = of_loss.iter().all(|span| tag(span, "epitaph.node.unwatched").is_null());
-    if !is_whole && death != Death::CutOffApiAway {
+    if !is_whole && !death.changes_observer() {
         problems.push(format!("its observer changed: {:?}", names(&of_loss)));
     }
+    if is_whole && death == Death::CutOffObserverKilled {
+        problems.push(format!("does not say that its observer changed: {of_loss:?}"));
+    }
     let mut problems: Vec<String> = problems.iter().map(|problem| format!("{lost}: {problem}")).collect();
+    let exits = exits(&node)?;
     for pod in &gone {
         let new = after.get(&pod.name).context("a pod of that name")?;
         let spans = shown(stage, "k8s.pod.uid", &pod.uid, "pod.lost")?;
-        let mut found = of_pod(&spans, death, new, is_whole);
+        let mut found = of_pod(&spans, death, &[new], is_whole);
         found.extend(api.of_pod(&spans, pod, new));
+        found.extend(of_agent(&spans, &exits));
         problems.extend(found.into_iter().map(|problem| format!("{} on {lost}: {problem}", pod.name)));
     }
     eprintln!("{name}: {} pods asked back, by one observer: {is_whole}", gone.len());
+    problems.extend(beside.problems(stage, death, (name, lost), (back, is_whole))?);
     Ok((gone.iter().map(|pod| pod.name.clone()).collect(), problems))
+}
+
+/// What runs beside the StatefulSet, before the loss.
+struct Beside {
+    deployment: BTreeMap<String, Pod>,
+    daemonset: BTreeMap<String, Pod>,
+}
+
+impl Beside {
+    fn of(stage: &Stage, name: &str) -> anyhow::Result<Beside> {
+        let all = |kind: &str| {
+            until(&format!("the {kind}'s pods run"), || {
+                Ok(pods(stage, &format!("{name}-{kind}"))?.filter(|pods| pods.len() == 2))
+            })
+        };
+        Ok(Beside {
+            deployment: all("deployment")?,
+            daemonset: all("daemonset")?,
+        })
+    }
+
+    /// Once all is back: a Deployment's pod is replaced while the node is away, so its end is the same, and nothing calls for help; a
+    /// DaemonSet's pod only ends by the taint, and its replacement waits for the node.
+    fn problems(
+        &self,
+        stage: &Stage,
+        death: Death,
+        (name, lost): (&str, &str),
+        (back, is_whole): (f64, bool),
+    ) -> anyhow::Result<Vec<String>> {
+        let now = Beside::of(stage, name)?;
+        let new_of = |of: &BTreeMap<String, Pod>, before: &BTreeMap<String, Pod>| -> Vec<Pod> {
+            let is_new = |pod: &&Pod| before.values().all(|old| old.uid != pod.uid);
+            of.values().filter(is_new).cloned().collect()
+        };
+        let mut problems = Vec::new();
+        let new = new_of(&now.deployment, &self.deployment);
+        let gone: Vec<&Pod> = self.deployment.values().filter(|pod| pod.node == lost).collect();
+        if new.len() != gone.len() || new.iter().any(|pod| pod.created > back) {
+            problems.push(format!(
+                "the Deployment's {gone:?} are replaced by {new:?}, the node is back at {back}"
+            ));
+        }
+        let new: Vec<&Pod> = new.iter().collect();
+        for pod in &gone {
+            let spans = shown(stage, "k8s.pod.uid", &pod.uid, "pod.lost")?;
+            problems.extend(of_pod(&spans, death, &new, is_whole));
+        }
+        let events = stage
+            .kubectl
+            .json(&["-n", NAMESPACE, "get", "events.events.k8s.io", "-o", "json"])?;
+        let mut events = events["items"].as_array().into_iter().flatten();
+        let is_of_another = |event: &&Value| {
+            event["reason"] == "PodStuckOnLostNode"
+                && ["Deployment", "ReplicaSet", "DaemonSet"]
+                    .iter()
+                    .any(|kind| event["regarding"]["kind"] == *kind)
+        };
+        problems.extend(events.find(is_of_another).map(|event| format!("an Event: {event}")));
+
+        let of_node = self.daemonset.values().find(|pod| pod.node == lost);
+        let old = of_node.context("the DaemonSet has no pod on the node")?;
+        let new = new_of(&now.daemonset, &self.daemonset);
+        if !death.is_fenced() {
+            let of_old = stage.jaeger.traces_with("k8s.pod.uid", &old.uid)?;
+            if !new.is_empty() || !of_old.is_empty() {
+                problems.push(format!("the DaemonSet's {old:?} is replaced by {new:?}, with {of_old:?}"));
+            }
+        } else {
+            let spans = shown(stage, "k8s.pod.uid", &old.uid, "pod.lost")?;
+            let expected: &[&str] = match is_whole {
+                true => &["pod.lost fenced-by-taint", "replacement"],
+                false => &["pod.lost fenced-by-taint"],
+            };
+            problems.extend(missing(&spans, expected));
+            let replacement = spans.iter().find(|span| span["operationName"] == "replacement");
+            let is_by = |pod: &Pod| replacement.is_none_or(|span| tag(span, "epitaph.replacement.pod.uid") == pod.uid.as_str());
+            if new.len() != 1 || !new.iter().all(is_by) {
+                problems.push(format!(
+                    "the DaemonSet's {old:?} is replaced by {new:?}, not by {replacement:?}"
+                ));
+            }
+        }
+        Ok(problems)
+    }
 }
 
 /// After an earlier loss both may run on the node that is lost next. New ones elsewhere would begin with the pods that already hang.
@@ -347,14 +459,14 @@ fn deleted(stage: &Stage, name: &str, gone: &[&Pod]) -> anyhow::Result<BTreeMap<
     Ok(found)
 }
 
-/// What the trace of a lost pod, which `new` replaces, does not show. `is_whole`: one observer watched all of it.
-fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<String> {
+/// What the trace of a lost pod, which one of `new` replaces, does not show. `is_whole`: one observer watched all of it.
+fn of_pod(spans: &[Value], death: Death, new: &[&Pod], is_whole: bool) -> Vec<String> {
     let root = format!("pod.lost {}", death.verdict());
     let mut expected = vec![root.as_str(), "stuck"];
     if is_whole {
         expected.push("replacement");
     }
-    if is_whole && death.is_fenced() && !death.is_rebooted() {
+    if is_whole && death.runs_twice() {
         expected.push("duplicate.run");
     }
     let mut problems = missing(spans, &expected);
@@ -363,13 +475,19 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<Strin
         .into_iter()
         .filter(|name| name.starts_with("pod.termination "))
         .collect();
-    if death.is_fenced() && !death.is_rebooted() && of_agent.len() != 1 {
+    if death.runs_twice() && of_agent.len() != 1 {
         problems.push(format!("the agent's roots are {of_agent:?} in {:?}", names(spans)));
     }
     let ids: BTreeSet<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
     if ids.len() != spans.len() {
         problems.push(format!("two spans have one id: {:?}", names(spans)));
     }
+    let replacement = spans.iter().find(|span| span["operationName"] == "replacement");
+    let by = replacement.map(|span| tag(span, "epitaph.replacement.pod.uid"));
+    let Some(new) = new.iter().find(|new| by.as_ref().is_none_or(|by| *by == new.uid.as_str())) else {
+        problems.push(format!("is not replaced by one of {new:?}: {replacement:?}"));
+        return problems;
+    };
     if let Some(twice) = spans.iter().find(|span| span["operationName"] == "duplicate.run") {
         let (begin, end) = times(twice);
         if !is_near(twice, begin, (new.created, new.ready)) || end <= begin {
@@ -379,10 +497,7 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<Strin
             ));
         }
     }
-    if let Some(replacement) = spans.iter().find(|span| span["operationName"] == "replacement") {
-        if tag(replacement, "epitaph.replacement.pod.uid") != new.uid.as_str() {
-            problems.push(format!("is not replaced by {}: {replacement}", new.uid));
-        }
+    if let Some(replacement) = replacement {
         let (begin, end) = times(replacement);
         // An observer sees what the API server has.
         let ready = (new.ready, new.posted.max(new.ready));
@@ -393,6 +508,36 @@ fn of_pod(spans: &[Value], death: Death, new: &Pod, is_whole: bool) -> Vec<Strin
         }
     }
     problems
+}
+
+/// When the machine's runtime saw each container exit, by the machine's clock; by container id.
+fn exits(node: &Node) -> anyhow::Result<BTreeMap<String, f64>> {
+    let text = node.run("journalctl --no-pager --output cat --unit containerd --grep 'received container exit event'")?;
+    let word = |line: &str, before: &str, after: char| -> Option<String> {
+        let (_, rest) = line.split_once(before)?;
+        Some(rest.split(after).next()?.trim_matches(['\\', '"']).to_owned())
+    };
+    let exit = |line: &str| {
+        let time = word(line, "exited_at:{", '}')?;
+        let seconds: f64 = word(&time, "seconds:", ' ')?.parse().ok()?;
+        let nanos: f64 = word(&time, "nanos:", ' ').map_or(Some(0.0), |nanos| nanos.parse().ok())?;
+        Some((word(line, "container_id:", ' ')?, seconds + nanos / 1e9))
+    };
+    text.lines()
+        .map(|line| exit(line).with_context(|| format!("no exit in `{line}`")))
+        .collect()
+}
+
+/// What the machine's agent reports, once it is back, by the clock that the machine has then.
+fn of_agent(spans: &[Value], exits: &BTreeMap<String, f64>) -> Vec<String> {
+    let stops = spans.iter().filter(|span| name_of(span).starts_with("container.stop "));
+    let problem = |span: &Value| {
+        let shown = times(span).1;
+        let exit = tag(span, "container.id").as_str().and_then(|id| exits.get(id).copied());
+        let is_right = exit.is_some_and(|exit| (shown - exit).abs() <= APART);
+        (!is_right).then(|| format!("its container exits at {shown}, by its machine at {exit:?}"))
+    };
+    stops.filter_map(problem).collect()
 }
 
 fn of_node(spans: &[Value], death: Death, transition: &str) -> Vec<String> {
@@ -530,14 +675,22 @@ fn ready(object: &Value) -> anyhow::Result<&Value> {
         .context("no condition Ready")
 }
 
-/// All spans of the trace with that attribute, once it has a root of that kind and nothing is added for a while.
+/// All spans of the only trace with that attribute and a root of that kind, once nothing is added for a while.
 fn shown(stage: &Stage, key: &str, value: &str, root: &str) -> anyhow::Result<Vec<Value>> {
     let mut last = BTreeSet::new();
     until(&format!("a trace with {root} and {key}={value}"), || {
         let traces = stage.jaeger.traces_with(key, value)?;
-        let mut found = traces.into_iter().filter_map(|trace| trace["spans"].as_array().cloned());
+        // A pod's trace is the only one of its UID, whoever sent its spans.
+        anyhow::ensure!(
+            key != "k8s.pod.uid" || traces.len() <= 1,
+            "{} traces with {key}={value}",
+            traces.len()
+        );
+        let found = traces.into_iter().filter_map(|trace| trace["spans"].as_array().cloned());
         let is_it = |spans: &Vec<Value>| spans.iter().any(|span| name_of(span).starts_with(root));
-        let Some(spans) = found.find(is_it) else { return Ok(None) };
+        let mut found = found.filter(is_it);
+        let Some(spans) = found.next() else { return Ok(None) };
+        anyhow::ensure!(found.next().is_none(), "two traces with {root} and {key}={value}");
         let ids: BTreeSet<String> = spans.iter().map(|span| span["spanID"].to_string()).collect();
         if ids == last {
             return Ok(Some(spans));

@@ -267,7 +267,7 @@ impl Stage {
     }
 
     /// Kills the active observer; waits until another, or the same one again, has the Lease.
-    fn kill_observer(&self) -> anyhow::Result<()> {
+    pub(super) fn kill_observer(&self) -> anyhow::Result<()> {
         let holder = || -> anyhow::Result<String> {
             let path = "jsonpath={.spec.holderIdentity}";
             self.kubectl.run(&[

@@ -28,6 +28,8 @@ pub struct Cut {
     pub image: PathBuf,
     pub context: String,
     pub kept: Vec<Report>,
+    /// This container got its stop signal before the cut, and had not terminated.
+    pub open: Option<String>,
 }
 
 /// The agent's program without its symbols; None: no machine was asked for.
@@ -84,6 +86,16 @@ fn resumed(node: &Node, number: usize, cut: &Cut, received: &[Received], truth: 
         ensure!(after.contains(&report.json), "lost with the boot: {}", report.json);
     }
     none_falsely_clean(after.iter(), truth)?;
+    if let Some(open) = &cut.open {
+        let closed = after.iter().find(|report| report["subject"]["id"] == open.as_str());
+        let closed = closed.with_context(|| format!("{open} is not closed: {after:?}"))?;
+        let says = closed["sentence"].as_str().unwrap_or_default();
+        ensure!(
+            closed["verdict"] == "unknown" && says.contains("the node went down") && says.contains("SIGTERM"),
+            "{closed}"
+        );
+        println!("closed after the boot: {says}");
+    }
     let of_plays: Vec<&str> = after
         .iter()
         .filter_map(|report| report["subject"]["id"].as_str())

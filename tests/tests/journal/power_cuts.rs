@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph_tests::disk::{Disk, Mounted};
+use epitaph_tests::disk::{Disk, Mounted, Position};
 use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
 use serde_json::Value;
 
 use crate::boots::{self, Cut};
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, number, reports, story};
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story};
 
 /// Cuts of the everyday tests. `EPITAPH_CUTS=50` for the long run.
 const CUTS: usize = 10;
@@ -29,6 +30,9 @@ const STORIES: [&str; 5] = [
     "completed",
     "exits-1-by-itself",
 ];
+
+/// Its handler does not end in time: SIGKILL follows two seconds after the stop signal.
+const SLOW: &str = "slow-handler";
 
 /// Container → whether its end was clean, by the players' own account.
 pub type Truth = HashMap<String, bool>;
@@ -60,6 +64,7 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
 
     let mut truth = Truth::new();
     let mut first = None;
+    let mut open = None;
     // The first run is killed, the second ends.
     for turn in 0..2 {
         let mut agent = stage.agent_at(&journal, port)?;
@@ -69,9 +74,15 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
         }
         match turn {
             0 => agent.kill()?,
-            _ => ensure!(agent.end(TO_END)?.success(), "{}", agent.log()),
+            _ => {
+                let (subject, at) = within(&stage, &position)?;
+                truth.insert(subject.clone(), false);
+                open = Some((subject, at));
+                ensure!(agent.end(TO_END)?.success(), "{}", agent.log());
+            }
         }
     }
+    let (subject, within) = open.context("no termination was cut")?;
     let (first, last) = (first.context("no run")?, position.now());
     let received = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let sent = received.iter().flat_map(|(_, body)| fields(body)).count();
@@ -81,12 +92,17 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
     let (mut found, mut booted) = (0, 0);
     let program = boots::program();
     let mut for_machine = Vec::new();
-    for cut in 0..cuts {
-        let at = first + random.below(last - first) + 1;
+    // The last one in any case within a termination.
+    for cut in 0..=cuts {
+        let is_within = cut == cuts;
+        let at = match is_within {
+            true => within,
+            false => first + random.below(last - first) + 1,
+        };
         let image = stage.directory.path().join(format!("image-{cut}"));
         std::fs::write(&image, disk.cut(at, &mut |below| random.below(below)))?;
         // One of each part of the cuts, as it is before anybody mounts it.
-        let of_machine = program.is_some() && cut % cuts.div_ceil(IN_A_MACHINE) == 0;
+        let of_machine = program.is_some() && (is_within || cut % cuts.div_ceil(IN_A_MACHINE) == 0);
         let copy = image.with_extension("machine");
         if of_machine {
             std::fs::copy(&image, &copy)?;
@@ -115,6 +131,7 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
                 image: copy,
                 context: context(),
                 kept,
+                open: is_within.then(|| subject.clone()),
             });
         }
     }
@@ -126,6 +143,22 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
         Some(program) => boots::boot(&program, &for_machine, &received, &truth),
         None => Ok(()),
     }
+}
+
+/// Plays a termination; its container, and the disk's position a second before its end: between the stop signal and SIGKILL.
+fn within(stage: &Stage, position: &Position) -> anyhow::Result<(String, usize)> {
+    std::thread::scope(|scope| {
+        let play = scope.spawn(|| stage.play(story(SLOW)));
+        let mut positions = Vec::new();
+        while !play.is_finished() {
+            positions.push((now(), position.now()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let end = now();
+        let subject = play.join().map_err(|_| anyhow::anyhow!("the play panicked"))??;
+        let before = positions.iter().rev().find(|(at, _)| end - *at >= Duration::from_secs(1));
+        Ok((subject, before.context("the play was too short")?.1))
+    })
 }
 
 fn holds<'a>(kept: &[Report], synced: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 //! attacher do. A node that it forgets is lost for the real controllers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, spawn};
@@ -16,6 +17,7 @@ type Alive = Arc<Mutex<BTreeMap<String, String>>>;
 
 pub struct Kubelets {
     alive: Alive,
+    holds_volumes: Arc<AtomicBool>,
     /// Dropped to stop the threads.
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -28,16 +30,18 @@ const ATTACHER: &str = "epitaph.test/attacher";
 impl Kubelets {
     pub fn start(kubectl: &Kubectl) -> Kubelets {
         let alive = Alive::default();
+        let holds_volumes = Arc::new(AtomicBool::new(false));
         let (mut stop, mut threads) = (Vec::new(), Vec::new());
-        // Leases on their own: on a loaded machine a round of everything else takes longer than a node may be silent.
-        for round in [leases as fn(&Kubectl, &[String]), everything_else] {
+        // Leases and volumes on their own: on a loaded machine a round of everything else takes longer than a node may be silent.
+        for round in [leases as fn(&Kubectl, &[String], bool), start_and_end, attach_and_detach] {
             let (sender, stopped) = channel();
-            let (alive, kubectl) = (alive.clone(), kubectl.clone());
+            let (alive, holds_volumes, kubectl) = (alive.clone(), holds_volumes.clone(), kubectl.clone());
             stop.push(sender);
-            threads.push(spawn(move || run(&kubectl, &alive, &stopped, round)));
+            threads.push(spawn(move || run(&kubectl, (&alive, &holds_volumes), &stopped, round)));
         }
         Kubelets {
             alive,
+            holds_volumes,
             stop,
             threads,
             kubectl: kubectl.clone(),
@@ -76,6 +80,11 @@ impl Kubelets {
     pub fn lose(&self, node: &str) {
         locked(&self.alive).remove(node);
     }
+
+    /// Whether the CSI driver does nothing for now.
+    pub fn hold_volumes(&self, hold: bool) {
+        self.holds_volumes.store(hold, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Kubelets {
@@ -91,23 +100,33 @@ fn locked(alive: &Alive) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> 
     alive.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(kubectl: &Kubectl, alive: &Alive, stopped: &Receiver<()>, round: fn(&Kubectl, &[String])) {
+fn run(
+    kubectl: &Kubectl,
+    (alive, holds_volumes): (&Alive, &AtomicBool),
+    stopped: &Receiver<()>,
+    round: fn(&Kubectl, &[String], bool),
+) {
     while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(STEP) {
         let nodes: Vec<String> = locked(alive).keys().cloned().collect();
-        round(kubectl, &nodes);
+        round(kubectl, &nodes, holds_volumes.load(Ordering::Relaxed));
     }
 }
 
 // A request that fails, because the object has changed or the API server is away, is repeated with the next round.
-fn leases(kubectl: &Kubectl, nodes: &[String]) {
+fn leases(kubectl: &Kubectl, nodes: &[String], _: bool) {
     for node in nodes {
         let _ = renew(kubectl, node);
     }
 }
 
-fn everything_else(kubectl: &Kubectl, nodes: &[String]) {
+fn start_and_end(kubectl: &Kubectl, nodes: &[String], _: bool) {
     let _ = pods(kubectl, nodes);
-    let _ = attachments(kubectl);
+}
+
+fn attach_and_detach(kubectl: &Kubectl, _: &[String], holds: bool) {
+    if !holds {
+        let _ = attachments(kubectl);
+    }
 }
 
 fn renew(kubectl: &Kubectl, node: &str) -> anyhow::Result<()> {

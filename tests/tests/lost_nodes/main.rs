@@ -33,6 +33,7 @@ const TO_END: Duration = Duration::from_secs(20);
 /// The real controllers, with a shorter wait; long enough for a loaded machine.
 const CONTROLLERS: &[&str] = &["--node-monitor-period=1s", "--node-monitor-grace-period=30s"];
 const NODES: [&str; 2] = ["node-a", "node-b"];
+const REPLICAS: usize = 8;
 /// Pods whose end no volume's detach follows.
 const DETACHLESS: [&str; 2] = ["files-0", "cache-0"];
 const TAINT: &str = "node.kubernetes.io/out-of-service";
@@ -105,15 +106,18 @@ impl Stage {
         Service::of("observer", &self.epitaph, self.directory.path(), &args)
     }
 
-    /// Beside a StatefulSet whose volume is attached: one whose driver attaches none, as NFS, one without a volume, and a Deployment.
-    /// The StatefulSets' pods share a node; all pods are evicted after 3 s.
+    /// Beside a StatefulSet of eight over both nodes whose volumes are attached: one whose driver attaches none, as NFS, one without a
+    /// volume, and a Deployment. The other StatefulSets' pods are on the node of the first pod; all pods are evicted after 3 s.
     fn workloads(&self) -> anyhow::Result<()> {
-        for (driver, attaches, claim) in [("csi.test", true, "data-db-0"), ("nfs.test", false, "data-files-0")] {
+        for (driver, attaches) in [("csi.test", true), ("nfs.test", false)] {
             let object = json!({
                 "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": driver},
                 "spec": {"attachRequired": attaches},
             });
             self.kubectl.apply(&object.to_string())?;
+        }
+        let of_db = (0..REPLICAS).map(|index| ("csi.test", format!("data-db-{index}")));
+        for (driver, claim) in of_db.chain([("nfs.test", "data-files-0".to_owned())]) {
             let volume = json!({
                 "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{claim}")},
                 "spec": {
@@ -142,15 +146,23 @@ impl Stage {
         };
         let set = |name: &str, mounts: Value, claims: Value| {
             let mut template = of(name, mounts);
-            if name != "db" {
+            let is_db = name == "db";
+            if is_db {
+                template["spec"]["topologySpreadConstraints"] = json!([{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {"app": "db"}},
+                }]);
+            } else {
+                let first = json!({"matchLabels": {"statefulset.kubernetes.io/pod-name": "db-0"}});
                 template["spec"]["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}},
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": first},
                 ]}});
             }
             json!({
                 "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": "shop"},
                 "spec": {
-                    "replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}},
+                    "replicas": if is_db { REPLICAS } else { 1 }, "podManagementPolicy": "Parallel", "serviceName": name,
+                    "selector": {"matchLabels": {"app": name}},
                     "template": template, "volumeClaimTemplates": claims,
                 },
             })
@@ -240,6 +252,38 @@ fn parent(span: &Value) -> &Value {
     &span["references"][0]["spanID"]
 }
 
+/// Its volume was detached from the lost node and attached to the other one before its replacement was ready.
+fn moved(spans: &[Value], pod: &str, (old, new): (&str, &str)) -> anyhow::Result<()> {
+    let root = named(spans, "pod.lost fenced-by-taint")?;
+    let trace = id::pod_trace_id(&PodUid(old.into()), None);
+    ensure!(root["spanID"] == id::pod_lost(trace).to_string());
+    ensure!(tag(root, "epitaph.evicted_by_taint") == true);
+    let stuck = named(spans, "stuck")?;
+    ensure!(tag(stuck, "epitaph.stuck.by") == "node");
+    let replacement = named(spans, "replacement")?;
+    ensure!(tag(replacement, "epitaph.replacement.pod.uid") == new);
+    let detach = named(spans, "volume.detach")?;
+    ensure!(tag(detach, "epitaph.volume.name") == format!("pv-data-{pod}").as_str());
+    ensure!(
+        [stuck, replacement, detach]
+            .iter()
+            .all(|span| parent(span) == &root["spanID"])
+    );
+    let events = replacement["logs"].as_array().context("no events")?;
+    let time = |event: &str| {
+        let found = events.iter().find(|log| log["fields"][0]["value"] == event);
+        found.and_then(|log| log["timestamp"].as_u64()).context(event.to_owned())
+    };
+    let (attached, ready) = (time("volume.attached")?, time("pod.ready")?);
+    let detached = detach["startTime"].as_u64().zip(detach["duration"].as_u64());
+    let detached = detached.map(|(begin, lasted)| begin + lasted).context("no time")?;
+    ensure!(
+        detached <= attached && attached <= ready,
+        "detached at {detached}, attached at {attached}, ready at {ready}"
+    );
+    Ok(())
+}
+
 /// Seconds since the epoch.
 fn begin(span: &Value) -> f64 {
     span["startTime"].as_f64().unwrap_or_default() / 1e6
@@ -278,7 +322,10 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
     stage.workloads()?;
     let first = stage.observer()?;
     until_active(&first)?;
-    let (old, node) = stage.running("db-0", &[])?;
+    let all: Vec<String> = (0..REPLICAS).map(|index| format!("db-{index}")).collect();
+    let all = all.iter().map(|pod| Ok((pod.as_str(), stage.running(pod, &[])?)));
+    let all: Vec<(&str, (String, String))> = all.collect::<anyhow::Result<_>>()?;
+    let (old, node) = all[0].1.clone();
     let detachless = DETACHLESS.map(|pod| stage.running(pod, &[]));
     let other = NODES.into_iter().find(|name| *name != node).context("two nodes")?;
 
@@ -298,27 +345,26 @@ fn a_lost_node_is_a_story_from_silence_to_its_return() -> anyhow::Result<()> {
     let command = format!("kubectl taint nodes {node} {TAINT}=nodeshutdown:NoExecute");
     assert!(note.contains(&command) && note.contains("make sure that it is off"), "{note}");
 
+    let gone: Vec<(&str, &str)> = all
+        .iter()
+        .filter(|(_, (_, on))| *on == node)
+        .map(|(pod, (uid, _))| (*pod, uid.as_str()))
+        .collect();
+    assert!((2..REPLICAS).contains(&gone.len()), "{all:?}");
+    stage.kubelets.hold_volumes(true);
     let args: Vec<&str> = command.split_whitespace().skip(1).collect();
     stage.kubectl.run(&args)?;
+    // The pods are gone, and their volumes are attached to the lost node: the replacements wait.
+    until_metric(&first, "epitaph_node_volumes_left", &[&of_node], gone.len() as f64)?;
+    stage.kubelets.hold_volumes(false);
     let (new, now_on) = stage.running("db-0", &[&old])?;
     assert_eq!(now_on, other);
 
     let trace = pod_trace(&old);
-    let spans = stage.spans(&trace, "replacement")?;
-    let root = named(&spans, "pod.lost fenced-by-taint")?;
-    assert_eq!(
-        root["spanID"],
-        id::pod_lost(id::pod_trace_id(&PodUid(old.as_str().into()), None)).to_string()
-    );
-    assert_eq!(tag(root, "epitaph.evicted_by_taint"), true);
-    let stuck = named(&spans, "stuck")?;
-    assert_eq!(tag(stuck, "epitaph.stuck.by"), "node");
-    let replacement = named(&spans, "replacement")?;
-    assert_eq!(tag(replacement, "epitaph.replacement.pod.uid"), new.as_str());
-    let detach = named(&stage.spans(&trace, "volume.detach")?, "volume.detach")?.clone();
-    assert_eq!(tag(&detach, "epitaph.volume.name"), "pv-data-db-0");
-    for span in [stuck, replacement, &detach] {
-        assert_eq!(parent(span), &root["spanID"]);
+    for (pod, old) in &gone {
+        let (new, _) = stage.running(pod, &[old])?;
+        let spans = stage.spans(&pod_trace(old), "replacement")?;
+        moved(&spans, pod, (old, &new)).with_context(|| format!("{pod}: {spans:#?}"))?;
     }
     // By now every detach is over.
     for (pod, old) in DETACHLESS.into_iter().zip(detachless) {

@@ -129,6 +129,8 @@ pub struct Replacement {
     pub rule: Rule,
     pub created: Moment,
     pub scheduled: Option<Moment>,
+    /// The last of its volumes that were attached to the lost node is attached to its own.
+    pub attached: Option<Moment>,
     pub ready: Option<Moment>,
     /// Ready; without that, the termination of the replacement or the end of our wait.
     pub end: Moment,
@@ -345,6 +347,9 @@ impl Observer {
                 Output::Replacement(replacement) => {
                     replacement.api_clock = self.api_clock;
                     replacement.is_of_lost_node = self.nodes.is_lost(&replacement.pod.node, &replacement.pod.uid);
+                    if let Some(by) = self.pods.get(&replacement.by.uid) {
+                        replacement.attached = self.nodes.attached(by).filter(|since| since.at >= replacement.created.at);
+                    }
                 }
                 _ => {}
             }

@@ -18,7 +18,7 @@ const AFTER_GONE: Duration = Duration::from_secs(600);
 
 /// How long after its creation a replacement may take to become ready: a volume of a lost node is detached after six minutes at the
 /// earliest, or when somebody sets the taint.
-const READY_WITHIN: Duration = Duration::from_secs(3600);
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct Replacements {
@@ -220,6 +220,7 @@ fn replacement(coming: Coming, record: &Record, end: Moment) -> Output {
         rule,
         created,
         scheduled: record.scheduled,
+        attached: None,
         ready: record.ready,
         end,
         api_clock: None,

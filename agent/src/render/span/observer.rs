@@ -66,6 +66,7 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
         [
             ("pod.created", Some(created)),
             ("pod.scheduled", r.scheduled),
+            ("volume.attached", r.attached),
             ("pod.ready", r.ready),
         ],
         (created, r.end),

@@ -280,6 +280,11 @@ impl Nodes {
         }
     }
 
+    /// See [`Volumes::attached_to`].
+    pub fn attached(&self, by: &pods::Record) -> Option<Moment> {
+        self.volumes.attached_to(&by.identity, &by.details().claims)
+    }
+
     pub fn attachments_begin(&mut self) {
         self.volumes.list_begin();
     }
@@ -488,6 +493,7 @@ impl Nodes {
     }
 
     fn forget(&mut self, now: Boot) {
+        self.volumes.expire(now);
         let (volumes, members) = (&mut self.volumes, &mut self.members);
         self.stories.retain(|name, story| {
             let Some(over) = story.back.or(story.removed) else {

@@ -9,6 +9,7 @@ use super::sentence;
 use crate::ids::PodUid;
 use crate::observe::contact::Seen;
 use crate::observe::pods::Record;
+use crate::observe::replacements::READY_WITHIN;
 use crate::observe::{AttachmentFact, ClaimKey, Moment, ObserverDropReason};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
@@ -36,6 +37,8 @@ pub(super) struct Volumes {
     owners: BTreeMap<ClaimKey, Owner>,
     /// Replacements that wait for a volume: since when.
     waiting: BTreeMap<ClaimKey, (PodUid, Moment)>,
+    /// Of volumes that were detached from lost nodes, by PersistentVolume, and since when.
+    detached: BTreeMap<Arc<str>, (ClaimKey, Boot)>,
 }
 
 /// A question about a volume's claim.
@@ -51,6 +54,8 @@ struct Asked {
 struct Attached {
     fact: AttachmentFact,
     requested: Option<Moment>,
+    /// The volume is attached since then; None also if it was before this observer began.
+    since: Option<Moment>,
 }
 
 /// A pod of a lost node that is being deleted, or is gone.
@@ -81,12 +86,17 @@ impl Volumes {
         if !self.known.contains_key(&fact.name) && self.known.len() >= MOST {
             return false;
         }
+        let was_attached = self.known.get(&fact.name).is_some_and(|of| of.fact.attached);
         let of = self.known.entry(fact.name.clone()).or_insert_with(|| Attached {
             fact: fact.clone(),
             requested: None,
+            since: None,
         });
         if fact.detaching {
             of.requested.get_or_insert(seen.moment());
+        }
+        if fact.attached != was_attached {
+            of.since = Some(seen.moment()).filter(|_| fact.attached && !seen.is_at_start());
         }
         self.by_node.entry(fact.node.clone()).or_default().insert(fact.name.clone());
         of.fact = fact;
@@ -108,7 +118,7 @@ impl Volumes {
     /// The attachment's end, if it belonged to a lost pod; an error if the answer that would tell is missing. `stuck_after`: how long a
     /// replacement waits before that is a verdict.
     pub fn gone(&mut self, name: &str, seen: Seen, stuck_after: Duration) -> Option<Result<VolumeDetach, ObserverDropReason>> {
-        let Attached { fact, requested } = self.known.remove(name)?;
+        let Attached { fact, requested, .. } = self.known.remove(name)?;
         if let Some(names) = self.by_node.get_mut(&fact.node) {
             names.remove(name);
             if names.is_empty() {
@@ -139,6 +149,7 @@ impl Volumes {
         let owner = self.owners.remove(&claim)?;
         self.waiting.remove(&claim);
         let end = seen.moment();
+        self.detached.insert(fact.volume.clone(), (claim.clone(), end.at));
         // A Deployment's replacement waits while the old pod still exists.
         let Some(begin) = owner.gone.or(owner.waited) else {
             return Some(Err(ObserverDropReason::BeginUnseen));
@@ -210,7 +221,7 @@ impl Volumes {
             let key = claim_key(pod, name);
             if let Some(owner) = self.owners.get_mut(&key).filter(|owner| owner.pod.uid == pod.uid) {
                 owner.gone = owner.gone.or(gone);
-            } else if self.owners.len() < MOST_CLAIMS {
+            } else if self.owners.len() + self.detached.len() < MOST_CLAIMS {
                 let owner = Owner {
                     pod: pod.clone(),
                     gone,
@@ -319,6 +330,25 @@ impl Volumes {
             }
             keep
         });
+    }
+
+    /// No replacement waits any more.
+    pub fn expire(&mut self, now: Boot) {
+        self.detached.retain(|_, (_, since)| now.since(*since) <= READY_WITHIN);
+    }
+
+    /// When the last of the volumes of a lost node that this replacement uses was attached to its node; None if one was not, or
+    /// nobody watched it.
+    pub fn attached_to(&self, by: &PodIdentity, claims: &[Box<str>]) -> Option<Moment> {
+        let claim_of = |volume: &Arc<str>| {
+            let asked = self.claims.get(volume).and_then(|asked| asked.claim.as_ref());
+            asked.or(self.detached.get(volume).map(|(claim, _)| claim))
+        };
+        let is_its = |of: &&Attached| {
+            claim_of(&of.fact.volume).is_some_and(|claim| *claim.namespace == *by.namespace && claims.contains(&claim.name))
+        };
+        let since: Option<Vec<Moment>> = self.of_node(&by.node).filter(is_its).map(|of| of.since).collect();
+        since?.into_iter().max_by_key(|since| since.at)
     }
 
     fn of_node(&self, node: &str) -> impl Iterator<Item = &Attached> {

@@ -125,7 +125,9 @@ fn replacement(r: &Replacement) -> String {
         r.rule.name(),
         moment(r.created)
     );
-    for (name, at) in [("scheduled", r.scheduled), ("ready", r.ready)] {
+    let attached = r.attached.map(|at| ("attached", Some(at)));
+    let steps = [("scheduled", r.scheduled)].into_iter().chain(attached);
+    for (name, at) in steps.chain([("ready", r.ready)]) {
         match at {
             Some(at) => write!(text, ", {name} {}", moment(at)),
             None => write!(text, ", never {name}"),

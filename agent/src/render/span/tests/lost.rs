@@ -364,6 +364,7 @@ fn the_replacement_of_a_lost_pod_is_below_that_root() {
         rule: Rule::NameInStatefulSet,
         created: at(100),
         scheduled: Some(at(100)),
+        attached: None,
         ready: Some(at(120)),
         end: at(120),
         api_clock: None,

@@ -72,6 +72,7 @@ fn replaced() -> Replacement {
         rule: Rule::NextOfReplicaSet,
         created: at(50),
         scheduled: Some(at(70)),
+        attached: Some(at(900)),
         ready: Some(at(4000)),
         end: at(4000),
         api_clock: MEASURED,
@@ -144,6 +145,7 @@ fn a_replacement_names_the_pod_and_the_rule() {
           epitaph.api_clock.ahead.most=0.05
           @50 pod.created 
           @70 pod.scheduled 
+          @900 volume.attached 
           @4000 pod.ready 
     "#]].assert_eq(&text_of(&trace, BEGIN, true));
 }
