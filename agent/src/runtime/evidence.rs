@@ -114,7 +114,9 @@ impl Evidence {
     pub fn tick(&mut self, core: &Correlator, now: Boot) {
         let removed = self.journal.stats().removed_segments();
         if removed > std::mem::replace(&mut self.removed, removed) {
-            self.keeper.forget();
+            for input in self.keeper.forget(core) {
+                self.journal.input(now, &input);
+            }
         }
         for state in self.keeper.owed(core) {
             self.journal.input(now, state);

@@ -88,11 +88,12 @@ fn main() {
 }
 
 /// Said at once: the other stories take their time.
-fn done(problems: Vec<String>) -> Result<(), Failed> {
+fn done(what: &str, played: anyhow::Result<Vec<String>>) -> Result<(), Failed> {
+    let problems = played.unwrap_or_else(|error| vec![format!("{error:#}")]);
     if problems.is_empty() {
         return Ok(());
     }
-    let problems = problems.join("\n");
+    let problems = format!("{what}\n{}", problems.join("\n"));
     eprintln!("{problems}");
     Err(problems.into())
 }
@@ -112,14 +113,7 @@ impl Shared {
         } else {
             (None, Some(self.place.read().map_err(|_| poisoned)?))
         };
-        let problems = self
-            .stage()?
-            .play(story)
-            .map_err(|error| format!("{}: {error:#}", story.what))?;
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(format!("{}\n{}", story.what, problems.join("\n")).into())
+        done(story.what, self.stage()?.play(story))
     }
 
     /// The load is measured: nothing else may run.
@@ -139,16 +133,13 @@ impl Shared {
     /// A node, with its observer, is lost.
     fn lose(&self, death: Death) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
-        let stage = self.stage()?;
-        let problems = lost::play(stage, death).map_err(|error| format!("{death:?}: {error:#}"))?;
-        done(problems)
+        done(death.name(), lost::play(self.stage()?, death))
     }
 
     /// A node is shut down, and switched on again.
     fn shut_down(&self, case: Case) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
-        let stage = self.stage()?;
-        done(node_shutdown::play(stage, case).map_err(|error| format!("{case:?}: {error:#}"))?)
+        done(case.name(), node_shutdown::play(self.stage()?, case))
     }
 
     /// Takes the agent away from the other stories.

@@ -43,6 +43,8 @@ pub struct Keeper {
 
 #[derive(Debug, Default)]
 struct Tracked {
+    /// Time of the first event that was kept by this run.
+    since: Boot,
     events: u32,
     /// Events that were not kept, and are not yet kept as losses: kind, time of the first, number.
     lost: Vec<(Kind, Boot, u64)>,
@@ -222,11 +224,36 @@ impl Keeper {
         core.has_shutdown() || self.tracked.keys().any(|own| core.is_ending(*own))
     }
 
-    /// What was kept before may be gone: it is kept again with the next evidence.
-    pub fn forget(&mut self) {
-        self.tracked.clear();
+    /// What was kept before may be gone: it is kept again with the next evidence. Returns the terminations in progress, as inputs: what
+    /// is gone of their evidence, a stop signal for example, may decide, so it is kept as a loss.
+    pub fn forget(&mut self, core: &Correlator) -> Vec<Input> {
         self.places.clear();
         self.owes_states = true;
+        let mut ending: Vec<(CgroupId, Boot)> = self.tracked.drain().map(|(own, of)| (own, of.since)).collect();
+        ending.retain(|(own, _)| core.is_ending(*own));
+        ending.sort();
+        if ending.is_empty() {
+            return Vec::new();
+        }
+        let mut inputs: Vec<Input> = self
+            .pods
+            .clone()
+            .map(Input::Pods)
+            .into_iter()
+            .chain(self.clock.clone())
+            .collect();
+        for (own, since) in ending {
+            inputs.extend(core.show(own));
+            inputs.extend(core.pod_fact(own));
+            let mut lost = Kind::ALL.map(|kind| (kind, since, 1)).to_vec();
+            inputs.extend(losses(&mut lost, LossScope::Within(own)));
+            let tracked = Tracked {
+                since,
+                ..Tracked::default()
+            };
+            self.tracked.insert(own, tracked);
+        }
+        inputs
     }
 
     /// The states that are to be kept again, once. Not within a shutdown: that logind is connected would end it.
@@ -255,7 +282,10 @@ impl Keeper {
         if is_new {
             before.extend(core.introduce(own, event));
         }
-        let tracked = self.tracked.entry(own).or_default();
+        let tracked = self.tracked.entry(own).or_insert_with(|| Tracked {
+            since: at,
+            ..Tracked::default()
+        });
         tracked.events += 1;
         let most = if core.may_decide(own, event) { DECISIVE } else { EVENTS };
         if tracked.events > most {

@@ -154,8 +154,13 @@ impl Correlator {
             _ => None,
         };
         let mut inputs = self.subjects.introduce(own, exited, self.attribution.index());
-        inputs.extend(self.pods.fact_of(own).map(Input::Pod));
+        inputs.extend(self.pod_fact(own));
         inputs
+    }
+
+    /// The pod of the subject, as it is known.
+    pub fn pod_fact(&self, own: CgroupId) -> Option<Input> {
+        self.pods.fact_of(own).map(Input::Pod)
     }
 
     /// The own cgroups of the subjects that are known.

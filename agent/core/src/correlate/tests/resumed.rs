@@ -177,8 +177,10 @@ fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
         let last = inputs.last().map_or(Boot(0), |(now, _)| *now).plus(Duration::from_secs(120));
         judged(&core.handle(last, Input::Tick).reports, &mut whole);
         judged(&core.handle(last, Input::End).reports, &mut whole);
-        for kill in 1..inputs.len() {
-            let (first, begun) = killed(&inputs[..kill]);
+        // The journal's oldest segments are never removed, or halfway, or just before the kill.
+        let cuts = (1..inputs.len()).flat_map(|kill| [None, Some(kill / 2), Some(kill - 1)].map(|removed| (removed, kill)));
+        for (removed, kill) in cuts {
+            let (first, begun) = killed_after(&inputs[..kill], removed);
             let (kept, at) = first;
             let mut both = begun.reported.clone();
             let mut core = Correlator::new(Limits::default());
@@ -205,13 +207,25 @@ fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
                     resumed += 1;
                     if !verdict.unclean && verdict.headline == "clean" && whole.get(&id).is_none_or(|of| of.headline != "clean")
                     {
-                        broken.push(format!("cut after {kill}: {id} is clean\n{text}"));
+                        broken.push(format!("cut after {kill}, removed {removed:?}: {id} is clean\n{text}"));
+                    }
+                    // Without its pod's fact a container has a trace of its own.
+                    let mut of_whole = whole.iter().filter(|(of, _)| **of == id || !whole.contains_key(&id));
+                    // Its traffic in the gap is not known.
+                    let is_as = |of: &str| of == verdict.headline || (of, verdict.headline) == ("clean", "clean-exit");
+                    if verdict.headline != "unknown" && !of_whole.any(|(_, of)| is_as(of.headline)) {
+                        broken.push(format!(
+                            "cut after {kill}, removed {removed:?}: {id} is {}\n{text}",
+                            verdict.headline
+                        ));
                     }
                     both.insert(id, verdict);
                 }
             }
             if !begun.open_is_reported(&both) {
-                broken.push(format!("cut after {kill}: a termination in progress is lost\n{text}"));
+                broken.push(format!(
+                    "cut after {kill}, removed {removed:?}: a termination in progress is lost\n{text}"
+                ));
             }
         }
     }
@@ -222,6 +236,40 @@ fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
         broken.len(),
         broken[..broken.len().min(5)].join("\n\n")
     );
+}
+
+/// The stop signal went with the journal's oldest segment, and the agent was killed within the grace period.
+#[test]
+fn what_went_with_the_oldest_segment_may_have_been_decisive() {
+    let text = restarted(
+        "
+        +1 TERM runc -> main handler
+        +2 tick
+        +2.1 tick
+        +6 start
+        +6 found main
+        +6 scanned
+        +61 KILL runc -> main
+        +61.001 exit main KILL
+        +61.1 rmdir app
+        +70 tick
+        ",
+    );
+    let inputs = script::parse(&text).inputs;
+    let is_start = |(_, input): &(Boot, Input)| matches!(input, Input::Start(_));
+    let restart = inputs.iter().rposition(is_start).expect("a restart");
+    let verdict = |removed: Option<usize>| {
+        let ((kept, _), _) = killed_after(&inputs[..restart], removed);
+        let mut core = Correlator::new(Limits::default());
+        let mut verdicts = BTreeMap::new();
+        for (now, input) in kept.iter().chain(&inputs[restart..]) {
+            judged(&core.handle(*now, input.clone()).reports, &mut verdicts);
+        }
+        let all: Vec<_> = verdicts.into_values().map(|of| (of.headline, of.sentence)).collect();
+        format!("{all:?}")
+    };
+    expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph was not observing for part of that time")]"#]].assert_eq(&verdict(None));
+    expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed")]"#]].assert_eq(&verdict(Some(restart - 1)));
 }
 
 pub(super) struct Begun {
@@ -244,6 +292,11 @@ impl Begun {
 
 /// Runs a core until it is killed; returns what was kept.
 pub(super) fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), Begun) {
+    killed_after(inputs, None)
+}
+
+/// The same; what was kept before that input is gone, but for the header of the segment.
+fn killed_after(inputs: &[(Boot, Input)], removed: Option<usize>) -> ((Vec<(Boot, Input)>, Boot), Begun) {
     let mut core = Correlator::new(Limits::default());
     let mut keeper = Keeper::default();
     let mut kept = Vec::new();
@@ -251,8 +304,13 @@ pub(super) fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), B
     let mut observation = None;
     let mut at = Boot(0);
     let mut owns = HashSet::new();
-    for (now, input) in inputs {
+    for (index, (now, input)) in inputs.iter().enumerate() {
         at = at.max(*now);
+        if removed == Some(index) {
+            kept.retain(|(_, input)| matches!(input, Input::Start(_)));
+            kept.extend(keeper.forget(&core).into_iter().map(|input| (*now, input)));
+            kept.extend(keeper.owed(&core).iter().map(|input| (*now, input.clone())));
+        }
         if let Input::Start(of) = input {
             observation = Some(of.clone());
             kept.push((*now, input.clone()));

@@ -386,7 +386,7 @@ fn of_tail(script: &str, with_states: bool) -> Vec<&'static str> {
     for (now, input) in parse(script).inputs {
         if !is_cut && now >= ZERO {
             is_cut = true;
-            keeper.forget();
+            keeper.forget(&core);
             for state in keeper.owed(&core).iter().filter(|_| with_states) {
                 tail.handle(ZERO, state.clone());
             }
