@@ -390,6 +390,9 @@ pub struct Gaps {
     pub late_start: bool,
     /// Probes that were not active, by name.
     pub inactive_probes: Vec<String>,
+    /// After the begin the wall clock stepped by so many nanoseconds, or a pause of the machine ended: wall times from before are wrong by
+    /// as much.
+    pub clock_step: Option<i64>,
 }
 
 /// The kernel's evidence of one termination of a container or a unit.

@@ -350,6 +350,7 @@ pub struct Gaps {
     pub late_start: bool,
     #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub inactive_probes: Vec<Text>,
+    pub clock_step_ms: Option<i64>,
     // Only of the node.
     pub bus: Option<Text>,
     pub exits: bool,

@@ -106,7 +106,9 @@ fn a_unit_of_which_little_is_known() {
               03:04:06.500      0 s |*                      | end; the exit was not observed
 
             Incomplete evidence: the process started before epitaph did; 3 signal_generate
-            records were lost; probes were not active: tcp_send_reset
+            records were lost; probes were not active: tcp_send_reset; the wall clock
+            stepped by +12.5 s, or the machine was paused: earlier times are wrong by as
+            much
 
             axes      cause unknown, exit unknown, traffic unknown
             ended     2026-01-02 03:04:06 UTC

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use epitaph_core::render::text::{Paint, Style};
+use epitaph_core::render::text::{Paint, Style, clock_stepped};
 use epitaph_core::time::Wall;
 use epitaph_core::verdict::Severity;
 
@@ -179,6 +179,7 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             over_cap,
             late_start,
             inactive_probes,
+            clock_step_ms,
             bus,
             exits,
             observation,
@@ -220,6 +221,9 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
         if !inactive_probes.is_empty() {
             let names: Vec<&str> = inactive_probes.iter().map(|name| &**name).collect();
             add(format!("probes were not active: {}", names.join(", ")));
+        }
+        if let Some(step) = clock_step_ms {
+            add(clock_stepped(step.saturating_mul(1_000_000)));
         }
         if let Some(incomplete) = of.kubernetes.as_ref().and_then(|context| context.incomplete.as_deref()) {
             add(incomplete.to_owned());

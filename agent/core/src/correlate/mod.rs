@@ -228,6 +228,7 @@ impl Correlator {
             Input::Clock(offset) => {
                 self.node.clock(offset);
                 self.pods.clock(offset);
+                self.subjects.clock(now, offset);
             }
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {

@@ -403,6 +403,7 @@ fn gaps(g: &Gaps) -> GapsObject {
         over_cap: g.over_cap,
         late_start: g.late_start,
         inactive_probes: g.inactive_probes.iter().map(|p| escape(p)).collect(),
+        clock_step_ms: g.clock_step.map(|step| step / 1_000_000),
     }
 }
 

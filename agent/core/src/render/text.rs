@@ -233,6 +233,7 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
         over_cap,
         late_start,
         inactive_probes,
+        clock_step,
     } = gaps;
     let mut parts = Vec::new();
     if *late_start {
@@ -248,8 +249,17 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     if !inactive_probes.is_empty() {
         parts.push(format!("probes not active: {}", escape(&inactive_probes.join(", "))));
     }
+    if let Some(step) = clock_step {
+        parts.push(clock_stepped(*step));
+    }
     parts.extend(context.and_then(|context| context.incomplete.as_deref()).map(escape));
     (!parts.is_empty()).then(|| format!("gaps: {}", parts.join("; ")))
+}
+
+/// What a step of the wall clock, in nanoseconds, does to the times.
+pub fn clock_stepped(step: i64) -> String {
+    let seconds = step as f64 / 1e9;
+    format!("the wall clock stepped by {seconds:+.1} s, or the machine was paused: earlier times are wrong by as much")
 }
 
 /// Text from outside, safe for a terminal: controls, line breaks and invisible characters that reorder text are escaped.
@@ -334,7 +344,7 @@ mod tests {
             expect![[r#"
                 2026-01-02T03:04:06.500Z unit nginx.service  unknown
                   How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
-                    gaps: the process started before epitaph did; 3 signal_generate records lost; probes not active: tcp_send_reset
+                    gaps: the process started before epitaph did; 3 signal_generate records lost; probes not active: tcp_send_reset; the wall clock stepped by +12.5 s, or the machine was paused: earlier times are wrong by as much
             "#]],
         );
     }

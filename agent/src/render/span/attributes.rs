@@ -46,11 +46,14 @@ impl Attributes {
     pub(super) fn signed(&mut self, key: &'static str, value: i64) {
         self.0.push(KeyValue::new(key, value));
     }
+    /// In seconds.
+    pub(super) fn nanos(&mut self, key: &'static str, nanos: i64) {
+        self.0.push(KeyValue::new(key, nanos as f64 / 1e9));
+    }
     /// Bounds of how far the API server's clock is ahead, in nanoseconds.
     pub(super) fn api_clock(&mut self, least: i64, most: i64) {
-        for (key, nanos) in [(key::API_CLOCK_AHEAD_LEAST, least), (key::API_CLOCK_AHEAD_MOST, most)] {
-            self.0.push(KeyValue::new(key, nanos as f64 / 1e9));
-        }
+        self.nanos(key::API_CLOCK_AHEAD_LEAST, least);
+        self.nanos(key::API_CLOCK_AHEAD_MOST, most);
     }
     pub(super) fn seconds(&mut self, key: &'static str, value: Duration) {
         self.0.push(KeyValue::new(key, value.as_secs_f64()));

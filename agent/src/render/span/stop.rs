@@ -252,5 +252,8 @@ fn gaps(gaps: &Gaps, a: &mut Attributes) {
     a.texts(key::LOST, gaps.lost.iter().map(|(kind, count)| format!("{kind}={count}")));
     a.some(key::OVER_CAP, gaps.over_cap);
     a.flag(key::LATE_START, gaps.late_start);
+    if let Some(step) = gaps.clock_step {
+        a.nanos(key::CLOCK_STEP, step);
+    }
     a.texts(key::INACTIVE_PROBES, gaps.inactive_probes.iter().cloned());
 }

@@ -178,7 +178,9 @@ fn the_live_view_scrolls_above_its_status_line() {
             arted before epitaph did, so a stop signal may have been mis
             sed
                 gaps: the process started before epitaph did; 3 signal_g
-            enerate records lost; probes not active: tcp_send_reset
+            enerate records lost; probes not active: tcp_send_reset; the
+             wall clock stepped by +12.5 s, or the machine was paused: e
+            arlier times are wrong by as much
             1 of 3 probes | 1 not shown | 3 records LOST | 2 evidence it
             ems LOST | 1 termination: 1 unknown
 

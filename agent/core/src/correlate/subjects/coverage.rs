@@ -1,4 +1,4 @@
-//! Coverage of the observation: times without observation, inactive probes, lost records.
+//! Coverage of the observation: times without observation, inactive probes, lost records, steps of the clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::event::Kind;
 use crate::ids::CgroupId;
 use crate::input::{LossScope, ProbeState};
 use crate::termination::MissingEvidence;
-use crate::time::Boot;
+use crate::time::{Boot, WallOffset};
 
 use crate::correlate::attribution::Concerned;
 
@@ -19,6 +19,8 @@ pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
 const KEPT: usize = 256;
 /// The same of losses: all containers of a node can be noisy at once.
 const KEPT_LOSSES: usize = 1024;
+/// A smaller step of the wall clock is an adjustment.
+const STEP: Duration = Duration::from_secs(1);
 /// The probes without which sockets are not observed.
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 
@@ -28,6 +30,9 @@ pub(super) struct Coverage {
     lost: VecDeque<Loss>,
     /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
+    clock: Option<WallOffset>,
+    /// When the wall clock stepped, and by how many nanoseconds.
+    steps: VecDeque<(Boot, i64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +154,30 @@ impl Coverage {
     /// Nothing is known from now on.
     pub fn cut(&mut self, now: Boot) {
         self.gaps.push_back((now, Boot(u64::MAX)));
+    }
+
+    /// Another boot, with a clock of its own.
+    pub fn forget_clock(&mut self) {
+        self.clock = None;
+        self.steps.clear();
+    }
+
+    pub fn clock(&mut self, now: Boot, offset: WallOffset) {
+        let Some(before) = self.clock.replace(offset) else { return };
+        let step = offset.0.saturating_sub(before.0);
+        if Duration::from_nanos(step.unsigned_abs()) < STEP {
+            return;
+        }
+        self.steps.push_back((now, step));
+        if self.steps.len() > KEPT {
+            self.steps.pop_front();
+        }
+    }
+
+    /// By how many nanoseconds the wall clock stepped after that time.
+    pub fn step_after(&self, time: Boot) -> Option<i64> {
+        let after = self.steps.iter().filter(|(at, _)| *at > time);
+        after.map(|(_, step)| *step).reduce(i64::saturating_add)
     }
 
     pub fn probe(&mut self, name: String, state: ProbeState) {

@@ -217,6 +217,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
             late_start: missing.late_start.is_some(),
             inactive_probes: context.coverage.inactive_probes(),
+            clock_step: context.coverage.step_after(begin),
         },
         missing,
         open,

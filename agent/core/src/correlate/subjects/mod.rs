@@ -33,7 +33,7 @@ use crate::ids::{CgroupId, Comm};
 use crate::input::{Observation, ProbeState};
 use crate::report::StopSignalIgnored;
 use crate::termination::{OomKill, Open, TerminationFacts};
-use crate::time::Boot;
+use crate::time::{Boot, WallOffset};
 
 use super::Limits;
 use super::attribution::Attributor;
@@ -184,7 +184,15 @@ impl Subjects {
     /// The observation begins (again); the previous one ended at `ended`.
     pub fn start(&mut self, ended: Boot, observation: &Observation) {
         self.coverage.start(ended, observation.since);
+        if self.boot_id != observation.boot_id {
+            self.coverage.forget_clock();
+        }
+        self.coverage.clock(observation.since, observation.wall_offset);
         self.boot_id.clone_from(&observation.boot_id);
+    }
+
+    pub fn clock(&mut self, now: Boot, offset: WallOffset) {
+        self.coverage.clock(now, offset);
     }
 
     /// The states of the probes follow.

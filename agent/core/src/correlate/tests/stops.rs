@@ -663,3 +663,25 @@ fn a_signal_that_the_kernel_discards_when_it_is_read_is_no_handlers_entry() {
     let entered = script::show(&script::run(&script("+1.001 enter main TERM")), true);
     assert_ne!(entered, without);
 }
+
+/// A virtual machine that was paused after the stop signal: its wall clock is set when it goes on.
+#[test]
+fn a_step_of_the_clock_is_stated_by_what_terminates_meanwhile() {
+    let steps = |rest: &str| -> Vec<Option<i64>> {
+        let reports = script::run(&container(rest));
+        let of = |report: Report| match report {
+            Report::Terminated(t) => Some(t.facts.gaps.clock_step),
+            _ => None,
+        };
+        reports.into_iter().filter_map(of).collect()
+    };
+    let stop = "+1 TERM runc -> main handler\n+1.001 enter main TERM\n";
+    let exit = "\n+5 exit main 0\n+5.1 rmdir app\n+6 tick\n+20 tick";
+    assert_eq!(steps(&[stop, "+3 clock +90", exit].concat()), [Some(90_000_000_000)]);
+    assert_eq!(
+        steps(&[stop, "+3 clock +90\n+4 clock +88", exit].concat()),
+        [Some(88_000_000_000)]
+    );
+    assert_eq!(steps(&[stop, "+3 clock +0.4", exit].concat()), [None], "an adjustment");
+    assert_eq!(steps(&["+0 clock +90\n", stop, exit].concat()), [None], "before the begin");
+}

@@ -293,6 +293,8 @@ pub(super) struct GapsObject {
     pub(super) over_cap: u64,
     pub(super) late_start: bool,
     pub(super) inactive_probes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) clock_step_ms: Option<i64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
