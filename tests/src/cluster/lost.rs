@@ -134,6 +134,14 @@ pub fn play(stage: &Stage, death: Death) -> anyhow::Result<Vec<String>> {
     for kind in ["statefulset", "deployment", "daemonset"] {
         stage.kubectl.run(&["-n", NAMESPACE, "delete", kind, &name])?;
     }
+    // An emulated machine has no time for the pods of two stories.
+    let left = format!("story in ({name}, {name}-deployment, {name}-daemonset)");
+    until("the story's pods are gone", || {
+        let pods = stage
+            .kubectl
+            .json(&["-n", NAMESPACE, "get", "pods", "-l", &left, "-o", "json"])?;
+        Ok(pods["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
+    })?;
     played
 }
 
@@ -361,7 +369,7 @@ fn spread_observers(stage: &Stage) -> anyhow::Result<()> {
     stage
         .kubectl
         .run(&["-n", deploy::NAMESPACE, "rollout", "restart", &observer])?;
-    let args = ["-n", deploy::NAMESPACE, "rollout", "status", &observer, "--timeout=240s"];
+    let args = ["-n", deploy::NAMESPACE, "rollout", "status", &observer, "--timeout=600s"];
     stage.kubectl.run(&args).map(drop)
 }
 

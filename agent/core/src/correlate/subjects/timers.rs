@@ -21,7 +21,7 @@ const GONE: usize = 1_024;
 /// Clients' connects are looked through this often.
 const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
 /// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
-/// shows that the container terminated; without a removal, this is the longest wait.
+/// shows that the container terminated; without a removal, this is the longest wait for a process whose name does not show what it is.
 const STAGE: Duration = Duration::from_secs(60);
 
 /// The timers of the subjects.
@@ -381,6 +381,7 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
     let exit = state.main().and_then(|main| main.exit_at());
     let due = exit.map(|at| state.counted_until(at, limits.linger));
     match (exit, due) {
+        (Some(_), Some(_)) if removed.is_none() && state.may_be_stage() && state.is_named_as_stage() => None,
         (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
         _ => due.or(removed),
     }

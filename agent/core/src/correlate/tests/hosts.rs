@@ -78,6 +78,45 @@ fn a_stage_that_ended_long_before_the_init_executes() {
     );
 }
 
+/// An agent that starts while a container is made finds runc's first process, and on an emulated machine the init executes minutes later.
+#[test]
+fn a_stage_that_is_found_at_the_start_is_no_termination() {
+    let made = "
+        +0 mkdir app
+        proc stage0 in=app pid=95 start=-1 parent=runc comm=runc:[0:PARENT]
+        +0 start
+        +0 found stage0
+        +0 scanned
+        +0.5 exit stage0 0
+        ";
+    let runs = "
+        proc main in=app pid=100 ns=1 start=+0.01 parent=runc comm=app
+        +150 exec main
+        +155 TERM runc -> main handler
+        +155.1 enter main TERM
+        +155.2 exit main 1
+        +155.3 rmdir app
+        ";
+    check(
+        &[made, runs].concat(),
+        expect![[r#"
+        nonzero-exit: Stopped/NonzeroExit/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 1, 0.2 s later
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]],
+    );
+    // Whoever took the name terminated all the same.
+    check(
+        &[made, "+150 rmdir app\n+160 tick"].concat(),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          `runc:[0:PARENT]` (pid 95) exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+          fix: nothing to fix: the process started before epitaph did
+    "#]],
+    );
+    check(&[made, "+150 tick"].concat(), expect![[r#""#]]);
+}
+
 #[test]
 fn a_sandbox_inside_a_container_without_a_namespace_is_not_its_main_process() {
     check(
