@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
-use std::thread::{scope, sleep};
+use std::thread::{available_parallelism, scope, sleep};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -60,7 +60,7 @@ pub fn up(
             let start = |index| {
                 threads.spawn({
                     let (cluster, images) = (&cluster, &images);
-                    move || start_node(cluster, index, images, report)
+                    move || start_node(cluster, index, nodes, images, report)
                 })
             };
             let threads: Vec<_> = (1..=nodes).map(start).collect();
@@ -212,7 +212,7 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts the node if it does not run, and waits until the API server reports it ready and it has every image.
-fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&str)) -> anyhow::Result<()> {
+fn start_node(cluster: &Cluster, index: u8, nodes: u8, images: &[Image], report: &dyn Fn(&str)) -> anyhow::Result<()> {
     let name = node_name(index);
     let directory = cluster.node_directory(&name);
     let begin = boot_now();
@@ -229,7 +229,7 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&s
             // Otherwise the API server's status of an earlier node would be taken for this node's status.
             kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
             clear(&directory)?;
-            let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
+            let node = Node::start(cluster.tools(), &node_config(cluster, index, nodes)?, &directory, Lifetime::Detached);
             let node = node.with_context(|| format!("start {name}"))?;
             report(&format!("{name}: booted after {:.1} s", since()));
             node
@@ -248,7 +248,7 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&s
     Ok(())
 }
 
-fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
+fn node_config(cluster: &Cluster, index: u8, nodes: u8) -> anyhow::Result<NodeConfig> {
     let plane = cluster.control_plane()?;
     let name = node_name(index);
     let server = plane.url_for_guests();
@@ -258,6 +258,8 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
         kube_proxy_kubeconfig: plane.kubeconfig_for("system:kube-proxy", None, &server)?,
         lan: SocketAddrV4::new(LAN_GROUP, cluster.known.lan_port),
         memory_mib: MEMORY_MIB,
+        // Emulated processors that share one of the host's wait for each other's locks.
+        processors: available_parallelism().map_or(1, |host| host.get() / usize::from(nodes)).clamp(1, 2),
         feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
         kubelet: Value::Null,
         name,

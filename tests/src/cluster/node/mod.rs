@@ -51,6 +51,7 @@ pub struct NodeConfig {
     /// The group and port that only the nodes of one cluster share.
     pub lan: SocketAddrV4,
     pub memory_mib: u32,
+    pub processors: usize,
     pub feature_gates: BTreeMap<String, bool>,
     /// Merged over the kubelet's configuration, KubeletConfiguration v1beta1.
     pub kubelet: Value,
@@ -71,6 +72,7 @@ impl NodeConfig {
             kube_proxy_kubeconfig: unreachable,
             lan: SocketAddrV4::new([239, 255, 77, index].into(), free_port()?),
             memory_mib: 1024,
+            processors: 1,
             feature_gates: BTreeMap::new(),
             kubelet: json!({}),
         })
@@ -107,6 +109,7 @@ struct Known {
     name: String,
     loopback: Ipv4Addr,
     memory_mib: u32,
+    processors: usize,
     lan: SocketAddrV4,
     index: u8,
 }
@@ -142,6 +145,7 @@ impl Node {
             name: config.name.clone(),
             loopback: config.loopback(),
             memory_mib: config.memory_mib,
+            processors: config.processors,
             lan: config.lan,
             index: config.index,
         };

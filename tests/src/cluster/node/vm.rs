@@ -34,7 +34,8 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
     command
         .current_dir(dir)
         // KVM, if available, is a different machine, and on some hosts a hung one.
-        .args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "1"])
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"])
+        .args(["-smp", &known.processors.to_string()])
         .args(["-m", &known.memory_mib.to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
         .args(["-name", &known.name])
