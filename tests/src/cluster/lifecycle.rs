@@ -229,7 +229,12 @@ fn start_node(cluster: &Cluster, index: u8, nodes: u8, images: &[Image], report:
             // Otherwise the API server's status of an earlier node would be taken for this node's status.
             kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
             clear(&directory)?;
-            let node = Node::start(cluster.tools(), &node_config(cluster, index, nodes)?, &directory, Lifetime::Detached);
+            let node = Node::start(
+                cluster.tools(),
+                &node_config(cluster, index, nodes)?,
+                &directory,
+                Lifetime::Detached,
+            );
             let node = node.with_context(|| format!("start {name}"))?;
             report(&format!("{name}: booted after {:.1} s", since()));
             node
@@ -259,7 +264,9 @@ fn node_config(cluster: &Cluster, index: u8, nodes: u8) -> anyhow::Result<NodeCo
         lan: SocketAddrV4::new(LAN_GROUP, cluster.known.lan_port),
         memory_mib: MEMORY_MIB,
         // Emulated processors that share one of the host's wait for each other's locks.
-        processors: available_parallelism().map_or(1, |host| host.get() / usize::from(nodes)).clamp(1, 2),
+        processors: available_parallelism()
+            .map_or(1, |host| host.get() / usize::from(nodes))
+            .clamp(1, 2),
         feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
         kubelet: Value::Null,
         name,
