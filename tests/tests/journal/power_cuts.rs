@@ -212,7 +212,7 @@ fn resumed(stage: &Stage, journal: &Path, received: &[Received], truth: &Truth) 
         if delivered(&kept, &collector, received) {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     }
     ensure!(delivered(&kept, &collector, received), "not delivered: {}", agent.log());
     ensure!(agent.end(TO_END)?.success(), "{}", agent.log());
