@@ -74,13 +74,13 @@ pub const AGENT_REPLICA_SETS: Right = right(
     Role::Agent,
     "{apiGroups: [apps], resources: [replicasets], verbs: [get]}",
     "The Deployment of a pod: one metadata request per ReplicaSet.",
-    "Names from labels, if the labels prove them.",
+    "The workload's name comes from labels, and only if they prove it.",
 );
 pub const AGENT_JOBS: Right = right(
     Role::Agent,
     "{apiGroups: [batch], resources: [jobs], verbs: [get]}",
     "The CronJob of a pod: one metadata request per Job.",
-    "Names from labels, if the labels prove them.",
+    "The workload's name comes from labels, and only if they prove it.",
 );
 pub const AGENT_NAMESPACES: Right = right(
     Role::Agent,

@@ -12,6 +12,7 @@ use crate::event::{
     TcpOp, TcpProgress, TcpState, si_code,
 };
 use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::text::escape;
 use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -262,13 +263,7 @@ fn cgroup_mkdir(b: &mut &[u8], form: Form) -> Result<CgroupMkdir, DecodeError> {
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() {
-                text.extend(c.escape_default());
-            } else {
-                text.push(c);
-            }
-        }
+        text.push_str(&escape(chunk.valid()));
         text.extend(chunk.invalid().iter().flat_map(|byte| byte.escape_ascii().map(char::from)));
     }
     text

@@ -222,7 +222,7 @@ pub struct ReadyArgs {
     /// Address of an agent or observer; all addresses of a host name are asked
     #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
     pub targets: Vec<String>,
-    /// Ask again for so long, until all are ready
+    /// Keep asking until all are ready, at most this long
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = epitaph_core::duration::parse)]
     pub wait: Duration,
 }

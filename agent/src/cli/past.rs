@@ -97,7 +97,7 @@ pub enum WhyFormat {
     Text,
     /// One JSON object
     Json,
-    /// A page for an incident
+    /// Markdown for an incident report
     Markdown,
 }
 

@@ -1,6 +1,6 @@
 //! Findings for people, and for scripts.
 
-use epitaph_core::render::text::escape;
+use epitaph_core::text::escape;
 use serde::Serialize;
 
 use super::{Finding, Status, Topic, code};

@@ -33,7 +33,7 @@ pub enum Match {
     Process,
     /// The beginning of an id.
     IdPrefix,
-    /// The beginning of the name of a pod, or of a container outside of Kubernetes.
+    /// The beginning of the name of a pod, of a unit, or of a container outside of Kubernetes.
     #[serde(rename = "name-prefix")]
     Prefix,
     /// The time after the shutdown that has the same names.
@@ -93,11 +93,13 @@ impl Wanted {
                 (false, by_trace) => by_trace,
             };
         }
-        if let Some(Subject::Unit { name }) = &report.subject
-            && (**name == *text || name.strip_suffix(".service") == Some(text))
-        {
-            return Some(Match::Name);
-        }
+        let by_unit = match &report.subject {
+            Some(Subject::Unit { name }) if **name == *text || name.strip_suffix(".service") == Some(text) => {
+                return Some(Match::Name);
+            }
+            Some(Subject::Unit { name }) => (!text.is_empty() && name.starts_with(text)).then_some(Match::Prefix),
+            _ => None,
+        };
         let by_pod = report.pod().and_then(|pod| {
             let (namespace, rest) = match text.split_once('/') {
                 Some((namespace, rest)) if *namespace == *pod.namespace => (true, rest),
@@ -121,7 +123,7 @@ impl Wanted {
                 (is_prefix && (namespace || !text.contains('/'))).then_some(Match::Prefix)
             }
         });
-        by_pod.into_iter().chain(of_id(text, &report.trace_id)).min()
+        by_pod.into_iter().chain(by_unit).chain(of_id(text, &report.trace_id)).min()
     }
 
     /// By the id of a container, by its name and image outside of Kubernetes, by its name behind that of the pod; by its first process,

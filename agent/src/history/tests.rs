@@ -188,8 +188,11 @@ fn a_termination_is_found_by_any_of_its_names() {
         own(0)
     );
     assert_eq!(found("07F64948"), own(0), "a trace");
-    assert_eq!((found("nginx"), found("nginx.service")), (own(0), own(0)));
-    for what in ["", "3f1", "bank/cart", "shop/", "/", "ngin", "job/cart", "f1c0d4e5"] {
+    assert_eq!(
+        (found("ngin"), found("nginx"), found("nginx.service")),
+        (own(0), own(0), own(0))
+    );
+    for what in ["", "3f1", "bank/cart", "shop/", "/", "ginx", "job/cart", "f1c0d4e5"] {
         assert_eq!(found(what), None, "{what}");
     }
 }
@@ -270,6 +273,7 @@ fn what_was_matched_by_a_beginning_only_is_known() {
     assert_eq!(matched("cart"), Some((Match::Workload, false)));
     assert_eq!(matched("cart-7d9f"), Some((Match::Prefix, true)));
     assert_eq!(matched("3f1c0d4e"), Some((Match::IdPrefix, true)));
+    assert_eq!(matched("ngin"), Some((Match::Prefix, true)));
     assert_eq!(matched("07f649481c0ee186cbdc87c2d986434c"), Some((Match::Id, false)));
     let short = |what: &str| Wanted::new(what).is_short_id();
     assert!(short("a16") && !short("a16f") && !short("xyz") && !short(""));

@@ -14,6 +14,7 @@ use nix::libc::{EACCES, ELOOP, ENOTDIR};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, UnlinkatFlags, fchown, geteuid, mkdir, unlinkat};
 
+use super::Options;
 use super::directory::Directory;
 use super::format::{newer_name, segment_name};
 use crate::error::{HasRemedy, Remedy};
@@ -97,16 +98,12 @@ const SHARED: Mode = Mode::from_bits_truncate(0o2750);
 impl Disk {
     /// Creates the directory if needed, and locks it. Waits up to 30 s for an agent that has it.
     /// Less if `stops` says so: the agent was told to end meanwhile.
-    pub fn open(path: &Path, group: Option<u32>, stops: &dyn Fn() -> bool) -> Result<Disk, RefusedError> {
-        Disk::open_within(path, group, PREDECESSOR, stops)
+    pub fn open(options: &Options, stops: &dyn Fn() -> bool) -> Result<Disk, RefusedError> {
+        Disk::open_within(options, PREDECESSOR, stops)
     }
 
-    pub fn open_within(
-        path: &Path,
-        group: Option<u32>,
-        patience: Duration,
-        stops: &dyn Fn() -> bool,
-    ) -> Result<Disk, RefusedError> {
+    pub fn open_within(options: &Options, patience: Duration, stops: &dyn Fn() -> bool) -> Result<Disk, RefusedError> {
+        let (path, group) = (options.directory.as_path(), options.group);
         let at = || path.to_owned();
         let disk = |error| RefusedError::Disk { path: at(), error };
         match mkdir(path, Mode::S_IRWXU) {
@@ -141,7 +138,7 @@ impl Disk {
             Some(_) => Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP,
         };
         let shared = group.map(|group| share(&file, group));
-        let lock = lock(&directory, patience, stops)?;
+        let lock = lock(&directory, options.pid, patience, stops)?;
         let group = group.map(Gid::from_raw);
         let disk = Disk {
             directory: Arc::new(directory),
@@ -240,7 +237,7 @@ fn not_created(path: &Path, errno: Errno) -> io::Error {
 }
 
 /// One agent per directory: the kernel gives the lock back when the process ends, however it ends.
-fn lock(directory: &Directory, patience: Duration, stops: &dyn Fn() -> bool) -> Result<Flock<File>, RefusedError> {
+fn lock(directory: &Directory, pid: u32, patience: Duration, stops: &dyn Fn() -> bool) -> Result<Flock<File>, RefusedError> {
     let path = || directory.path.clone();
     let disk = |error| RefusedError::Disk { path: path(), error };
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -255,7 +252,7 @@ fn lock(directory: &Directory, patience: Duration, stops: &dyn Fn() -> bool) -> 
                 let write = |file: &mut File| {
                     file.set_len(0)?;
                     file.rewind()?;
-                    writeln!(file, "{}", std::process::id())
+                    writeln!(file, "{pid}")
                 };
                 // On a full disk the lock has no text, and is one nevertheless.
                 let _ = write(&mut locked);

@@ -17,6 +17,7 @@ fn what_is_not_a_segment_stays_as_it_is() {
         directory: path.clone(),
         group: None,
         max_bytes: 64 << 10,
+        pid: std::process::id(),
     };
     close(open(&options, &observation(), &|| false).unwrap().thread);
     let names = [
@@ -69,6 +70,7 @@ fn a_link_or_a_directory_with_a_segments_name_is_counted_and_stays() {
         directory: path.clone(),
         group: None,
         max_bytes: 64 << 10,
+        pid: std::process::id(),
     };
     close(open(&options, &observation(), &|| false).unwrap().thread);
     let elsewhere = directory.path().join("elsewhere");
@@ -100,6 +102,7 @@ fn a_segment_that_cannot_be_opened_hides_no_other() {
         directory: path.clone(),
         group: None,
         max_bytes: 64 << 10,
+        pid: std::process::id(),
     };
     let first = open(&options, &observation(), &|| false).unwrap();
     assert!(written(&first.journal, 1));

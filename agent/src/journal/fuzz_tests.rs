@@ -10,6 +10,7 @@ use super::export::{self, Part};
 use super::files::Disk;
 use super::format::{append_answered, segment_name};
 use super::reader::Reader;
+use super::tests::options;
 use super::*;
 use crate::fuzz::{outcome, run_frames};
 use crate::recording;
@@ -57,7 +58,7 @@ fn journal_segment() {
             assert!(copied.by_ref().count() as u64 >= exported.inputs - copied.report().unknown_inputs.min(exported.inputs));
             assert_eq!((copied.report().damaged, copied.report().tail_bytes), (0, 0));
         }
-        let disk = Disk::open(&path, None, &|| false).expect("the directory");
+        let disk = Disk::open(&options(&path), &|| false).expect("the directory");
         let past = Past::read(&disk, &|| ()).expect("a segment");
         let mut inputs = 0_u64;
         let fed: Result<(), ()> = past.replay(|_, _| {

@@ -152,7 +152,9 @@ impl Journal {
     pub fn tick(&self, now: Boot) {
         // Their frames are still written, if the disk answers again.
         let late = self.shared.deliver_early(|first| now.since(first.since) > SLOW);
-        if late > 0 {
+        // Nobody takes them.
+        let is_stuck = self.shared.buffer().first.is_some_and(|first| now.since(first) > SLOW);
+        if late > 0 || is_stuck {
             // The thread is within a call of the disk: it reports the recovery when it is back.
             let slow = || Troubled::slow(format!("the disk did not answer for {} s", SLOW.as_secs()));
             self.shared.stats.trouble_lock().get_or_insert_with(slow);

@@ -79,6 +79,8 @@ pub struct Options {
     pub group: Option<u32>,
     /// Bytes of all segments.
     pub max_bytes: u64,
+    /// The agent's, as the machine counts it: for who finds the directory in use.
+    pub pid: u32,
 }
 
 /// The journal of a run, and what earlier runs left in it.
@@ -172,13 +174,12 @@ struct Later {
 
 impl Later {
     fn open(&mut self) -> Result<Disk, RefusedError> {
-        let Options { directory, group, .. } = &self.options;
         let Some(opening) = &self.opening else {
-            return Disk::open_within(directory, *group, Duration::ZERO, &|| true);
+            return Disk::open_within(&self.options, Duration::ZERO, &|| true);
         };
         let Some(found) = opening.found() else {
             return Err(RefusedError::Disk {
-                path: directory.clone(),
+                path: self.options.directory.clone(),
                 error: no_answer(PATIENCE),
             });
         };

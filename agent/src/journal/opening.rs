@@ -47,10 +47,11 @@ pub(super) struct Opening {
 
 impl Opening {
     pub fn of(options: &Options) -> io::Result<Opening> {
-        let Options { directory, group, .. } = options.clone();
+        let options = options.clone();
         Opening::by(move |pulse| {
-            let disk = Disk::open(&directory, group, &|| pulse.stops())?;
-            let past = Past::read(&disk, &|| pulse.beat()).map_err(|error| RefusedError::Disk { path: directory, error })?;
+            let disk = Disk::open(&options, &|| pulse.stops())?;
+            let path = options.directory;
+            let past = Past::read(&disk, &|| pulse.beat()).map_err(|error| RefusedError::Disk { path, error })?;
             Ok((disk, past))
         })
     }

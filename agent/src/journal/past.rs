@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use epitaph_core::decode::decode;
 use epitaph_core::input::{Input, Observation};
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall};
 use serde::Deserialize;
 
 use super::beginning::read_beginning;
@@ -58,8 +58,11 @@ impl Past {
             ..Past::default()
         };
         let mut pending: Vec<Option<(ReportId, u64, Place)>> = Vec::new();
-        let mut places = HashMap::new();
-        for number in past.tidy(disk)? {
+        // The same static pod may end twice within a boot, under one id.
+        let mut places: HashMap<ReportId, Vec<(Wall, usize)>> = HashMap::new();
+        let segments = past.tidy(disk)?;
+        let newest = segments.last().copied();
+        for number in segments {
             alive();
             // A killed agent's last frames may be in memory only. What is delivered from here on must outlive a power cut.
             let file = match disk.directory.read(&segment_name(number)) {
@@ -71,24 +74,37 @@ impl Past {
                     continue;
                 }
             };
-            file.sync_data()?;
-            past.scan(disk, (number, file), &mut |place, body, tag| match tag {
-                TAG_REPORT => {
-                    let report = Finished::read(body)?;
-                    if !report.request.is_empty() && !places.contains_key(&report.id) {
-                        places.insert(report.id, pending.len());
-                        pending.push(Some((report.id, report.spans.into(), place)));
+            let synced = file.sync_data();
+            past.scan(
+                disk,
+                (number, file),
+                newest == Some(number),
+                &mut |place, body, tag| match tag {
+                    TAG_REPORT => {
+                        let report = Finished::read(body)?;
+                        let known = places.entry(report.id).or_default();
+                        if !report.request.is_empty() && known.iter().all(|(end, _)| *end != report.wall) {
+                            known.push((report.wall, pending.len()));
+                            pending.push(Some((report.id, report.spans.into(), place)));
+                        }
+                        Some(vec![report.id])
                     }
-                    Some(vec![report.id])
-                }
-                _ => {
-                    let ids: Vec<ReportId> = read_answered(body).collect();
-                    for place in ids.iter().filter_map(|id| places.get(id)) {
-                        pending[*place] = None;
+                    _ => {
+                        let ids: Vec<ReportId> = read_answered(body).collect();
+                        for known in ids.iter().filter_map(|id| places.get(id)) {
+                            // In the order of their ends, as they are sent.
+                            let first = known.iter().find(|(_, place)| pending[*place].is_some());
+                            if let Some((_, place)) = first {
+                                pending[*place] = None;
+                            }
+                        }
+                        Some(ids)
                     }
-                    Some(ids)
-                }
-            })?;
+                },
+            );
+            if let Err(error) = synced {
+                past.skipped.unreadable(&error);
+            }
         }
         past.segments.sort_unstable();
         for (id, spans, place) in pending.into_iter().flatten() {
@@ -141,13 +157,16 @@ impl Past {
         Ok(segments)
     }
 
-    /// Reads the reports and answers of a segment: `take` returns the finished ones.
-    fn scan(&mut self, disk: &Disk, (number, file): (u64, File), take: &mut Take<'_>) -> io::Result<()> {
-        let metadata = file.metadata()?;
-        let mut length = metadata.len();
-        if metadata.blocks() * 512 > on_disk(length) {
-            // What an agent that was killed had reserved. Not needed for anything else: on a read-only disk it stays.
-            let _ = disk.cut(number, length);
+    /// Reads the reports and answers of a segment: `take` returns the finished ones. A torn end is cut from the newest one only: what an
+    /// older one has lost, [`Past::replay`] states.
+    fn scan(&mut self, disk: &Disk, (number, file): (u64, File), is_newest: bool, take: &mut Take<'_>) {
+        let mut length = 0;
+        if let Ok(metadata) = file.metadata() {
+            length = metadata.len();
+            if metadata.blocks() * 512 > on_disk(length) {
+                // What an agent that was killed had reserved. Not needed for anything else: on a read-only disk it stays.
+                let _ = disk.cut(number, length);
+            }
         }
         let mut frames = Frames::new(file);
         let beginning = match read_beginning(&mut frames) {
@@ -155,7 +174,7 @@ impl Past {
             Err(error) => {
                 self.skipped.unreadable(&error);
                 self.segments.push((number, length));
-                return Ok(());
+                return;
             }
         };
         self.skipped.damaged(beginning.damaged);
@@ -191,15 +210,17 @@ impl Past {
                     if tail > 0 {
                         self.skipped.torn += 1;
                         self.skipped.torn_bytes += tail;
-                        length -= tail.min(length);
-                        disk.cut(number, length)?;
+                        let whole = length.saturating_sub(tail);
+                        // A disk that does not write keeps it, and nothing is appended to it.
+                        if is_newest && disk.cut(number, whole).is_ok() {
+                            length = whole;
+                        }
                     }
                     break;
                 }
             }
         }
         self.segments.push((number, length));
-        Ok(())
     }
 
     /// Feeds the evidence of earlier runs, as the core got it. What is missing is fed as lost. Nothing fails: a segment that cannot be

@@ -101,20 +101,20 @@ pub struct Reader {
 /// The last reports. A report is in the journal twice if the disk failed between its write and its sync.
 #[derive(Debug, Default)]
 struct Recent {
-    order: VecDeque<ReportId>,
-    known: HashSet<ReportId>,
+    order: VecDeque<(ReportId, Wall)>,
+    known: HashSet<(ReportId, Wall)>,
 }
 
 /// More than an agent holds in memory while its disk fails.
 const RECENT: usize = 4096;
 
 impl Recent {
-    /// False: not for the first time.
-    fn add(&mut self, id: ReportId) -> bool {
-        if !self.known.insert(id) {
+    /// False: not for the first time. An id may be that of two terminations of one static pod, which end at different times.
+    fn add(&mut self, report: (ReportId, Wall)) -> bool {
+        if !self.known.insert(report) {
             return false;
         }
-        self.order.push_back(id);
+        self.order.push_back(report);
         if self.order.len() > RECENT
             && let Some(oldest) = self.order.pop_front()
         {
@@ -210,7 +210,7 @@ impl Reader {
                 continue;
             }
             match Finished::read(body) {
-                Some(report) if self.recent.add(report.id) => {}
+                Some(report) if self.recent.add((report.id, report.wall)) => {}
                 Some(_) => continue,
                 None => {
                     self.skipped.unknown += 1;
@@ -264,7 +264,7 @@ impl Reader {
     /// Bytes that are held.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        let ids = size_of::<ReportId>() * (self.recent.order.capacity() + 2 * self.recent.known.capacity());
+        let ids = size_of::<(ReportId, Wall)>() * (self.recent.order.capacity() + 2 * self.recent.known.capacity());
         self.open.as_ref().map_or(0, |segment| segment.frames.memory()) + ids
     }
 

@@ -21,11 +21,12 @@ fn place() -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-fn options(directory: &Path) -> Options {
+pub(super) fn options(directory: &Path) -> Options {
     Options {
         directory: directory.to_owned(),
         group: None,
         max_bytes: 64 << 20,
+        pid: std::process::id(),
     }
 }
 
@@ -136,7 +137,7 @@ fn only_the_agents_user_reads_the_journal_and_no_link_is_followed() {
 fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
     let (_directory, path) = place();
     let opened = open(&options(&path), &observation(), &|| false).unwrap();
-    let refused = Disk::open_within(&path, None, Duration::ZERO, &|| false)
+    let refused = Disk::open_within(&options(&path), Duration::ZERO, &|| false)
         .err()
         .expect("refused");
     let text = lines(&refused);
@@ -144,7 +145,7 @@ fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
     assert!(text.contains(&format!("is in use by another agent (pid {pid})")), "{text}");
     let successor = {
         let path = path.clone();
-        std::thread::spawn(move || Disk::open_within(&path, None, Duration::from_secs(30), &|| false).is_ok())
+        std::thread::spawn(move || Disk::open_within(&options(&path), Duration::from_secs(30), &|| false).is_ok())
     };
     std::thread::sleep(Duration::from_millis(200));
     close(opened.thread);
@@ -271,7 +272,7 @@ fn a_torn_end_is_cut_wherever_it_is_torn() {
         let begin = frames[whole - 1];
         let is_whole = end == *frames.get(whole).unwrap_or(&bytes.len());
         let expected = if is_whole { whole } else { whole - 1 } as u64;
-        let disk = Disk::open(&path, None, &|| false).unwrap();
+        let disk = Disk::open(&options(&path), &|| false).unwrap();
         let past = Past::read(&disk, &|| ()).unwrap();
         assert_eq!(past.finished, (0..expected).map(id).collect(), "cut at {end}");
         let torn = if is_whole { 0 } else { (end - begin) as u64 };
@@ -353,7 +354,7 @@ fn with_evidence(path: &Path) -> (PathBuf, usize) {
 
 /// What the next agent gets: the finished reports, the evidence, and what is skipped.
 fn recovered(path: &Path) -> (Vec<u8>, Vec<(Boot, Input)>, reader::Skipped) {
-    let past = Past::read(&Disk::open(path, None, &|| false).unwrap(), &|| ()).unwrap();
+    let past = Past::read(&Disk::open(&options(path), &|| false).unwrap(), &|| ()).unwrap();
     let mut evidence = Vec::new();
     let fed: Result<(), ()> = past.replay(|now, input| {
         evidence.push((now, input));
@@ -438,6 +439,73 @@ fn evidence_without_a_header_is_stated_as_lost() {
         .count();
     assert_eq!((lost, evidence.len() - lost), (Input::all_lost_by_machine(Boot(0)).len(), 6));
     assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
+}
+
+/// A damaged end is cut where nothing follows: elsewhere the evidence that is missing would be missed by nobody.
+#[test]
+fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
+    let (_directory, path) = place();
+    let small = Options {
+        max_bytes: 64 << 10,
+        ..options(&path)
+    };
+    let opened = open(&small, &observation(), &|| false).unwrap();
+    let mut n = 0;
+    while segments(&path).len() < 3 {
+        opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
+        std::thread::sleep(Duration::from_micros(100));
+        n += 1;
+    }
+    close(opened.thread);
+    let lost = |evidence: &[(Boot, Input)]| evidence.iter().any(|(_, input)| matches!(input, Input::Lost { .. }));
+    assert!(!lost(&recovered(&path).1));
+    let first = segments(&path).remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    let end = bytes.len();
+    bytes[end - 40..].fill(0xff);
+    fs::write(&first, &bytes).unwrap();
+    for _ in 0..2 {
+        let (_, evidence, skipped) = recovered(&path);
+        assert!(lost(&evidence), "also after a second start");
+        assert_eq!(skipped.torn, 1);
+    }
+}
+
+/// A static pod keeps its UID: two terminations within a boot have one id.
+#[test]
+fn two_terminations_of_one_id_are_two_reports() {
+    let (_directory, path) = place();
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
+    let end = |n: u64| {
+        let (json, request) = (json(n), request(n));
+        let report = Finished {
+            wall: Wall(1_000 + n),
+            id: id(0),
+            spans: 3,
+            json: json.as_bytes(),
+            request: &request,
+        };
+        opened.journal.report(clock::now(), &report, Box::new(|_| {}));
+    };
+    end(1);
+    // The same once more, as after a disk that failed.
+    end(1);
+    end(2);
+    opened.journal.answered(Boot(9), &[id(0)]);
+    close(opened.thread);
+    let mut reader = Reader::open(&path).unwrap();
+    let mut found = Vec::new();
+    while let Some(report) = reader.next_report() {
+        found.push(report.wall.0 - 1_000);
+    }
+    assert_eq!(found, [1, 2]);
+    let opened = open(&options(&path), &observation(), &|| false).unwrap();
+    let pending = opened.past.pending.iter();
+    let requests: Vec<_> = pending
+        .map(|pending| opened.requests().pending(pending).unwrap().read().unwrap())
+        .collect();
+    assert_eq!(requests, [request(2)], "the collector has the first one");
+    close(opened.thread);
 }
 
 #[test]

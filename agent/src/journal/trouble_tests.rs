@@ -7,7 +7,7 @@ use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::input::Input;
 use epitaph_core::time::{Boot, Wall};
 
-use super::tests::{close, id, request, write, written};
+use super::tests::{close, id, options, request, write, written};
 use super::*;
 
 /// A disk that can fail: by which error, and what was written.
@@ -429,6 +429,48 @@ fn a_hole_begins_at_the_first_frame_that_was_not_synced_and_is_stated_at_once() 
     // Without another frame.
     until("the statement", || stated(&disk).0 == [Boot(10)]);
     assert_eq!(stated(&disk).1, 1, "messages about the node, too");
+    assert_eq!(stats.dropped(JournalDropReason::Disk), 2, "what the disk did not confirm");
+    close(thread);
+}
+
+/// What is stated of a hole is not safe before its sync.
+#[test]
+fn a_hole_is_stated_again_if_the_disk_fails_again() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    let stats = journal.stats();
+    journal.input(Boot(10), &Input::Tick);
+    until("the frame", || stats.frames() == 1);
+    for later in [30, 40] {
+        disk.state().error = Some(nix::libc::EIO);
+        journal.sync();
+        until("the trouble", || stats.trouble() == Some(Trouble::Failing));
+        disk.state().error = None;
+        journal.input(Boot(later), &Input::Tick);
+        until("the recovery", || stats.trouble().is_none());
+    }
+    assert_eq!(stated(&disk).0, [Boot(10), Boot(10)], "in each of the later segments");
+    close(thread);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_is_reported_also_while_no_report_waits() {
+    let disk = Faulty::default();
+    let (journal, thread) = on(&disk);
+    let barrier = Arc::new(std::sync::Barrier::new(2));
+    disk.state().hang = Some(barrier.clone());
+    let now = clock::now();
+    journal.input(now, &Input::Tick);
+    until("the call that does not return", || disk.state().hangs);
+    journal.input(now, &Input::Tick);
+    journal.tick(now.plus(Duration::from_secs(1)));
+    assert_eq!(journal.stats().trouble(), None);
+    journal.tick(now.plus(Duration::from_secs(3)));
+    assert_eq!(journal.stats().trouble(), Some(Trouble::Slow));
+    disk.state().hang = None;
+    barrier.wait();
+    journal.sync();
+    until("the recovery", || journal.stats().trouble().is_none());
     close(thread);
 }
 
@@ -451,12 +493,13 @@ fn opened_on_a_hanging_disk(path: &std::path::Path) -> (Opened, mpsc::Sender<()>
         directory: path.to_owned(),
         group: None,
         max_bytes: 16 << 20,
+        pid: std::process::id(),
     };
     let (sender, receiver) = mpsc::channel::<()>();
     let of_thread = options.clone();
     let opening = Opening::by(move |pulse| {
         let _ = receiver.recv();
-        let disk = Disk::open(&of_thread.directory, None, &|| pulse.stops())?;
+        let disk = Disk::open(&of_thread, &|| pulse.stops())?;
         let past = Past::read(&disk, &|| pulse.beat()).unwrap();
         Ok((disk, past))
     });
@@ -500,7 +543,7 @@ fn a_disk_that_answers_after_the_end_has_no_lock_left() {
     opened.thread.close(Duration::from_secs(30));
     drop(hang);
     until("the lock", || {
-        Disk::open_within(&path, None, Duration::ZERO, &|| true).is_ok()
+        Disk::open_within(&options(&path), Duration::ZERO, &|| true).is_ok()
     });
 }
 

@@ -41,6 +41,7 @@ pub(super) fn start(shared: Arc<Shared>, store: Store, error: Option<&io::Error>
         retry_at: Boot(0),
         written: 0,
         unsynced: None,
+        unsynced_count: 0,
         unsynced_untold: VecDeque::new(),
         held: Held::default(),
         parts: VecDeque::new(),
@@ -76,6 +77,8 @@ struct Worker {
     written: u64,
     /// When the first of the frames came that are not synced.
     unsynced: Option<Boot>,
+    /// How many of them are evidence.
+    unsynced_count: u64,
     /// Written as finished, and not synced.
     unsynced_untold: VecDeque<ReportId>,
     /// Finished reports that are not synced: written again after an error.
@@ -158,7 +161,7 @@ impl Worker {
             (hole, untold) = (buffer.hole.take(), std::mem::take(&mut buffer.untold));
         }
         let mut now = clock::now();
-        self.unsynced = self.unsynced.or(hole);
+        self.unsynced = self.unsynced.into_iter().chain(hole).min();
         // Time does not go back in a segment.
         let at = if was_down { taken.first.unwrap_or(now) } else { now };
         let mut missing = missing(at, hole, &untold);
@@ -184,6 +187,7 @@ impl Worker {
             Ok(parts) => {
                 let stats = &self.shared.stats;
                 stats.frames.fetch_add(count, Ordering::Relaxed);
+                self.unsynced_count += count - reports;
                 stats.bytes.fetch_add(frames.len() as u64, Ordering::Relaxed);
                 let place = |part: Part| (from + part.from as u64, part.segment, part.offset);
                 self.parts.extend(parts.into_iter().map(place));
@@ -221,6 +225,7 @@ impl Worker {
         }
         let synced = self.written;
         self.unsynced = None;
+        self.unsynced_count = 0;
         self.unsynced_untold.clear();
         self.held.synced();
         self.shared.buffer().early.retain(|(end, _)| *end > synced);
@@ -293,11 +298,12 @@ impl Worker {
 
     /// What was written since the last sync may be lost: its reports are delivered without a place.
     fn fail(&mut self, error: &io::Error) {
+        let unsynced = std::mem::take(&mut self.unsynced_count);
         self.sync_by = None;
         self.parts.clear();
         self.retry_at = clock::now().plus(RETRY);
         self.enter(Troubled::of(error));
-        self.refuse(0);
+        self.refuse(unsynced);
         self.publish();
     }
 

@@ -187,7 +187,7 @@ table! {
     CONNECTIONS_RESET "epitaph.connections.reset" Span Int "{connection}" "Established connections that the container or unit reset."
     CONNECTIONS_RESET_QUEUED "epitaph.connections.reset_queued" Span Int "{connection}" "How many of the reset connections were in the accept queue when the listener closed."
     CONNECTIONS_CUT "epitaph.connections.cut" Span Int "{connection}" "Open connections dropped at exit: closed by a FIN, with an unanswered request."
-    CONNECTIONS_CUT_UNANSWERED "epitaph.connections.cut_unanswered" Span Int "{connection}" "The same number."
+    CONNECTIONS_CUT_UNANSWERED "epitaph.connections.cut_unanswered" Span Int "{connection}" "Always equal to `epitaph.connections.cut`: every cut connection has an unanswered request."
     CONNECTIONS_UNDECIDED "epitaph.connections.undecided" Span Int "{connection}" "Connections that were still open at the exit, after the server had sent the last bytes: idle, or with a request or an answer under way; the kernel cannot tell them apart."
     CONNECTIONS_IDLE_CLOSED "epitaph.connections.idle_closed" Span Int "{connection}" "Connections closed at exit on which neither side had sent a byte."
     CONNECTIONS_REJECTED "epitaph.connections.rejected" Span Int "{connection}" "Connects from this node to the address that ended with an ICMP error: a REJECT rule of a proxy or a policy, or no route. Connects from other nodes are not observed here."

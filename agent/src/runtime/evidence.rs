@@ -8,7 +8,7 @@ use epitaph_core::ids::CgroupId;
 use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalDropReason, JournalStats, Trouble};
 
 /// While a termination is in progress, the journal shows at least so often that the agent still ran: what is later is a gap.
 const HEARTBEAT: Duration = Duration::from_millis(200);
@@ -22,6 +22,9 @@ pub struct Evidence {
     keeper: Keeper,
     /// Removed segments, as last seen: what they introduced is introduced again.
     removed: u64,
+    /// Frames that the journal did not take, as last seen: likewise, once it takes them again.
+    dropped: u64,
+    owes: bool,
     /// Time of the last frame.
     last: Boot,
     /// The subjects that the evidence of earlier runs has, until the scan that follows.
@@ -44,6 +47,8 @@ impl Evidence {
             journal,
             keeper: Keeper::default(),
             removed: 0,
+            dropped: 0,
+            owes: false,
             last: Boot(0),
             earlier: Vec::new(),
         }
@@ -112,8 +117,13 @@ impl Evidence {
     }
 
     pub fn tick(&mut self, core: &Correlator, now: Boot) {
-        let removed = self.journal.stats().removed_segments();
-        if removed > std::mem::replace(&mut self.removed, removed) {
+        let stats = self.journal.stats();
+        let (removed, dropped) = (stats.removed_segments(), lost(&stats));
+        let is_dropping = dropped > std::mem::replace(&mut self.dropped, dropped);
+        self.owes |= is_dropping || removed > std::mem::replace(&mut self.removed, removed);
+        let is_down = stats.trouble().is_some_and(Trouble::is_memory_only);
+        if self.owes && !is_dropping && !is_down {
+            self.owes = false;
             for input in self.keeper.forget(core) {
                 self.journal.input(now, &input);
             }
@@ -139,10 +149,19 @@ impl Evidence {
     }
 }
 
+/// Evidence that the journal did not take.
+fn lost(stats: &JournalStats) -> u64 {
+    let reasons = JournalDropReason::ALL
+        .iter()
+        .filter(|reason| **reason != JournalDropReason::Report);
+    reasons.map(|reason| stats.dropped(*reason)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use epitaph_core::correlate::Limits;
     use epitaph_core::fixtures::terminations::observation;
+    use epitaph_core::input::ProbeState;
 
     use super::*;
     use crate::journal;
@@ -155,6 +174,7 @@ mod tests {
             directory: directory.path().join("journal"),
             group: None,
             max_bytes: 64 << 20,
+            pid: std::process::id(),
         };
         let opened = journal::open(&options, &observation(), &|| false).unwrap();
         let mut evidence = Evidence::new(opened.journal.clone());
@@ -176,6 +196,43 @@ mod tests {
         });
         fed.unwrap();
         assert_eq!(seen, [40, 70, 100, 107].map(at));
+        next.thread.close(Duration::from_secs(30));
+    }
+
+    /// What was dropped may have introduced what the next evidence needs.
+    #[test]
+    fn what_the_journal_did_not_take_is_kept_again_once_it_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = journal::Options {
+            directory: directory.path().join("journal"),
+            group: None,
+            max_bytes: 64 << 20,
+            pid: 1,
+        };
+        let opened = journal::open(&options, &observation(), &|| false).unwrap();
+        let mut evidence = Evidence::new(opened.journal.clone());
+        let core = Correlator::new(Limits::default());
+        let now = observation().since;
+        let state = Input::Probe {
+            name: "signal_generate".to_owned(),
+            state: ProbeState::Active,
+        };
+        let _ = evidence.before(&core, &state);
+        evidence.tick(&core, now);
+        // Longer than a frame.
+        opened.journal.record(now, &vec![0; 32 << 20]);
+        for _ in 0..4 {
+            evidence.tick(&core, now);
+        }
+        opened.thread.close(Duration::from_secs(30));
+        let next = journal::open(&options, &observation(), &|| false).unwrap();
+        let mut kept = 0;
+        let fed: Result<(), ()> = next.past.replay(|_, input| {
+            kept += u32::from(input == state);
+            Ok(())
+        });
+        fed.unwrap();
+        assert_eq!(kept, 1);
         next.thread.close(Duration::from_secs(30));
     }
 }

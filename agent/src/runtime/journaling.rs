@@ -18,6 +18,7 @@ use crate::render::span::Trace;
 use crate::sink::http::{Health, JournalState};
 use crate::sink::metrics::{Metrics, NOT_CONFIGURED};
 use crate::sink::otlp::{self, Kept, Parcel};
+use crate::source::procfs::own_pid;
 
 use super::RuntimeError;
 
@@ -48,6 +49,7 @@ pub fn open(
         directory: directory.clone(),
         group: config.journal.group,
         max_bytes: config.journal.max_bytes,
+        pid: own_pid(&config.host.proc).0,
     };
     let opened = journal::open(&options, observation, stops)?;
     metrics.follow_journal(&opened.journal.stats());

@@ -288,7 +288,7 @@ impl Live {
             tracing::info!(
                 ?step,
                 is_ahead,
-                "the wall clock stepped, or the machine was paused: times before that move by as much"
+                "the wall clock stepped, or the machine was paused: earlier times that are not exported yet are wrong by as much"
             );
         }
         self.wall_offset = offset;

@@ -11,9 +11,11 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
+use crate::journal::{JournalThread, Opened};
 use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
+use crate::sink::otlp;
 use crate::source::kernel::{self, Attached, Kernel, LoadError};
 use crate::source::kubelet::KubeletFiles;
 use crate::source::pods::{self, PodSource};
@@ -23,6 +25,7 @@ use crate::source::runtimes::{self, Runtimes};
 use super::export::Export;
 use super::journaling::{self, Journaling};
 use super::live::{FileSources, Live};
+use super::logging::Logging;
 use super::new_recording::NewRecording;
 use super::pipeline::{Pipeline, Recorder};
 use super::privileges::{self, Need};
@@ -34,12 +37,7 @@ use super::{FLUSH, RuntimeError, core, listen, logging, serve, stop_on_signal};
 /// Observes until a signal, or until the reader of the output is gone. Without `show`: as an agent; with `file`: recorded.
 pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
     let is_agent = show.is_none();
-    let terminations = match is_agent {
-        true => logging::Terminations::of_agent(env, logging::stderr_file()),
-        false => logging::Terminations::Person,
-    };
-    let logging = logging::start(&config, terminations)?;
-    logging::warn_of_unknown_variables(env);
+    let logging = start_logging(&config, env, is_agent)?;
     let export = Export::start(&config)?;
     let server = listen(&config)?;
     let file = file.map(NewRecording::create).transpose()?;
@@ -92,13 +90,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         runtimes: start_runtimes(&config),
         kubelet: if is_agent { start_kubelet(&config) } else { None },
     };
-    if let Some(opened) = &opened {
-        let journal = Journaling::new(opened);
-        if let Some(traces) = &sinks.traces {
-            journal.send_pending(&opened.past, traces);
-        }
-        sinks.journal = Some(journal);
-    }
+    sinks.journal = opened.as_ref().map(|opened| journal(opened, sinks.traces.as_ref()));
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let past = opened.as_ref().map(|opened| &opened.past);
     let grace = is_agent.then_some(config.shutdown.grace);
@@ -108,8 +100,28 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     };
 
     drop(screen);
+    finish(opened.map(|opened| opened.thread), posting, export, logging).await;
+    serving.abort();
+    observed
+}
+
+/// The journal of this run, with what earlier ones could not deliver on its way.
+fn journal(opened: &Opened, traces: Option<&otlp::Sink>) -> Journaling {
+    let journal = Journaling::new(opened);
+    if let Some(traces) = traces {
+        journal.send_pending(&opened.past, traces);
+    }
+    journal
+}
+
+/// Sends the queues.
+async fn finish(
+    thread: Option<JournalThread>,
+    posting: Option<kubernetes_events::EventsWorker>,
+    export: Export,
+    logging: Logging,
+) {
     tracing::debug!("shutting down: sending the queues");
-    let thread = opened.map(|opened| opened.thread);
     if let Some(thread) = &thread {
         thread.flush(FLUSH / 4);
     }
@@ -123,8 +135,16 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     if let Some(thread) = thread {
         journaling::close(thread);
     }
-    serving.abort();
-    observed
+}
+
+fn start_logging(config: &Config, env: &dyn Env, is_agent: bool) -> Result<Logging, RuntimeError> {
+    let terminations = match is_agent {
+        true => logging::Terminations::of_agent(env, logging::stderr_file()),
+        false => logging::Terminations::Person,
+    };
+    let logging = logging::start(config, terminations)?;
+    logging::warn_of_unknown_variables(env);
+    Ok(logging)
 }
 
 /// None without Kubernetes.

@@ -20,7 +20,7 @@ use crate::sink::kubernetes_events;
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease, Scope};
-use crate::source::pods::TOKEN;
+use crate::source::pods::{Access, TOKEN};
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
@@ -37,23 +37,7 @@ const STALL: Duration = Duration::from_secs(2);
 const STATE: Duration = Duration::from_secs(1);
 
 pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> {
-    let wrong = |problem: &str, remedy| Err(RuntimeError::new(SysExit::Config, problem).with_remedy(remedy));
-    if config.export.unclean_only {
-        return wrong(
-            "bad setting `export.unclean_only`: an observer cannot know which terminations are unclean, and its spans of the others \
-             would have no trace",
-            "unset it for the observer (EPITAPH_UNCLEAN_ONLY=false), or run no observer",
-        );
-    }
-    if config.export.agent_service_name == Config::default().export.agent_service_name {
-        config.export.agent_service_name = "epitaph-observer".to_owned();
-    }
-    let Some(access) = config.kubernetes.access(std::path::Path::new(TOKEN).exists()) else {
-        return wrong(
-            "an observer needs the Kubernetes API",
-            "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
-        );
-    };
+    let access = access(&mut config)?;
     clock::reach_behind_boot();
     let logging = logging::start(&config, logging::Terminations::Messages)?;
     logging::warn_of_unknown_variables(env);
@@ -67,55 +51,11 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, false));
     let serving = serve(server, &export, &health, stop.clone());
-    let identity = identity();
-    tracing::info!(
-        %identity,
-        listen = %config.listen,
-        traces = export.destination(false),
-        "an observer"
-    );
-    // Half of the deadline, as in client-go: one hanging request must not lose the Lease.
-    let lease = Lease::new(
-        &client,
-        config.observer.namespace.as_deref(),
-        &config.observer.lease,
-        config.observer.renew_deadline / 2,
-    );
     let counters = Arc::new(ClusterCounters::default());
     let failures = counters.clone();
     export.metrics.follow_failures(move || failures.failures().collect());
-    let events = config.kubernetes.events && config.observer.lost_nodes;
-    let events = events.then(|| {
-        let (sink, worker) = kubernetes_events::start(client.clone(), kubernetes_events::Settings::of_observer(), clock::now);
-        export.metrics.follow_events(sink.stats().clone());
-        (sink, worker)
-    });
-    let (events, posting) = events.unzip();
-    let observer = ObserverLoop {
-        metrics: ObserverMetrics::new(&export.metrics),
-        traces: export.traces(),
-        spans: Options {
-            service_name: config.export.service_name.clone(),
-            cluster_name: config.export.cluster_name.clone(),
-            node_name: None,
-            resource_attributes: config.export.resource_attributes.clone(),
-            unclean_only: false,
-        },
-        health,
-        client,
-        counters,
-        counted: Counted::default(),
-        leadership: Leadership::new(&config, identity, lease),
-        session: None,
-        limits: config.observer.limits(),
-        scope: Scope {
-            allowed: config.kubernetes.allowed(),
-            lost_nodes: config.observer.lost_nodes,
-            namespace: config.observer.namespace.clone(),
-        },
-        events,
-        stated: None,
-    };
+    let (events, posting) = post_events(&config, &client, &export).unzip();
+    let observer = ObserverLoop::new(&config, &export, client, (health, counters), events);
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
     let posted = async {
@@ -126,6 +66,42 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     tokio::join!(released, posted, export.finish(FLUSH), logging.finish(FLUSH));
     serving.abort();
     Ok(())
+}
+
+/// Checks the settings, and takes what only an observer has for what is not set.
+fn access(config: &mut Config) -> Result<Access, RuntimeError> {
+    let wrong = |problem: &str, remedy| RuntimeError::new(SysExit::Config, problem).with_remedy(remedy);
+    if config.export.unclean_only {
+        return Err(wrong(
+            "bad setting `export.unclean_only`: an observer cannot know which terminations are unclean, and its spans of the others \
+             would have no trace",
+            "unset it for the observer (EPITAPH_UNCLEAN_ONLY=false), or run no observer",
+        ));
+    }
+    if config.export.agent_service_name == Config::default().export.agent_service_name {
+        config.export.agent_service_name = "epitaph-observer".to_owned();
+    }
+    let access = config.kubernetes.access(std::path::Path::new(TOKEN).exists());
+    access.ok_or_else(|| {
+        wrong(
+            "an observer needs the Kubernetes API",
+            "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
+        )
+    })
+}
+
+/// None without Events.
+fn post_events(
+    config: &Config,
+    client: &kube::Client,
+    export: &Export,
+) -> Option<(kubernetes_events::Sink, kubernetes_events::EventsWorker)> {
+    let posts = config.kubernetes.events && config.observer.lost_nodes;
+    posts.then(|| {
+        let (sink, worker) = kubernetes_events::start(client.clone(), kubernetes_events::Settings::of_observer(), clock::now);
+        export.metrics.follow_events(sink.stats().clone());
+        (sink, worker)
+    })
 }
 
 /// Differs from every other process, also from the previous one in the same pod, which may still consider itself the leader.
@@ -176,6 +152,54 @@ struct Counted {
 }
 
 impl ObserverLoop {
+    fn new(
+        config: &Config,
+        export: &Export,
+        client: kube::Client,
+        (health, counters): (Arc<Health>, Arc<ClusterCounters>),
+        events: Option<kubernetes_events::Sink>,
+    ) -> ObserverLoop {
+        let identity = identity();
+        tracing::info!(
+            %identity,
+            listen = %config.listen,
+            traces = export.destination(false),
+            "an observer"
+        );
+        // Half of the deadline, as in client-go: one hanging request must not lose the Lease.
+        let lease = Lease::new(
+            &client,
+            config.observer.namespace.as_deref(),
+            &config.observer.lease,
+            config.observer.renew_deadline / 2,
+        );
+        ObserverLoop {
+            metrics: ObserverMetrics::new(&export.metrics),
+            traces: export.traces(),
+            spans: Options {
+                service_name: config.export.service_name.clone(),
+                cluster_name: config.export.cluster_name.clone(),
+                node_name: None,
+                resource_attributes: config.export.resource_attributes.clone(),
+                unclean_only: false,
+            },
+            health,
+            client,
+            counters,
+            counted: Counted::default(),
+            leadership: Leadership::new(config, identity, lease),
+            session: None,
+            limits: config.observer.limits(),
+            scope: Scope {
+                allowed: config.kubernetes.allowed(),
+                lost_nodes: config.observer.lost_nodes,
+                namespace: config.observer.namespace.clone(),
+            },
+            events,
+            stated: None,
+        }
+    }
+
     /// Runs until `stop`. The returned future releases the Lease.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> impl Future<Output = ()> {
         let mut ticks = interval_at(Instant::now(), TICK);

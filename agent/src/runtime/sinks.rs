@@ -26,6 +26,16 @@ use super::export::Export;
 use super::journaling::{self, FinishedReport, Journaling};
 use super::unclean::{self, UncleanLog};
 
+/// Of a termination that began while this run observed: an earlier one of the same static pod has the same id.
+fn is_of_this_run(report: &Report, observation: &Observation) -> bool {
+    let began = match report {
+        Report::Terminated(t) => (&t.key.boot_id, t.begin),
+        Report::PodTerminated(p) => (&p.boot_id, p.begin),
+        _ => return false,
+    };
+    *began.0 == observation.boot_id && began.1 >= observation.since
+}
+
 /// All sinks; each command uses those that it needs.
 pub struct Sinks {
     pub metrics: Arc<Metrics>,
@@ -113,7 +123,7 @@ impl Sinks {
             tracing::debug!(subject = %t.subject, "epitaph stopped while this container or unit was still shutting down");
             return self.show(|terminal| terminal.report(report, observation, path));
         }
-        if self.is_finished(report, observation, &self.resumed) {
+        if !is_of_this_run(report, observation) && self.is_finished(report, observation, &self.resumed) {
             return Ok(());
         }
         self.metrics.report(observation.wall_offset.wall(now), report);

@@ -11,8 +11,8 @@ use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodContext;
 use epitaph_core::pod::PodIdentity;
 use epitaph_core::render::id;
-use epitaph_core::render::text::escape;
 use epitaph_core::report::Report;
+use epitaph_core::text::escape;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::{Verdict, table};
 
@@ -113,27 +113,24 @@ impl UncleanLog {
     /// Logs the number of suppressed lines once the interval is over, where no other line does.
     pub fn overdue(&self, now: Boot) {
         if let Some(suppressed) = self.throttle.overdue(now) {
-            let shown = self.shown("--unclean");
-            tracing::warn!(target: TARGET, suppressed, "{} unclean, {shown}", more(suppressed));
+            let not_logged = self.not_logged(suppressed, "--unclean");
+            tracing::warn!(target: TARGET, suppressed, "{suppressed} more unclean {not_logged}");
         }
         if let Some(suppressed) = self.unknown.overdue(now) {
-            let shown = self.shown("--verdict unknown");
-            tracing::info!(target: TARGET, suppressed, "{} unknown, {shown}", more(suppressed));
+            let not_logged = self.not_logged(suppressed, "--verdict unknown");
+            tracing::info!(target: TARGET, suppressed, "{suppressed} more unknown {not_logged}");
         }
     }
 
-    fn shown(&self, filter: &str) -> String {
+    fn not_logged(&self, suppressed: u64, filter: &str) -> String {
+        let (are, them) = match suppressed {
+            1 => ("termination is", "it"),
+            _ => ("terminations are", "them"),
+        };
         match self.has_journal {
-            true => format!("not logged: `epitaph list {filter}` shows them"),
-            false => "not logged and not kept: `journal.directory` is not set".to_owned(),
+            true => format!("{are} not logged: `epitaph list {filter}` shows {them}"),
+            false => format!("{are} neither logged nor kept: `journal.directory` is not set"),
         }
-    }
-}
-
-fn more(suppressed: u64) -> String {
-    match suppressed {
-        1 => "1 more termination is".to_owned(),
-        many => format!("{many} more terminations are"),
     }
 }
 
@@ -273,7 +270,7 @@ mod tests {
         );
         assert_eq!(
             lines[MOST_UNKNOWN as usize]["message"],
-            "1 more termination is unknown, not logged: `epitaph list --verdict unknown` shows them"
+            "1 more unknown termination is not logged: `epitaph list --verdict unknown` shows it"
         );
     }
 
@@ -298,7 +295,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len() as u64, MOST + 1, "{text}");
         assert!(
-            lines[MOST as usize].contains("5 more terminations are unclean, not logged: `epitaph list --unclean`"),
+            lines[MOST as usize].contains("5 more unclean terminations are not logged: `epitaph list --unclean` shows them"),
             "{text}"
         );
     }
@@ -314,7 +311,7 @@ mod tests {
         });
         let last = text.lines().last().unwrap();
         assert!(
-            last.contains("1 more termination is unclean, not logged and not kept: `journal.directory` is not set"),
+            last.contains("1 more unclean termination is neither logged nor kept: `journal.directory` is not set"),
             "{last}"
         );
         assert!(!text.contains("epitaph list"), "{text}");

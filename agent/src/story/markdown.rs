@@ -74,9 +74,29 @@ pub fn markdown(story: &Story) -> String {
     out
 }
 
-/// Names of processes are in the text: neither a tag nor a link nor an image comes out of them.
+/// Names of processes are in the text: neither a tag nor a link nor an image comes out of them, also where an address alone is a link.
 fn plain(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('[', "&#91;")
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '[' => out.push_str("&#91;"),
+            '@' => out.push_str("&#64;"),
+            '.' if ends_with_www(&out) => out.push_str("&#46;"),
+            '/' if out.ends_with(':') => {
+                out.pop();
+                out.push_str("&#58;/");
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn ends_with_www(text: &str) -> bool {
+    let last = text.len().checked_sub(3).and_then(|at| text.get(at..));
+    last.is_some_and(|last| last.eq_ignore_ascii_case("www"))
 }
 
 fn in_table(text: &str) -> String {

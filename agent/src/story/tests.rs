@@ -438,6 +438,9 @@ fn hostile_names_stay_names() {
         "\u{1b}[2J\u{7}\r\nx",
         "\u{202e}gpj.exe",
         "`|<b>[a](//b)",
+        "http://evil.example",
+        "WWW.evil.example",
+        "a@evil.example",
         long.as_str(),
         "",
         "\u{9b}31m",
@@ -478,7 +481,9 @@ fn hostile_names_stay_names() {
             }
             // Not within blocks of code.
             let prose: String = page.split("```").step_by(2).collect();
-            assert!(!prose.contains("<b>") && !prose.contains("[a](//b)"), "{page}");
+            for link in ["<b>", "[a](//b)", "://", "WWW.", "@"] {
+                assert!(!prose.contains(link), "{link}: {page}");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ use crate::cluster::node::Node;
 use crate::sys::wall_seconds;
 use crate::traces::{seconds, tag};
 
-/// The controller's grace period, the garbage collection's interval, and an emulated machine that boots.
-const SOON: Duration = Duration::from_secs(300);
+/// The controller's grace period, the garbage collection's interval, and an emulated machine that boots, or starts ten pods at once.
+const SOON: Duration = Duration::from_secs(600);
 const STEP: Duration = Duration::from_secs(1);
 const TAINT: &str = "node.kubernetes.io/out-of-service";
 const REPLICAS: usize = 8;
@@ -131,18 +131,33 @@ pub fn play(stage: &Stage, death: Death) -> anyhow::Result<Vec<String>> {
         stage.kubectl.apply(&workload.to_string())?;
     }
     let played = play_here(stage, death, &name);
+    if played.is_err() {
+        eprintln!("{name}: {}", state(stage));
+    }
     for kind in ["statefulset", "deployment", "daemonset"] {
         stage.kubectl.run(&["-n", NAMESPACE, "delete", kind, &name])?;
     }
     // An emulated machine has no time for the pods of two stories.
     let left = format!("story in ({name}, {name}-deployment, {name}-daemonset)");
-    until("the story's pods are gone", || {
+    let gone = until("the story's pods are gone", || {
         let pods = stage
             .kubectl
             .json(&["-n", NAMESPACE, "get", "pods", "-l", &left, "-o", "json"])?;
         Ok(pods["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
-    })?;
-    played
+    });
+    // Why the story failed says more than what it left.
+    let problems = played?;
+    gone?;
+    Ok(problems)
+}
+
+/// For a person: what the API has of the nodes and pods.
+fn state(stage: &Stage) -> String {
+    let of = |kind: &str| stage.kubectl.run(&["get", kind, "-A", "-o", "wide"]);
+    ["nodes", "pods"]
+        .iter()
+        .map(|kind| of(kind).unwrap_or_else(|error| format!("{error:#}\n")))
+        .collect()
 }
 
 fn play_here(stage: &Stage, death: Death, name: &str) -> anyhow::Result<Vec<String>> {
@@ -736,9 +751,9 @@ fn missing(spans: &[Value], expected: &[&str]) -> Vec<String> {
 }
 
 fn until<T>(what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let mut waited = Duration::ZERO;
+    let since = Instant::now();
     let mut last = None;
-    while waited < SOON {
+    while since.elapsed() < SOON {
         match found() {
             Ok(Some(found)) => return Ok(found),
             Ok(None) => {}
@@ -746,7 +761,6 @@ fn until<T>(what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) ->
             Err(error) => last = Some(error),
         }
         sleep(STEP);
-        waited += STEP;
     }
     bail!("not so after {SOON:?}: {what}; {last:?}")
 }

@@ -13,7 +13,7 @@ a machine does something else. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --li
 (`tests/src/shutdowns.rs`).
 
 - The machines have no kubelet: what the kubelet's lock and the pods add is in [verdicts.md](verdicts.md#shutdowns-of-the-node).
-- *On the bus* are the signals that a witness saw, which is not Epitaph: PrepareForShutdown of logind, JobNew of systemd for shutdown.target.
+- *On the bus* are the signals that a separate program, not Epitaph, recorded on the bus: PrepareForShutdown of logind, JobNew of systemd for shutdown.target.
   Programs that delay a shutdown, the kubelet among them, wait for PrepareForShutdown.
 - *Reported* is when the report is written: *at once* while the machine runs on, *ending* as the agent ends in the shutdown, before the machine is down,
   *next boot* when the agent is started again. The time in which the machine was down is reported at the next boot in any case.

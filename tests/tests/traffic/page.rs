@@ -35,13 +35,13 @@ no alert follows. So is a request that came within three ticks of the last answe
 that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut.
 
 Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
-and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A closing
-message that arrives between the server's own and its close counts as reset, although nothing is lost: seen once in a dozen runs of the table, which is
-then played again.
+and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A
+client's closing message that arrives after the server's closing message and before the server's close counts as reset,
+although nothing is lost. This happens in about one run of twelve; the table is then played again.
 
 A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
 plain HTTP/1.1 server without requests in flight closes its idle connections with close(2) and exits at once. A runtime that closes
-all connections because the program returns from main does exactly the same.
+all connections because the program returns from main looks the same to the kernel, although it may lose requests.
 
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
 lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than

@@ -30,7 +30,7 @@ cgroup v2). `running` is the kernel of the machine that ran the others. Every ke
 2. Each probe was tested.
 3. The stories of `cargo xtask demo` were played and judged.
 
-Each machine ran to the end of the test, without a complaint of its kernel.
+Each machine ran to the end of the test, and its kernel logged no error.
 
     cargo xtask test kernels              all of them; root for `running`, some three minutes per emulated kernel
     cargo xtask test kernels 5.10 6.1     these

@@ -257,6 +257,8 @@ pub struct NodeIdentity {
     pub uid: Box<str>,
     /// `status.nodeInfo.bootID`.
     pub boot_id: Box<str>,
+    /// `status.nodeInfo.systemUUID`: of the machine; empty if it is not known.
+    pub system_uuid: Box<str>,
     pub kubelet_version: Box<str>,
     /// `spec.providerID`; empty if the node has none.
     pub provider: Box<str>,

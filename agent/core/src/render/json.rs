@@ -18,11 +18,11 @@ use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::input::{CgroupMode, Observation, ProbeState};
 use crate::render::id;
-use crate::render::text::escape;
 use crate::report::{StopSignalIgnored, Termination};
 use crate::termination::{
     Actor, ClientPeer, Count, Gaps, Kill, MainExit, MainProcess, OomKill, PeerPlace, RefusedSource, Stop, Traffic,
 };
+use crate::text::escape;
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
 

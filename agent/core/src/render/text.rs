@@ -14,6 +14,7 @@ use crate::render::json::after_ms;
 use crate::report::{NodeShutdown, PodTermination, StopSignalIgnored, Termination};
 use crate::shutdown::NodeDown;
 use crate::termination::{Gaps, OomKill};
+use crate::text::escape;
 use crate::time::Boot;
 use crate::verdict::{Evidence, Severity, Verdict};
 
@@ -260,23 +261,6 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
 pub fn clock_stepped(step: i64) -> String {
     let seconds = step as f64 / 1e9;
     format!("the wall clock stepped by {seconds:+.1} s, or the machine was paused: earlier times are wrong by as much")
-}
-
-/// Text from outside, safe for a terminal: controls, line breaks and invisible characters that reorder text are escaped.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        let invisible = matches!(
-            c,
-            '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-        );
-        if c.is_control() || invisible {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 /// UTC to the millisecond: one form everywhere, and no time zone database.

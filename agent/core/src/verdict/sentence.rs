@@ -128,7 +128,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             };
             match case.stop() {
                 Some(_) => format!("{stopped}; {who_killed}{of}"),
-                None => format!("{who_killed}, without a stop signal to {who} before"),
+                None => format!("{who_killed}; {who} had got no stop signal"),
             }
         }
         Why::RanAtShutdown => {
@@ -451,7 +451,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         }
         Missing::SenderNotSeen(signal) => format!("the sender of {signal} was not seen"),
         Missing::Inside => format!(
-            "the signals between the processes of the {} are not recorded here, so it is unknown whether another process had the same end",
+            "the signals between the processes of the {} are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated",
             subject(case)
         ),
         Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),

@@ -174,7 +174,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 130,
-        meaning: "The main process was killed by a sender that is neither the runtime nor the process itself; or after a stop signal a process to which the signal was forwarded, by a process from outside.",
+        meaning: "The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded.",
         proof: "signal_generate shows the pid, comm, parent and cgroup of the sender: neither the runtime nor the main process.",
         remedy: "Find out why the named sender killed the process; use the stop command of the container runtime or service manager instead.",
     },
@@ -218,8 +218,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 120,
-        meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor: when the supervisor killed it, or when PID 1 exited without waiting for it, so that the kernel killed it.",
-        proof: "signal_deliver shows that the process entered its handler, or its pending signals at the SIGKILL that it had read the stop signal otherwise (signalfd, sigwait); the runtime's SIGKILL came before the exit. Below an init or a supervisor, the same of the process to which the signal was forwarded; the SIGKILL may be the supervisor's, or the kernel's at the exit of PID 1.",
+        meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor the verdict also applies if the supervisor killed the process, or if PID 1 exited without waiting and the kernel killed the process.",
+        proof: "signal_deliver shows that the process entered its handler, or the stop signal was no longer pending at the SIGKILL, so the process had read it by signalfd or sigwait; the runtime's SIGKILL came before the exit. Below an init or a supervisor, the same of the process to which the signal was forwarded; the SIGKILL may be the supervisor's, or the kernel's at the exit of PID 1.",
         remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let PID 1 wait for the processes to which it sent the signal.",
     },
     Row {
@@ -339,7 +339,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 40,
-        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused. Of a systemd unit this is info and not unclean: a unit has no replica, so its clients are refused at every restart.",
+        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused. For a systemd unit the severity is info and the termination is not unclean: a unit has no replica, so its clients are refused at every restart.",
         proof: "The listener closed, and later SYNs to its port were answered with RST.",
         remedy: "Keep listening until clients stop connecting: add a preStop sleep as long as clients needed.",
     },
@@ -408,7 +408,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 30,
         meaning: "The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.",
         proof: "None: the sentence names what is missing.",
-        remedy: "The remedy of each such termination follows from what is missing; nothing to fix where the process started before epitaph did.",
+        remedy: "The remedy in the report of each such termination depends on the evidence that is missing; nothing to fix where the process started before epitaph did.",
     },
 ];
 

@@ -175,7 +175,7 @@ pub const WORDS: [Word; 54] = [
     },
     Word {
         names: &["ContainerStatusUnknown"],
-        meaning: "The kubelet did not find the container any more and made up exit code 137: no SIGKILL is implied. Often the node was \
+        meaning: "The kubelet did not find the container any more and reports exit code 137 without having observed the exit: the code does not prove a SIGKILL. Often the node was \
                   restarted, or the container runtime lost its state.",
         verdicts: &["unknown", "runtime-failed"],
     },
@@ -290,25 +290,25 @@ pub const WORDS: [Word; 54] = [
     },
     Word {
         names: &["200", "200/CHDIR"],
-        meaning: "Of a systemd unit: systemd did not start the program, because its WorkingDirectory= does not exist or cannot be entered. \
+        meaning: "For a systemd unit: systemd did not start the program, because its WorkingDirectory= does not exist or cannot be entered. \
                   Otherwise the program's own code.",
         verdicts: NOT_STARTED,
     },
     Word {
         names: &["203", "203/EXEC"],
-        meaning: "Of a systemd unit: systemd could not execute the program of ExecStart=: a wrong path, not executable, a missing interpreter, \
+        meaning: "For a systemd unit: systemd could not execute the program of ExecStart=: a wrong path, not executable, a missing interpreter, \
                   or the wrong architecture. Otherwise the program's own code.",
         verdicts: NOT_STARTED,
     },
     Word {
         names: &["217", "217/USER"],
-        meaning: "Of a systemd unit: systemd did not start the program, because the user of User= does not exist or cannot be assumed. \
+        meaning: "For a systemd unit: systemd did not start the program, because the user of User= does not exist or cannot be assumed. \
                   Otherwise the program's own code.",
         verdicts: NOT_STARTED,
     },
     Word {
         names: &["226", "226/NAMESPACE"],
-        meaning: "Of a systemd unit: systemd did not start the program, because its mount namespace could not be set up: often a path of \
+        meaning: "For a systemd unit: systemd did not start the program, because its mount namespace could not be set up: often a path of \
                   ReadWritePaths= or BindPaths= that does not exist. Otherwise the program's own code.",
         verdicts: NOT_STARTED,
     },

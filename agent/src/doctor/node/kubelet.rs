@@ -84,13 +84,13 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
                 let trouble = Trouble {
                     code: SysExit::Config,
                     problem: format!(
-                        "{} was changed at {}, after the kubelet started: what it has in force is not known",
+                        "{} was changed at {}, after the kubelet started: which configuration is in force is not known",
                         path.display(),
                         modified.rfc3339_millis()
                     ),
                     remedy: Some(
                         format!(
-                            "{}; containers run on",
+                            "{} (running containers are not affected)",
                             kubelet.restart().unwrap_or_else(|| RESTART.to_owned())
                         )
                         .into(),

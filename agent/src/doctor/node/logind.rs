@@ -89,8 +89,8 @@ fn configured(node: &Node, kubelet: &FoundKubelet, conf: &LogindConf, need: Dura
         true => format!("{value} configured{by}, {} needed", shown(need)),
         // The kubelet does this at each start.
         false => format!(
-            "{value} configured{by}, {} needed: the kubelet raises it at its start (/etc/systemd/{DROP_INS}/{KUBELETS}), and nothing is \
-             in its way",
+            "{value} configured{by}, {} needed: the kubelet raises it at its start (/etc/systemd/{DROP_INS}/{KUBELETS}), and \
+             no other file overrides it",
             shown(need)
         ),
     };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use epitaph_core::attribute::{Attribution, Runtime};
-use epitaph_core::render::text::escape;
 use epitaph_core::termination::{RaisedAgain, RefusedSource};
+use epitaph_core::text::escape;
 use epitaph_core::time::Boot;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 

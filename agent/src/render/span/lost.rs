@@ -7,7 +7,7 @@ use epitaph_core::observe::{
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
-use epitaph_core::render::text::escape;
+use epitaph_core::text::escape;
 use epitaph_core::time::WallOffset;
 use epitaph_core::verdict::table;
 use opentelemetry::trace::{Link, SpanId, Status};

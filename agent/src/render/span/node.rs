@@ -4,9 +4,9 @@
 use epitaph_core::node::InhibitMode;
 use epitaph_core::render::id;
 use epitaph_core::render::json::{ending, own_lock};
-use epitaph_core::render::text::escape;
 use epitaph_core::report::NodeShutdown;
 use epitaph_core::shutdown::{EndedByShutdown, Lock, NodeDown, Phase, PodInShutdown, ShutdownKey};
+use epitaph_core::text::escape;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::table;
 use opentelemetry::trace::{Event, Link, SpanContext, SpanId, Status, TraceFlags, TraceState};

@@ -3,9 +3,9 @@
 use epitaph_core::attribute::Subject;
 use epitaph_core::container::ContainerFact;
 use epitaph_core::event::{ExitStatus, SignalResult};
-use epitaph_core::render::text::escape;
 use epitaph_core::report::Termination;
 use epitaph_core::termination::{Actor, Gaps, Role, Stop};
+use epitaph_core::text::escape;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::{Advice, Evidence, Verdict, table};
 use opentelemetry::trace::{Event, SpanId};

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use epitaph_core::render::text::escape;
+use epitaph_core::text::escape;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;

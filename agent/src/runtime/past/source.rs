@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use epitaph_core::render::text::escape;
+use epitaph_core::text::escape;
 use epitaph_core::time::Wall;
 
 use crate::cli::{PastArgs, SysExit};

@@ -75,6 +75,8 @@ pub(super) enum Done {
     Posted,
     Known,
     Crowded,
+    /// Not ours, but of the same name.
+    Foreign,
 }
 
 pub(super) struct Events {
@@ -146,11 +148,11 @@ impl Events {
         pending: &mut Pending,
     ) -> kube::Result<Done> {
         // An answer without a version: read first.
-        if key.is_shared() && known.version.is_none() {
+        if known.version.is_none() {
             return self.join(api, name, key, pending).await;
         }
         match self.patch(api, name, key, known, pending).await {
-            Err(error) if key.is_shared() && is(&error, 409) => self.join(api, name, key, pending).await,
+            Err(error) if is(&error, 409) => self.join(api, name, key, pending).await,
             result => result,
         }
     }
@@ -160,6 +162,9 @@ impl Events {
     async fn join(&mut self, api: &Api<Event>, name: &str, key: &Key, pending: &mut Pending) -> kube::Result<Done> {
         for _ in 0..CONFLICTS {
             let existing = api.get(name).await?;
+            if !series::is_of(&existing, key, self.controller) {
+                return Ok(Done::Foreign);
+            }
             let known = Posted::read(&existing);
             let is_ours = self.posted.get(key).is_some_and(|ours| ours.posted == known);
             if known.with(pending).is_some() && !is_ours && is_enough(&existing, &known, pending) {
@@ -186,9 +191,8 @@ impl Events {
             self.posted.insert(key.clone(), known);
             return Ok(Done::Known);
         };
-        let version = known.version.as_deref().filter(|_| key.is_shared());
         pending.remember_sent(posted.clone());
-        let patch = Patch::Merge(posted.patch(pending.last, version));
+        let patch = Patch::Merge(posted.patch(pending.last, known.version.as_deref()));
         let raised = api.patch(name, &PatchParams::default(), &patch).await?;
         self.posted.insert(key.clone(), Ours::new(posted, raised));
         Ok(Done::Posted)

@@ -14,6 +14,11 @@ use sha2::{Digest as _, Sha256};
 /// Kubernetes' own limit of an Event's note, bytes.
 const LONGEST_NOTE: usize = 1024;
 
+/// Bytes of the hash in [`Notice::termination`], each with two characters.
+const DIGEST: usize = 5;
+/// Length of [`Notice::termination`].
+pub(super) const TERMINATION: usize = 2 * DIGEST;
+
 /// Subject of one Event; a repetition raises the Event's count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -317,7 +322,7 @@ fn fitting(sentence: &str, remedy: &str) -> String {
 fn digest(text: &str) -> String {
     Sha256::digest(text)
         .iter()
-        .take(5)
+        .take(DIGEST)
         .map(|byte| format!("{byte:02x}"))
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use epitaph_core::text::head;
+use epitaph_core::text::{head, tail};
 use epitaph_core::time::Wall;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::notice::{Key, Object};
+use super::notice::{Key, Object, TERMINATION};
 use super::queue::{NAMED, Pending};
 
 /// Annotation with the terminations that an Event counts, so that a restarted agent does not count them again.
@@ -41,11 +41,11 @@ pub(super) struct Posted {
 impl Posted {
     /// Read back from the API.
     pub fn read(event: &Event) -> Posted {
-        let terminations = event.metadata.annotations.as_ref().and_then(|all| all.get(TERMINATIONS));
+        let listed = event.metadata.annotations.as_ref().and_then(|all| all.get(TERMINATIONS));
         let count = event.series.as_ref().map_or(1, |series| series.count);
         Posted {
             count: u64::try_from(count).unwrap_or(1),
-            terminations: terminations.map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
+            terminations: listed.map_or_else(Vec::new, |text| last_terminations(text)),
         }
     }
 
@@ -81,7 +81,7 @@ impl Posted {
     }
 
     /// Absolute numbers, not differences: a retry changes nothing. With `version`, the API server refuses the request if another
-    /// agent has changed the Event since.
+    /// writer has changed or replaced the Event since.
     pub fn patch(&self, last: Wall, version: Option<&str>) -> Value {
         let mut patch = json!({
             "metadata": { "annotations": { TERMINATIONS: self.terminations.join(",") } },
@@ -92,6 +92,33 @@ impl Posted {
         }
         patch
     }
+}
+
+/// Whoever may write Events can write the annotation, up to 256 KiB: only its end is read, and only what can be an id of ours.
+fn last_terminations(text: &str) -> Vec<String> {
+    let listed = tail(text, NAMED * (TERMINATION + 1)).rsplit(',');
+    let ids = listed.filter(|id| !id.is_empty() && id.len() <= TERMINATION).take(NAMED);
+    let mut ids: Vec<String> = ids.map(str::to_owned).collect();
+    ids.reverse();
+    ids
+}
+
+/// Whether an Event in the API is the one of this key. Whoever may create Events can take its name first, and the API allows no change
+/// of these fields. The note may differ: an Event keeps the note of its first termination.
+pub(super) fn is_of(event: &Event, key: &Key, controller: &str) -> bool {
+    let Object {
+        kind,
+        namespace,
+        name,
+        uid,
+        ..
+    } = &key.object;
+    let is_of_object = event.regarding.as_ref().is_some_and(|of| {
+        (of.kind.as_ref(), of.name.as_ref()) == (Some(kind), Some(name)) && (&of.namespace, &of.uid) == (namespace, uid)
+    });
+    is_of_object
+        && event.reporting_controller.as_deref() == Some(controller)
+        && event.reason.as_deref() == Some(key.reason.name())
 }
 
 /// Time of the last termination that the Event counts.

@@ -9,6 +9,8 @@ pub enum Outcome {
     Known,
     /// The workload has had enough Events for now: from agents of other nodes, or of its pods on lost nodes.
     Crowded,
+    /// Another writer's Event has the name.
+    Foreign,
     QueueFull,
     /// RBAC forbids the Event.
     Forbidden,
@@ -21,10 +23,11 @@ pub enum Outcome {
     Shutdown,
 }
 
-pub const OUTCOMES: [Outcome; 9] = [
+pub const OUTCOMES: [Outcome; 10] = [
     Outcome::Posted,
     Outcome::Known,
     Outcome::Crowded,
+    Outcome::Foreign,
     Outcome::QueueFull,
     Outcome::Forbidden,
     Outcome::NamespaceGone,
@@ -40,6 +43,7 @@ impl Outcome {
             Outcome::Posted => "posted",
             Outcome::Known => "known",
             Outcome::Crowded => "crowded",
+            Outcome::Foreign => "foreign",
             Outcome::QueueFull => "queue_full",
             Outcome::Forbidden => "forbidden",
             Outcome::NamespaceGone => "namespace_gone",

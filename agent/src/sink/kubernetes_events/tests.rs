@@ -104,6 +104,7 @@ fn alarm(node: &str, pod: Arc<PodIdentity>) -> LossAlarm {
             name: node.into(),
             uid: "uid".into(),
             boot_id: "boot".into(),
+            system_uuid: "".into(),
             kubelet_version: "v1.36.3".into(),
             provider: "".into(),
             unschedulable: false,
@@ -423,6 +424,25 @@ fn a_termination_that_the_event_counts_already_is_not_counted_again() {
     );
     // A single termination is not a series: Kubernetes would refuse the series.
     assert_eq!(series::event(&key, &pending(&["a"]), (AGENT, NODE)).series, None);
+}
+
+/// Whoever may create Events in a namespace can write the annotation.
+#[test]
+fn of_a_forged_annotation_only_what_can_be_an_id_is_kept() {
+    let key = notice::of(&unclean("cart-1"), &observation()).remove(0).key;
+    let mut event = series::event(&key, &pending(&["a"]), (AGENT, NODE));
+    let mut read = |text: &str| {
+        let annotations = event.metadata.annotations.as_mut().expect("the annotation");
+        annotations.values_mut().for_each(|value| text.clone_into(value));
+        Posted::read(&event).terminations
+    };
+    let ids: Vec<String> = (0..1000).map(|n| format!("{n:010}")).collect();
+    assert_eq!(read(&ids.join(",")), ids[1000 - 32..]);
+    assert_eq!(read(",a,,b,"), ["a", "b"]);
+    assert_eq!(read(""), [""; 0]);
+    assert_eq!(read(&format!("0123456789{}", ",".repeat(256 * 1024))), [""; 0]);
+    assert_eq!(read(&"ü".repeat(128 * 1024)), [""; 0]);
+    assert_eq!(read("0123456789a,b"), ["b"]);
 }
 
 #[test]

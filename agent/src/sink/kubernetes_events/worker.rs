@@ -70,6 +70,7 @@ impl EventPoster {
                         Done::Posted => Outcome::Posted,
                         Done::Known => Outcome::Known,
                         Done::Crowded => Outcome::Crowded,
+                        Done::Foreign => self.foreign(&key),
                     }
                 }
                 Err(failure) => match self.failed(&failure, &key, pending.since) {
@@ -124,17 +125,34 @@ impl EventPoster {
     fn log_once(&mut self, failure: &Failure, outcome: Outcome, namespace: &str) {
         let is_news = match failure {
             Failure::Away(_) => !std::mem::replace(&mut self.away, true),
-            _ => {
-                // Cleared rather than closed at the limit: namespaces come and go.
-                if self.logged.len() >= LOGGED {
-                    self.logged.clear();
-                }
-                self.logged.insert((namespace.to_owned(), outcome))
-            }
+            _ => self.is_news(outcome, namespace),
         };
         if is_news {
             tracing::warn!(outcome = outcome.name(), namespace, "{}", error::line(failure));
         }
+    }
+
+    /// Logged once for a namespace: whoever may create Events there can create any number.
+    fn foreign(&mut self, key: &Key) -> Outcome {
+        let (outcome, namespace) = (Outcome::Foreign, series::namespace(&key.object));
+        if self.is_news(outcome, namespace) {
+            tracing::warn!(
+                outcome = outcome.name(),
+                namespace,
+                "cannot post an Event: its name {} is taken by an Event with another controller, reason or object; find out who \
+                 created that Event, and delete it",
+                key.event_name(&self.settings.node)
+            );
+        }
+        outcome
+    }
+
+    fn is_news(&mut self, outcome: Outcome, namespace: &str) -> bool {
+        // Cleared rather than closed at the limit: namespaces come and go.
+        if self.logged.len() >= LOGGED {
+            self.logged.clear();
+        }
+        self.logged.insert((namespace.to_owned(), outcome))
     }
 
     fn recovered(&mut self, key: &Key) {

@@ -47,7 +47,7 @@ pub const STALLS: Row = Row {
     shape: Shape::Counter,
     unit: "{stall}",
     labels: &[],
-    about: "Times that the observer read no change for over 2 s, for lack of CPU or because its process was stopped, or did not hold its Lease for a while; spans affected carry the length of the gap",
+    about: "How often the observer processed no update for over 2 s (no CPU, or stopped), or did not hold its Lease for a while; affected spans carry the length of the gap",
 };
 pub const DROPPED: Row = Row {
     name: "epitaph.observer.dropped",
@@ -63,10 +63,19 @@ pub const DROPPED: Row = Row {
 
 const NODE: (&str, &str) = (
     "k8s.node.name",
-    "nodes that are lost, or have the taint `out-of-service`: at most 200, the largest values first, then by name",
+    "nodes that are lost, or have the taint `out-of-service`: at most 200, the same for every metric: up to 40 for each alert about one, \
+     the others by stuck pods, pods that may run twice, volumes left, and name",
 );
 /// Most nodes with series of their own: in a lost zone, the first of them show enough.
 const NODES: usize = 200;
+/// Values above 0 that an alert is about.
+const ALERTED: [fn(&LostNodeState) -> usize; 5] = [
+    |node| node.stuck,
+    |node| node.run_twice,
+    |node| node.volumes,
+    |node| node.evictions_held.into(),
+    |node| (node.is_ready && node.out_of_service).into(),
+];
 /// Most namespaces with series of their own, for each of those that hold pods.
 const NAMESPACES: usize = 100;
 
@@ -209,7 +218,10 @@ impl ObserverMetrics {
     }
 
     /// The state of lost nodes, read at every collection: a series ends with its state.
-    pub fn losses(&self, state: Option<LossState>) {
+    pub fn losses(&self, mut state: Option<LossState>) {
+        if let Some(state) = &mut state {
+            keep_most(&mut state.nodes);
+        }
         *self.losses.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
@@ -231,12 +243,12 @@ impl ObserverMetrics {
         };
         follow(LOST_NODE, |state| {
             let node = |node: &LostNodeState| (1, vec![name(node), KeyValue::new("verdict", node.verdict)]);
-            state.nodes.iter().take(NODES).map(node).collect()
+            state.nodes.iter().map(node).collect()
         });
         follow(LOST_NODE_PODS, |state| not_ready(state, |node| node.stuck as u64));
         follow(LOST_NODE_VOLUMES, |state| not_ready(state, |node| node.volumes as u64));
         follow(OUT_OF_SERVICE, |state| {
-            let tainted = state.nodes.iter().filter(|node| node.out_of_service).take(NODES);
+            let tainted = state.nodes.iter().filter(|node| node.out_of_service);
             tainted
                 .map(|node| (1, vec![name(node), KeyValue::new("ready", node.is_ready.to_string())]))
                 .collect()
@@ -314,13 +326,29 @@ impl ObserverMetrics {
 /// A value and its labels each.
 type Points = Vec<(u64, Vec<KeyValue>)>;
 
-/// Nodes that are not ready, the largest values first: cut by name alone, a large loss hides the nodes that an alert is about.
+/// Cuts to the nodes with series, the same for every metric: an alert joins two metrics. Each alert has its share, so that a large loss
+/// does not hide the few nodes of another alert.
+fn keep_most(nodes: &mut Vec<LostNodeState>) {
+    if nodes.len() <= NODES {
+        return;
+    }
+    let mut rest = std::mem::take(nodes);
+    for value in ALERTED {
+        rest.sort_by(|a, b| value(b).cmp(&value(a)).then_with(|| a.name.cmp(&b.name)));
+        let first = rest.iter().take(NODES / ALERTED.len());
+        let share = first.take_while(|node| value(node) > 0).count();
+        nodes.extend(rest.drain(..share));
+    }
+    let values = |node: &LostNodeState| (node.stuck, node.run_twice, node.volumes);
+    rest.sort_by(|a, b| values(b).cmp(&values(a)).then_with(|| a.name.cmp(&b.name)));
+    rest.truncate(NODES.saturating_sub(nodes.len()));
+    nodes.append(&mut rest);
+}
+
+/// Nodes that are not ready.
 fn not_ready(state: &LossState, value: fn(&LostNodeState) -> u64) -> Points {
     let lost = state.nodes.iter().filter(|node| !node.is_ready);
-    let mut points: Points = lost.map(|node| (value(node), vec![name(node)])).collect();
-    points.sort_by_key(|(value, _)| Reverse(*value));
-    points.truncate(NODES);
-    points
+    lost.map(|node| (value(node), vec![name(node)])).collect()
 }
 
 fn name(node: &LostNodeState) -> KeyValue {
@@ -402,8 +430,9 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}");
         }
-        for family in ["epitaph_node_lost{", "epitaph_node_pods_run_twice{"] {
-            assert_eq!(text.matches(family).count(), NODES, "{family}");
+        // One of the nodes is ready.
+        for (family, count) in [("epitaph_node_lost{", NODES), ("epitaph_node_pods_run_twice{", NODES - 1)] {
+            assert_eq!(text.matches(family).count(), count, "{family}");
         }
         // The state is over: so are its series.
         ours.losses(Some(LossState::default()));
@@ -427,6 +456,59 @@ mod tests {
             text.contains("epitaph_observer_dropped_total{reason=\"begin_unseen\"} 3"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn of_a_large_loss_every_metric_shows_the_same_nodes_and_every_alert_has_some() {
+        let plain = |name: &str, stuck| LostNodeState {
+            out_of_service: false,
+            run_twice: 0,
+            volumes: 0,
+            evictions_held: false,
+            ..state(name, false, "lost", stuck)
+        };
+        // The last by name have the most stuck pods.
+        let mut nodes: Vec<LostNodeState> = (0..2 * NODES).map(|at| plain(&format!("n{at:03}"), 1 + at / NODES)).collect();
+        let special: [(&str, fn(&mut LostNodeState)); 5] = [
+            ("z-held", |node| node.evictions_held = true),
+            ("z-nothing", |_| {}),
+            ("z-taint", |node| (node.is_ready, node.out_of_service) = (true, true)),
+            ("z-twice", |node| node.run_twice = 1),
+            ("z-volume", |node| node.volumes = 1),
+        ];
+        nodes.extend(special.map(|(name, change)| {
+            let mut node = plain(name, 0);
+            change(&mut node);
+            node
+        }));
+        let push = None::<(crate::sink::metrics::push::Push, Duration)>;
+        let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
+        let ours = ObserverMetrics::new(&metrics);
+        ours.losses(Some(LossState {
+            nodes,
+            ..LossState::default()
+        }));
+        let text = metrics.text().unwrap();
+        let shown = |family: &str| -> BTreeSet<String> {
+            let begin = format!("{family}{{k8s_node_name=\"");
+            let lines = text.lines().filter_map(|line| line.strip_prefix(&begin));
+            lines.filter_map(|line| Some(line.split_once('"')?.0.to_owned())).collect()
+        };
+        let lost = shown("epitaph_node_lost");
+        let of_alerts = ["z-twice", "z-volume", "z-held", "z-taint"].map(str::to_owned);
+        // Of equal values, the first by name.
+        let most: Vec<String> = (NODES..2 * NODES - 4).map(|at| format!("n{at:03}")).collect();
+        assert_eq!(lost, most.into_iter().chain(of_alerts).collect());
+        let not_ready: BTreeSet<String> = lost.into_iter().filter(|name| name != "z-taint").collect();
+        for family in [
+            "epitaph_node_pods_stuck",
+            "epitaph_node_volumes_left",
+            "epitaph_node_pods_run_twice",
+            "epitaph_node_evictions_held",
+        ] {
+            assert_eq!(shown(family), not_ready, "{family}");
+        }
+        assert_eq!(shown("epitaph_node_out_of_service"), ["z-taint".to_owned()].into());
     }
 
     fn state(name: &str, is_ready: bool, verdict: &'static str, stuck: usize) -> LostNodeState {

@@ -178,7 +178,7 @@ pub const EXPORT_GIVEN_UP: Row = Row {
         ("reason", "queue_full, rejected, shutdown, journal_full, journal_unreadable"),
         ("verdict", "see docs/verdicts.md"),
     ],
-    about: "Traces that the agent gives up, by reason and verdict; a series appears with the first such trace. A trace in the journal that the collector refused for another reason than its content, for example HTTP 401, is sent again after the next start",
+    about: "Traces that the agent gives up, by reason and verdict; a series appears with the first such trace. A trace in the journal that is refused for another reason than its content, for example HTTP 401, is sent again until it is taken, also after the next start",
 };
 pub const JOURNAL_STATE: Row = Row {
     name: "epitaph.journal.state",
@@ -248,7 +248,7 @@ pub const KUBERNETES_CLOCK: Row = Row {
     shape: Shape::Gauge,
     unit: "s",
     labels: &[("bound", "least, most")],
-    about: "The API server's clock minus this node's clock, lower and upper bound; the times of deletion requests are no more exact",
+    about: "The API server's clock minus this node's clock, lower and upper bound; the times of deletion requests are only as exact as these bounds",
 };
 pub const KUBERNETES_REQUESTS: Row = Row {
     name: "epitaph.kubernetes.requests",
@@ -281,9 +281,9 @@ pub const KUBERNETES_EVENTS: Row = Row {
     unit: "{termination}",
     labels: &[(
         "outcome",
-        "posted, known (an earlier run had posted it), crowded (too many of one workload), queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+        "posted, known (an earlier run had posted it), crowded (too many of one workload), foreign (another writer's Event has the name), queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
     )],
-    about: "Terminations and discarded stop signals reported as a Kubernetes Event, once for the pod and once for the workload, and those that were not, by reason. Absent without Kubernetes",
+    about: "Kubernetes Events for terminations and discarded stop signals (one on the pod, one on the workload), by outcome: posted, or the reason why not. Absent without Kubernetes",
 };
 pub const HTTP_CLOSED: Row = Row {
     name: "epitaph.http.connections.closed",

@@ -3,7 +3,7 @@
 //! <https://opentelemetry.io/docs/specs/otlp/#failures>
 
 use std::error::Error as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -189,12 +189,10 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -
     };
     match status.as_u16() {
         429 | 502 | 503 | 504 => {
-            let after = headers
-                .get(header::RETRY_AFTER)
-                .and_then(|v| v.to_str().ok()?.trim().parse().ok());
+            let after = headers.get(header::RETRY_AFTER);
             Failure::Later {
                 reason: reason(BUSY),
-                after: after.map(Duration::from_secs),
+                after: after.and_then(|after| retry_after(after.to_str().ok()?.trim())),
             }
         }
         401 | 403 | 407 => Failure::Never {
@@ -222,9 +220,30 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -
     }
 }
 
+/// Seconds, or a date as HTTP has it, by the collector's clock or ours: what is past is now.
+fn retry_after(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(text).ok()?;
+    Some(at.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_collector_asks_for_a_pause_in_seconds_or_until_a_date() {
+        assert_eq!(retry_after("120"), Some(Duration::from_secs(120)));
+        let date = |at| httpdate::fmt_http_date(at);
+        let soon = retry_after(&date(SystemTime::now() + Duration::from_secs(60))).expect("a pause");
+        assert!(soon <= Duration::from_secs(60) && soon > Duration::from_secs(30), "{soon:?}");
+        assert_eq!(retry_after(&date(SystemTime::UNIX_EPOCH)), Some(Duration::ZERO));
+        for text in ["", "-1", "soon", "Wed, 99 Nov 2026 00:00:00 GMT"] {
+            assert_eq!(retry_after(text), None, "{text}");
+        }
+    }
 
     fn answered(kind: Option<&str>, body: &'static [u8]) -> Result<Taken, Failure> {
         let kind = kind.map(|kind| (header::CONTENT_TYPE, kind.parse().expect("a value")));

@@ -179,6 +179,24 @@ async fn a_disk_in_trouble_delays_its_own_traces_only_and_loses_none() {
     assert_eq!(sink.stats().dropped(SpanDropReason::JournalFull), 0);
 }
 
+/// An expired token, or a proxy without its backend, for a while.
+#[tokio::test]
+async fn what_the_journal_has_waits_until_the_credentials_are_right() {
+    let collector = Collector::start(|_, n| match n {
+        0..3 => Reply::Refuse(Code::Unauthenticated),
+        _ => Reply::Take,
+    })
+    .await;
+    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    let mut parcel = Parcel::of(&ignored_stop(1), "ignored-stop-signal");
+    parcel.kept = Some(Arc::new(OnDisk(true)));
+    assert_eq!(sink.push(parcel), Offer::Queued);
+    until("exported", || sink.stats().exported() == SPANS).await;
+    assert_eq!((sink.stats().retries(), collector.received().len()), (3, 4));
+    assert_eq!(SpanDropReason::ALL.map(|reason| sink.stats().dropped(reason)), [0; 5]);
+    worker.shutdown(Duration::from_secs(60)).await;
+}
+
 #[tokio::test]
 async fn a_retry_is_byte_identical() {
     for protocol in BOTH {

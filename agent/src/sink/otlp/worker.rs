@@ -83,7 +83,7 @@ impl Sender {
                 continue;
             }
             let spans = spans(&group);
-            match self.until_answered(&request(&group)).await {
+            match self.until_answered(&group).await {
                 Ok(Taken { refused_spans, message }) => {
                     let refused = refused_spans.min(spans);
                     let reason = Reason {
@@ -106,7 +106,7 @@ impl Sender {
                 Err((reason, data)) => {
                     self.report_refusal(spans, &reason);
                     self.stats.give_up(SpanDropReason::Rejected, &group);
-                    // Refused for its sender or its destination, a later process may have another answer.
+                    // Else the next agent sends it.
                     if data {
                         answered(&group);
                     }
@@ -172,15 +172,26 @@ impl Sender {
         }
     }
 
-    /// Repeats the same bytes until the collector accepts or refuses them.
-    async fn until_answered(&mut self, request: &Bytes) -> Result<Taken, (Reason, bool)> {
+    /// Repeats the same bytes until the collector accepts or refuses them. Where the journal has them, a refusal of the sender or by
+    /// something else than a collector is none: credentials and routes are mended while the agent runs.
+    async fn until_answered(&mut self, group: &[Parcel]) -> Result<Taken, (Reason, bool)> {
+        let request = request(group);
+        let is_kept = || {
+            group
+                .iter()
+                .all(|parcel| parcel.kept.as_ref().is_some_and(|kept| kept.is_there()))
+        };
         let mut closing = self.queue.closing();
         let mut wait = self.backoff.first;
         loop {
-            let (reason, after) = match self.transport.send(request).await {
+            let (reason, after) = match self.transport.send(&request).await {
                 Ok(taken) => {
                     self.report_recovery();
                     return Ok(taken);
+                }
+                Err(Failure::Never { reason, data: false }) if is_kept() && !*closing.borrow() => {
+                    wait = self.backoff.most;
+                    (reason, None)
                 }
                 Err(Failure::Never { reason, data }) => {
                     self.report_recovery();

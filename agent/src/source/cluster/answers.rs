@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use epitaph_core::observe::{ApiTime, Ask, ClaimKey, ClusterVersion, Input};
@@ -53,7 +54,15 @@ pub(super) struct Answers {
     inputs: mpsc::Sender<(Boot, Input)>,
     api: Arc<Semaphore>,
     agents: Arc<Semaphore>,
+    failing: Arc<Failing>,
     tasks: JoinSet<()>,
+}
+
+/// Kinds of questions to the API server whose last request failed, which is logged once: a lost zone asks thousands.
+#[derive(Debug, Default)]
+struct Failing {
+    renewals: AtomicBool,
+    claims: AtomicBool,
 }
 
 impl Answers {
@@ -63,6 +72,7 @@ impl Answers {
             inputs,
             api: Arc::new(Semaphore::new(AT_ONCE)),
             agents: Arc::new(Semaphore::new(AGENTS_AT_ONCE)),
+            failing: Arc::default(),
             tasks: JoinSet::new(),
         }
     }
@@ -73,7 +83,7 @@ impl Answers {
         if self.tasks.len() >= MOST {
             return false;
         }
-        let (client, inputs) = (self.client.clone(), self.inputs.clone());
+        let (client, inputs, failing) = (self.client.clone(), self.inputs.clone(), self.failing.clone());
         let permits = match ask {
             Ask::Agent { .. } => self.agents.clone(),
             Ask::Renewal { .. } | Ask::Claim { .. } => self.api.clone(),
@@ -81,7 +91,7 @@ impl Answers {
         self.tasks.spawn(async move {
             // The semaphore is never closed.
             let Ok(_permit) = permits.acquire().await else { return };
-            let answer = answer(&client, ask).await;
+            let answer = answer(&client, &failing, ask).await;
             // The receiver is gone: so is the question.
             let _ = inputs.send((clock::now(), answer)).await;
         });
@@ -89,10 +99,10 @@ impl Answers {
     }
 }
 
-async fn answer(client: &Client, ask: Ask) -> Input {
+async fn answer(client: &Client, failing: &Failing, ask: Ask) -> Input {
     match ask {
         Ask::Renewal { node } => {
-            let renewed = renewal(client, &node).await;
+            let renewed = renewal(client, &failing.renewals, &node).await;
             Input::Renewal { node, renewed }
         }
         Ask::Agent { node, address } => {
@@ -105,7 +115,7 @@ async fn answer(client: &Client, ask: Ask) -> Input {
             }
         }
         Ask::Claim { volume } => {
-            let claim = claim(client, &volume).await;
+            let claim = claim(client, &failing.claims, &volume).await;
             Input::Claim { volume, claim }
         }
     }
@@ -144,42 +154,52 @@ fn healthy(answer: &[u8]) -> Option<Healthy> {
 }
 
 /// On the kubelet's own clock.
-async fn renewal(client: &Client, node: &str) -> Option<ApiTime> {
+async fn renewal(client: &Client, failing: &AtomicBool, node: &str) -> Option<ApiTime> {
     let purpose = Purpose {
         what: format!("read the Lease of node {node}").into(),
         right: &rights::OBSERVER_NODE_LEASES,
     };
     let leases: Api<coordination::Lease> = Api::namespaced(client.clone(), LEASES);
-    let lease = get(&leases, node, &purpose).await?;
+    let lease = get(&leases, node, &purpose, failing).await?;
     let renewed = lease.spec?.renew_time?;
     let wall = u64::try_from(renewed.0.as_nanosecond()).ok().map(Wall)?;
     Some(api_time(wall, clock::wall_offset()))
 }
 
-async fn claim(client: &Client, volume: &str) -> Option<ClaimKey> {
+async fn claim(client: &Client, failing: &AtomicBool, volume: &str) -> Option<ClaimKey> {
     let purpose = Purpose {
         what: format!("read PersistentVolume {volume}").into(),
         right: &rights::OBSERVER_VOLUMES,
     };
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let claim = get(&volumes, volume, &purpose).await?.spec?.claim_ref?;
+    let claim = get(&volumes, volume, &purpose, failing).await?.spec?.claim_ref?;
     Some(ClaimKey {
         namespace: bounded(&claim.namespace?, MAX_NAME).into(),
         name: bounded(&claim.name?, MAX_NAME).into(),
     })
 }
 
-/// None, with a logged reason, without an answer; None for an object that does not exist.
-async fn get<K>(api: &Api<K>, name: &str, purpose: &Purpose) -> Option<K>
+/// None, with a logged reason, without an answer; None for an object that does not exist. `failing`: of this kind of question.
+async fn get<K>(api: &Api<K>, name: &str, purpose: &Purpose, failing: &AtomicBool) -> Option<K>
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let error = match timeout(LIMIT, api.get_opt(name)).await {
-        Ok(Ok(found)) => return found,
+        Ok(Ok(found)) => {
+            if failing.swap(false, Ordering::Relaxed) {
+                tracing::info!("can {} again", purpose.what);
+            }
+            return found;
+        }
         Ok(Err(error)) => ApiError::of(purpose, &error),
         Err(_) => ApiError::timeout(purpose, LIMIT),
     };
-    tracing::warn!("{}; what is reported about the lost node lacks this", line(&error));
+    if !failing.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            "{}; reports about lost nodes do not include this until a request succeeds",
+            line(&error)
+        );
+    }
     None
 }
 
@@ -219,7 +239,12 @@ fn parse(major: &str, minor: &str) -> Option<ClusterVersion> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
     use serde_json::json;
+    use tracing_subscriber::fmt;
+    use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
     use crate::mock_api::{self, Answer};
@@ -248,12 +273,55 @@ mod tests {
             }
         })
         .await;
-        let renewed = renewal(&client, "n1").await.map(|time| time.wall);
+        let failing = AtomicBool::new(false);
+        let renewed = renewal(&client, &failing, "n1").await.map(|time| time.wall);
         assert_eq!(renewed, Some(Wall(7_500_000_000)));
-        assert_eq!(renewal(&client, "n2").await, None);
-        let claim_of = |volume: &'static str| claim(&client, volume);
+        assert_eq!(renewal(&client, &failing, "n2").await, None);
+        let claim_of = |volume: &'static str| claim(&client, &failing, volume);
         assert_eq!(claim_of("pv-1").await.map(|claim| claim.name), Some("data-db-0".into()));
         assert_eq!(claim_of("pv-2").await, None);
+        // An object that does not exist is an answer.
+        assert!(!failing.into_inner());
+    }
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_logged_once_for_each_kind_of_question_until_a_success() {
+        let (client, _) = mock_api::start(|request| async move {
+            match request.path.as_str() {
+                "/api/v1/persistentvolumes/good" => Answer::Json(200, json!({"metadata": {"name": "good"}})),
+                _ => mock_api::failure(403, "forbidden"),
+            }
+        })
+        .await;
+        let paper = Paper::default();
+        let writer = paper.clone();
+        let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let failing = Failing::default();
+        for volume in ["pv-1", "pv-2", "pv-3", "good", "pv-4", "pv-5"] {
+            assert_eq!(claim(&client, &failing.claims, volume).await, None);
+            assert_eq!(renewal(&client, &failing.renewals, volume).await, None);
+        }
+        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        let logged = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(logged("cannot read PersistentVolume pv-1"), 1, "{text}");
+        assert_eq!(logged("can read PersistentVolume good again"), 1, "{text}");
+        assert_eq!(logged("cannot read PersistentVolume pv-4"), 1, "{text}");
+        assert_eq!(logged("cannot read PersistentVolume"), 2, "{text}");
+        assert_eq!(logged("cannot read the Lease of node"), 1, "{text}");
     }
 
     #[tokio::test]

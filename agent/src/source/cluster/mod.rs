@@ -167,14 +167,14 @@ fn pod_inputs(names: &Names, (allowed, agents): (&Allowed, &Agents), change: Cha
             let sight = convert::pod(&object.0, allowed, agents, offset).ok_or(Incomplete)?;
             // A list includes every pod that terminated in the last days: the owners of these pods are not looked up.
             if !listed && PodSight::ends(&sight) {
-                names.want(object.0);
+                names.want(&object.0);
             }
             Ok([Some(Input::Pod(sight)), None])
         }
         Change::Deleted(pod) => {
             // The last state first: no other input reports a forced deletion.
             let sight = convert::pod(&pod.0, allowed, agents, offset).ok_or(Incomplete)?;
-            names.want(pod.0);
+            names.want(&pod.0);
             let uid = sight.identity.uid.clone();
             Ok([Some(Input::Pod(sight)), Some(Input::PodGone(uid))])
         }

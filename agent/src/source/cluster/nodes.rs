@@ -90,6 +90,7 @@ pub(super) fn node(node: &LeanNode, offset: WallOffset) -> Option<NodeFact> {
             name: node_name(node)?,
             uid: name(node.metadata.uid.as_deref()?),
             boot_id: name(&node.status.node_info.boot_id),
+            system_uuid: name(&node.status.node_info.system_uuid),
             kubelet_version: name(&node.status.node_info.kubelet_version),
             provider: name(node.spec.provider_id.as_deref().unwrap_or_default()),
             unschedulable: node.spec.unschedulable == Some(true),

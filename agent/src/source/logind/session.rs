@@ -381,8 +381,8 @@ impl Session<'_> {
             }
             if !std::mem::replace(&mut self.jobs_refused, true) {
                 tracing::warn!(
-                    remedy = "a shutdown that bypasses logind is known by the state of systemd only",
-                    "systemd does not send its jobs: {error}"
+                    "systemd does not send its jobs: {error}; a shutdown that bypasses logind is detected only by
+                    systemd's state"
                 );
             }
         }

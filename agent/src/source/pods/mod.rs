@@ -18,7 +18,7 @@ mod namespaces;
 pub(in crate::source) mod options;
 pub(in crate::source) mod owners;
 mod publisher;
-mod service;
+pub(in crate::source) mod service;
 mod watch;
 
 use std::collections::HashSet;

@@ -25,7 +25,7 @@ const CAPACITY: usize = 1024;
 const MAX_NAME: usize = 253;
 
 /// Label on the pods of a Deployment's ReplicaSet; the ReplicaSet's name ends with its value.
-const TEMPLATE_HASH: &str = "pod-template-hash";
+pub(in crate::source) const TEMPLATE_HASH: &str = "pod-template-hash";
 
 pub(in crate::source) struct Owners {
     client: Client,
@@ -165,8 +165,16 @@ fn direct(pod: &Pod) -> Direct<'_> {
     }
 }
 
+/// A reference that is too long for any object is not one: the API server does not check the length, and references are kept.
 pub(in crate::source) fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
-    owners.iter().find(|owner| owner.controller == Some(true))
+    let fits = |owner: &OwnerReference| {
+        let texts = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+        texts.into_iter().all(|text| text.len() <= MAX_NAME)
+    };
+    owners
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+        .filter(|owner| fits(owner))
 }
 
 fn joined(pod: &Pod, owner: &OwnerReference, above: Option<&OwnerReference>) -> Workload {
@@ -250,6 +258,14 @@ mod tests {
         assert!(matches!(direct(&pod), Direct::Known(w) if w.kind == "Pod" && w.name == "cart-7d9-x"));
         pod.metadata.owner_references = None;
         assert!(matches!(direct(&pod), Direct::Known(w) if w.kind == "Pod" && w.uid.as_deref() == Some("u1")));
+    }
+
+    #[test]
+    fn a_reference_that_no_object_can_have_does_not_count() {
+        let long = pod(owner("apps/v1", "ReplicaSet", &"x".repeat(MAX_NAME + 1)), "7d9");
+        assert!(matches!(direct(&long), Direct::Known(w) if w.kind == "Pod"));
+        let longest = pod(owner("apps/v1", "ReplicaSet", &"x".repeat(MAX_NAME)), "7d9");
+        assert!(matches!(direct(&longest), Direct::LookUp(..)));
     }
 
     #[test]

@@ -11,23 +11,31 @@ use crate::source::bounded;
 /// An annotation may be as long as an object.
 const MAX_VALUE: usize = 255;
 
+/// All annotations that are read here.
+pub(in crate::source) const ANNOTATIONS: [&str; 3] = [
+    "resource.opentelemetry.io/service.name",
+    "resource.opentelemetry.io/service.namespace",
+    "resource.opentelemetry.io/service.version",
+];
+/// All labels that are read here.
+pub(in crate::source) const LABELS: [&str; 3] = [
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/version",
+];
+
 pub(super) fn service(pod: &Pod, workload: &Workload) -> Service {
     let meta = &pod.metadata;
-    let annotation = |name: &str| {
-        value(
-            meta.annotations.as_ref(),
-            &format!("resource.opentelemetry.io/service.{name}"),
-        )
-    };
-    let label = |name: &str| value(meta.labels.as_ref(), &format!("app.kubernetes.io/{name}"));
+    let [name, namespace, version] = ANNOTATIONS.map(|name| value(meta.annotations.as_ref(), name));
+    let [label_instance, label_name, label_version] = LABELS.map(|name| value(meta.labels.as_ref(), name));
     let pod_name = meta.name.as_deref().unwrap_or_default();
     Service {
-        name: annotation("name")
-            .or_else(|| label("instance"))
-            .or_else(|| label("name"))
+        name: name
+            .or(label_instance)
+            .or(label_name)
             .unwrap_or_else(|| workload_name(workload).unwrap_or(pod_name).to_owned()),
-        namespace: annotation("namespace").or_else(|| meta.namespace.clone()),
-        version: annotation("version").or_else(|| label("version")).or_else(|| {
+        namespace: namespace.or_else(|| meta.namespace.clone()),
+        version: version.or(label_version).or_else(|| {
             let image = pod.spec.as_ref()?.containers.first()?.image.as_deref()?;
             image_version(image).map(|version| bounded(&version, MAX_VALUE))
         }),

@@ -91,6 +91,13 @@ impl Walked {
     }
 }
 
+/// This process as the machine counts it: in a container its own number is another one. `proc`: the machine's `/proc`.
+pub fn own_pid(proc: &Path) -> Pid {
+    let own = fs::read_link(proc.join("self")).ok();
+    let shown = own.and_then(|own| own.to_str()?.parse().ok());
+    Pid(shown.unwrap_or_else(std::process::id))
+}
+
 impl Procfs {
     /// `proc` and `sys` are `/proc` and `/sys`, or the mount points of the host's in a container.
     pub fn new(proc: &Path, sys: &Path) -> Result<Procfs, ProcfsError> {
@@ -200,11 +207,9 @@ impl Procfs {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
     }
 
-    /// This process as the machine counts it: in a container its own number is another one.
+    /// [`own_pid`] by this mount of `/proc`.
     pub fn own_pid(&self) -> Pid {
-        let own = fs::read_link(self.proc.join("self")).ok();
-        let shown = own.and_then(|own| own.to_str()?.parse().ok());
-        Pid(shown.unwrap_or_else(std::process::id))
+        own_pid(&self.proc)
     }
 
     /// Every process that `/proc` shows.

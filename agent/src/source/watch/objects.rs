@@ -68,6 +68,8 @@ pub(in crate::source) struct LeanNodeStatus {
 pub(in crate::source) struct LeanNodeInfo {
     #[serde(rename = "bootID")]
     pub boot_id: String,
+    #[serde(rename = "systemUUID")]
+    pub system_uuid: String,
     pub kubelet_version: String,
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Member {
     pub has_trace: bool,
     /// There was an alarm that nothing evicts the pod.
     pub is_stay_alarmed: bool,
+    /// A span of its replacement is below its root.
+    pub is_parent: bool,
 }
 
 impl Member {
@@ -80,6 +82,7 @@ impl Member {
             is_owner: false,
             has_trace: false,
             is_stay_alarmed: false,
+            is_parent: false,
         }
     }
 
@@ -175,6 +178,11 @@ impl Member {
         let current = self.current.as_ref().map(|(by, names, _)| (*by, &names[..]));
         let last = self.held.last().map(|stuck| (stuck.by, &stuck.names[..]));
         current.or(last).unwrap_or((Holder::Node, &[]))
+    }
+
+    /// Not by the node: the loss is over for it.
+    pub fn is_held_by_finalizer(&self) -> bool {
+        self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Finalizer)
     }
 
     /// The node holds the pod for longer than a healthy node would need.

@@ -164,7 +164,11 @@ impl Nodes {
         // The taint went with the object.
         story.fenced = false;
         story.step(Step::NodeDeleted, at);
-        phases::root(story, (at, LossEnd::NodeDeleted), self.version, out);
+        if story.is_scanned {
+            phases::over(story, self.version, out);
+        } else {
+            story.over_early = true;
+        }
     }
 
     /// A change of a pod.
@@ -257,13 +261,16 @@ impl Nodes {
         }
     }
 
-    /// The pod's root is [`PodLost`], not an agent's: its node was lost before it was gone.
-    pub fn is_lost(&self, node: &str, pod: &PodUid) -> bool {
-        let member = self
-            .stories
-            .get(node)
-            .and_then(|story| Some((story, story.members.get(pod)?)));
-        member.is_some_and(|(story, member)| phases::is_lost(story, member))
+    /// The pod's root is [`PodLost`], not an agent's: its node was lost before it was gone. What is asked for has a span below it.
+    pub fn is_lost(&mut self, node: &str, pod: &PodUid) -> bool {
+        let Some(story) = self.stories.get_mut(node) else {
+            return false;
+        };
+        let is_lost = story.members.get(pod).is_some_and(|member| phases::is_lost(story, member));
+        if let Some(member) = story.members.get_mut(pod) {
+            member.is_parent |= is_lost;
+        }
+        is_lost
     }
 
     pub fn attachment(&mut self, fact: AttachmentFact, seen: Seen, out: &mut Vec<Output>) {
@@ -344,7 +351,8 @@ impl Nodes {
             if !is_in_gap {
                 phases::alarms(story, now, self.version, out);
             }
-            let is_lasting = now.since(story.begin.at) >= LASTING;
+            // As another observer would measure it.
+            let is_lasting = now.since(story.keyed.at) >= LASTING;
             if !is_in_gap && !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over()
             {
                 let end = match story.last_gone() {
@@ -393,6 +401,7 @@ impl Nodes {
                 || story.members.values().any(|member| member.gone.is_some());
             if !is_exported && story.key.transition != transition.wall {
                 let before = std::mem::replace(&mut story.key.transition, transition.wall);
+                story.keyed = at;
                 if let Some(known) = self.known.get_mut(name) {
                     known.taint.moved(before, &story.key);
                 }
@@ -408,9 +417,10 @@ impl Nodes {
             return;
         }
         // A machine that booted within the controller's grace period shows its next boot here.
-        let before = self.known.get(name).map(|known| known.identity.boot_id.clone());
+        let before = self.known.get(name).map_or(&fact.identity, |known| &known.identity);
         let identity = NodeIdentity {
-            boot_id: before.unwrap_or_else(|| fact.identity.boot_id.clone()),
+            boot_id: before.boot_id.clone(),
+            system_uuid: before.system_uuid.clone(),
             ..(*fact.identity).clone()
         };
         let key = LossKey::of(&Arc::new(identity), transition);
@@ -427,6 +437,8 @@ impl Nodes {
         if story.evicting && !seen.is_at_start() {
             story.step(Step::Evicting, at);
         }
+        // An earlier observer has.
+        story.is_not_ready_reported = story.evicting && seen.is_at_start();
         if let Some(known) = self.known.get_mut(name) {
             known.taint.lost(fact, &mut story);
         }
@@ -444,7 +456,12 @@ impl Nodes {
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
         if story.removed.is_none() || story.returned(&fact.identity) == Returned::SameBoot {
             story.step(Step::Back, at);
-            phases::back(story, &fact.identity, at, self.version, out);
+            story.returned_as = Some((fact.identity.clone(), at));
+            if story.is_scanned {
+                phases::over(story, self.version, out);
+            } else {
+                story.over_early = true;
+            }
         }
         self.volumes.returned(&fact.identity.name);
         // The kubelet ends what was to end; what was not to end goes on.

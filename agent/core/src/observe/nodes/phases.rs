@@ -107,14 +107,18 @@ fn not_ready(story: &mut Story, at: Moment, out: &mut Vec<Output>) {
     })));
 }
 
+/// The node is back, or its object is deleted; whether an earlier observer has reported the loss is known.
+pub(super) fn over(story: &mut Story, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    if let Some((node, at)) = story.returned_as.clone() {
+        back(story, &node, at, version, out);
+    } else if let Some(at) = story.removed {
+        root(story, (at, LossEnd::NodeDeleted), version, out);
+        deleted(story, at.at, version, out);
+    }
+}
+
 /// The node is back.
-pub(super) fn back(
-    story: &mut Story,
-    node: &Arc<NodeIdentity>,
-    at: Moment,
-    version: Option<ClusterVersion>,
-    out: &mut Vec<Output>,
-) {
+fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     root(story, (at, LossEnd::Back), version, out);
     if !story.is_reported {
         return;
@@ -161,6 +165,7 @@ pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
     (story.was_silent() && story.ready == Ready::Unknown && (member.gone.is_none() || member.is_unconfirmed))
         || (story.removed.is_some() && story.back.is_none())
         || member.vanished
+        || member.is_parent
         || member.was_held()
 }
 
@@ -272,11 +277,11 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     // An agent that answers now and then.
     let is_flapping = story.changes >= CHANGES && story.changed.is_some_and(|at| now.since(at) < AGAIN);
     // The taint was set by whoever made sure: nothing is urgent any more.
-    let is_settled = advice == Advice::Unfence && story.advised != Some(Advice::PowerOff);
+    let is_settled = advice == Advice::Unfence && !story.advised.is_some_and(Advice::is_urgent);
     // Whether a pod hangs or not, and however often the advice has changed.
-    let is_dangerous = advice == Advice::PowerOff
+    let is_dangerous = advice.is_urgent()
         && story.advised != Some(advice)
-        && story.endangered.is_none_or(|at| now.since(at) >= AGAIN)
+        && (story.endangered).is_none_or(|(what, at)| what != advice || now.since(at) >= AGAIN)
         && story.is_serious();
     let is_new = story.advised != Some(advice) && (!is_flapping || is_dangerous);
     let is_changed = is_new && story.advised.is_some();
@@ -289,11 +294,21 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
         }
         member.is_stay_alarmed &= !is_changed || is_settled;
     }
+    // Their Events say what was right before: that the taint's removal helps.
+    let is_too_late = is_changed && advice == Advice::PowerOff;
+    let gone = story
+        .members
+        .values()
+        .filter(|member| is_too_late && member.vanished && member.is_alarmed);
+    let gone: Vec<Arc<PodIdentity>> = gone
+        .filter(|member| member.is_stateful)
+        .map(|member| member.pod.clone())
+        .collect();
     if hanging.is_empty() && !is_changed && !is_dangerous {
         return;
     }
     if is_dangerous {
-        story.endangered = Some(now);
+        story.endangered = Some((advice, now));
     }
     if is_new {
         story.advised = Some(advice);
@@ -319,6 +334,20 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
         let verdict = known.hangs(&pod);
         alarm(&story.key.node, Some(pod), now, (advice, verdict))
     }));
+    out.extend(gone.into_iter().map(|pod| {
+        let verdict = known.runs_on(&pod);
+        alarm(&story.key.node, Some(pod), now, (advice, verdict))
+    }));
+}
+
+/// The Node object was deleted while the machine ran.
+pub(super) fn deleted(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    let known = story.known(now, version);
+    let advice = known.advice();
+    if advice.is_urgent() && story.advised != Some(advice) {
+        out.push(alarm(&story.key.node, None, now, (advice, known.node())));
+        story.advised = Some(advice);
+    }
 }
 
 /// The controller holds the evictions back: nothing is deleted, so nothing hangs.

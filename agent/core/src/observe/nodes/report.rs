@@ -181,6 +181,8 @@ pub enum Returned {
     /// The same boot: the machine was paused, or cut off.
     SameBoot,
     Rebooted,
+    /// Another machine has the node's name and object: what the lost one does is not known.
+    OtherMachine,
     /// A boot id is missing.
     Unknown,
 }
@@ -190,6 +192,7 @@ impl Returned {
         match self {
             Returned::SameBoot => "same-boot",
             Returned::Rebooted => "rebooted",
+            Returned::OtherMachine => "other-machine",
             Returned::Unknown => "unknown",
         }
     }
@@ -289,14 +292,25 @@ pub struct DuplicateRun {
 pub enum Advice {
     /// The machine may run: make sure that it is off, then release its pods.
     MakeSure,
+    /// The same of a machine that fell silent with many others: look for a common cause first.
+    MakeSureOfMany,
     /// The machine runs.
     Repair,
     /// The provider reported the machine off: ask whether it still is, then release its pods.
     Release,
-    /// The machine runs although its pods were released.
+    /// The machine runs although its pods are being released: power it off, or withdraw the release.
+    PowerOffOrUnfence,
+    /// The machine runs although its pods were released: only its end ends them.
     PowerOff,
     /// The taint's removal, or nothing.
     Unfence,
+}
+
+impl Advice {
+    /// Two pods may write the same volume, or are about to.
+    pub(super) fn is_urgent(self) -> bool {
+        matches!(self, Advice::PowerOffOrUnfence | Advice::PowerOff)
+    }
 }
 
 /// What people should know at once.

@@ -51,6 +51,8 @@ pub(super) struct Known<'a> {
     pub is_over: bool,
     /// The Node object was deleted, and no kubelet ends what is left of its pods and volumes.
     pub is_deleted: bool,
+    /// The kubelet had announced a shutdown of the machine.
+    pub shuts_down: bool,
     /// The machine has booted since.
     pub has_booted: bool,
     /// The same, and so none of its old containers can run.
@@ -61,6 +63,8 @@ pub(super) struct Known<'a> {
     pub gone: usize,
     /// Pods that were deleted without the kubelet, and that may be replaced.
     pub vanished: usize,
+    /// Of these, pods whose replacement may write the same volume, or has the same identity; and the first one.
+    pub doubled: (usize, Option<&'a PodIdentity>),
     /// Pods that the taint ends, or that hang.
     pub to_release: usize,
     pub version: Option<ClusterVersion>,
@@ -96,13 +100,18 @@ impl Known<'_> {
     /// The class of [`Known::remedy`].
     pub fn advice(&self) -> Advice {
         if self.is_dangerous() {
-            Advice::PowerOff
+            match self.may_unfence() {
+                true => Advice::PowerOffOrUnfence,
+                false => Advice::PowerOff,
+            }
         } else if self.fenced || (self.is_over && !self.is_deleted) {
             Advice::Unfence
         } else if self.is_reported_off() {
             Advice::Release
         } else if self.runs() || self.is_rebooted {
             Advice::Repair
+        } else if self.is_one_of_many() {
+            Advice::MakeSureOfMany
         } else {
             Advice::MakeSure
         }
@@ -110,13 +119,24 @@ impl Known<'_> {
 
     /// Pods with containers that may still run beside their replacements.
     pub fn run_twice(&self) -> usize {
-        if self.runs() && !self.is_over { self.vanished } else { 0 }
+        if self.is_away() && self.runs() { self.doubled.0 } else { 0 }
     }
 
     /// The machine runs, and its pods are, or are about to be, replaced.
     fn is_dangerous(&self) -> bool {
-        let is_replaced = self.vanished > 0 || (self.fenced && self.to_release > 0);
-        is_replaced && self.runs() && !self.is_over
+        let is_released = self.fenced || self.is_deleted;
+        let is_replaced = self.doubled.0 > 0 || (is_released && self.to_release > 0);
+        is_replaced && self.runs() && self.is_away()
+    }
+
+    /// No kubelet of the node has spoken since, also where the Node object was deleted; unless the machine was being shut down.
+    fn is_away(&self) -> bool {
+        !self.is_over || (self.is_deleted && !self.shuts_down)
+    }
+
+    /// No pod is gone yet whose containers the taint's removal would not end.
+    fn may_unfence(&self) -> bool {
+        self.fenced && self.doubled.0 == 0
     }
 
     /// As the provider reported. The taint stays until the node is ready, also when the machine was switched on again and is cut off: no
@@ -229,7 +249,7 @@ impl Known<'_> {
     /// The kubelet completed the termination while the node was not ready.
     pub fn pod_confirmed(&self, requested: Option<Duration>) -> LossVerdict {
         let text = format!(
-            "the pod's node `{}` was not ready, and its kubelet completed the termination only then{}",
+            "the pod's node `{}` was not ready when its kubelet completed the termination{}",
             self.node.name,
             after_request(requested)
         );
@@ -273,6 +293,18 @@ impl Known<'_> {
         self.verdict().judged(text, self.remedy())
     }
 
+    /// A StatefulSet's pod hung, and is gone; its old containers run on.
+    pub fn runs_on(&self, pod: &PodIdentity) -> LossVerdict {
+        let text = format!(
+            "pod `{}` was deleted without the kubelet, and may be replaced: its node `{}` has not been ready for {}; {}",
+            pod.name,
+            self.node.name,
+            seconds(self.lasted),
+            self.contact()
+        );
+        self.verdict().judged(text, self.remedy())
+    }
+
     /// A StatefulSet's pod is neither deleted nor replaced.
     pub fn left_alone(&self, pod: &PodIdentity) -> LossVerdict {
         let text = format!(
@@ -304,7 +336,7 @@ impl Known<'_> {
             driver_error(at)
         );
         let remedy = if self.fenced && !self.runs() {
-            detach(at)
+            format!("{}{}", detach(at), self.still_by_hand())
         } else {
             self.remedy()
         };
@@ -345,13 +377,15 @@ impl Known<'_> {
         }
         if self.fenced && !self.is_over && !self.is_reported_off() && !self.runs() && !self.is_rebooted {
             return format!(
-                "nothing confirms that `{name}` is powered off: check its console or its provider. Later, when the machine is repaired, \
+                "nothing confirms that `{name}` is powered off: check its console or its provider{}. Later, when the machine is repaired, \
                  remove the taint: {}",
+                self.still_by_hand(),
                 unfence(self.node)
             );
         }
         if self.fenced {
-            return format!("when `{name}` is repaired, remove the taint: {}", unfence(self.node));
+            let by_hand = if self.is_over { String::new() } else { self.still_by_hand() };
+            return format!("when `{name}` is repaired, remove the taint: {}{by_hand}", unfence(self.node));
         }
         if self.is_deleted {
             return format!(
@@ -412,25 +446,56 @@ impl Known<'_> {
     fn power_off(&self) -> String {
         let name = &self.node.name;
         let both = "two pods may write the same volume. Power it off at once";
-        match (self.vanished, self.fenced) {
-            (0, _) => format!(
-                "`{name}` runs in spite of the taint: {both}, or remove the taint: {}",
+        let runs = match self.is_deleted {
+            true => "ran when its Node object was deleted",
+            false => "runs",
+        };
+        let doubled = match self.doubled {
+            (_, None) if self.is_deleted => {
+                return format!("`{name}` {runs}, so the controller deletes its pods without the kubelet: {both}");
+            }
+            (_, None) => {
+                return format!(
+                    "`{name}` {runs} in spite of the taint: {both}, or remove the taint: {}",
+                    unfence(self.node)
+                );
+            }
+            (1, Some(pod)) => format!("its pod `{}/{}` was", pod.namespace, pod.name),
+            (count, Some(pod)) => format!("{count} pods of it (`{}/{}` is one) were", pod.namespace, pod.name),
+        };
+        let text = format!("`{name}` {runs}, and {doubled} deleted without the kubelet: {both}");
+        match self.fenced {
+            true => format!(
+                "{text}: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: {}",
                 unfence(self.node)
             ),
-            (_, true) => format!(
-                "`{name}` runs, and pods of it were deleted without the kubelet: {both}: removing the taint does not stop their old containers. \
-                 Later, when the machine is repaired, remove the taint: {}",
-                unfence(self.node)
-            ),
-            (_, false) => format!("`{name}` runs, and pods of it were deleted without the kubelet: {both}"),
+            false => text,
         }
+    }
+
+    /// Where the taint alone releases nothing.
+    fn still_by_hand(&self) -> String {
+        match self.version.filter(|version| *version < BETA && self.gone < self.stuck) {
+            None => String::new(),
+            Some(version) => format!(
+                ". In Kubernetes {}.{} without the feature gate NodeOutOfServiceVolumeDetach the taint releases nothing: if the machine is off \
+                 and the pods stay Terminating: {}",
+                version.major,
+                version.minor,
+                self.by_hand()
+            ),
+        }
+    }
+
+    fn by_hand(&self) -> String {
+        let name = &self.node.name;
+        format!("kubectl delete pods --all-namespaces --field-selector spec.nodeName={name} --force --grace-period=0")
     }
 
     fn release(&self) -> String {
         let name = &self.node.name;
         let taint = format!("kubectl taint nodes {name} {TAINT}=nodeshutdown:NoExecute");
-        let by_hand =
-            format!("kubectl delete pods --all-namespaces --field-selector spec.nodeName={name} --force --grace-period=0");
+        let by_hand = self.by_hand();
         match self.version {
             Some(version) if version < ALPHA => by_hand,
             Some(version) if version < BETA => format!(
@@ -533,11 +598,14 @@ fn detach(at: &AttachmentFact) -> String {
     )
 }
 
-pub(super) fn returned(before: &str, now: &str) -> Returned {
-    match (before.is_empty() || now.is_empty(), before == now) {
-        (true, _) => Returned::Unknown,
-        (false, true) => Returned::SameBoot,
-        (false, false) => Returned::Rebooted,
+pub(super) fn returned(before: &NodeIdentity, now: &NodeIdentity) -> Returned {
+    let is_known = |before: &str, now: &str| !before.is_empty() && !now.is_empty();
+    let is_other = is_known(&before.system_uuid, &now.system_uuid) && before.system_uuid != now.system_uuid;
+    match (is_known(&before.boot_id, &now.boot_id), before.boot_id == now.boot_id) {
+        (false, _) => Returned::Unknown,
+        (true, true) => Returned::SameBoot,
+        (true, false) if is_other => Returned::OtherMachine,
+        (true, false) => Returned::Rebooted,
     }
 }
 

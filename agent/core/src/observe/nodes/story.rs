@@ -10,10 +10,14 @@ use super::report::{Advice, AgentAnswer, LossKey, Returned, Step};
 use super::sentence::{self, Known};
 use crate::ids::PodUid;
 use crate::observe::{ApiTime, ClusterVersion, Moment, NodeFact, NodeIdentity, Ready};
+use crate::pod::PodIdentity;
 use crate::time::{Boot, Wall};
 
 /// A controller that evicts has begun that long after the kubelet's silence.
 const HELD_BACK: Duration = Duration::from_secs(60);
+
+/// A kubelet renews its Lease every 10 s, and a controller marks the node after 40 s, or as long as it is set to.
+const PLAUSIBLE: Duration = Duration::from_secs(600);
 
 /// Most reads of a Lease that fail: one that does not exist is no reason to ask for ever.
 const RENEWAL_ASKS: u8 = 3;
@@ -26,6 +30,8 @@ const NUMBERED_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Story {
     pub key: LossKey,
+    /// When the transition of the key was.
+    pub keyed: Moment,
     pub begin: Moment,
     pub ready: Ready,
     pub reason: Box<str>,
@@ -50,11 +56,15 @@ pub(super) struct Story {
     /// The kubelet announced a shutdown.
     pub announced: Option<Announced>,
     pub back: Option<Moment>,
+    /// The node as it came back.
+    pub returned_as: Option<(Arc<NodeIdentity>, Moment)>,
     /// The Node object was deleted.
     pub removed: Option<Moment>,
     pub members: BTreeMap<PodUid, Member>,
     /// The members of before the loss are known.
     pub is_scanned: bool,
+    /// It was over before.
+    pub over_early: bool,
     /// The root is exported, or was by an earlier observer.
     pub is_reported: bool,
     /// The time until the controller evicted is exported.
@@ -71,7 +81,7 @@ pub(super) struct Story {
     pub changes: u8,
     pub changed: Option<Boot>,
     /// The last alarm that the machine runs and must not.
-    pub endangered: Option<Boot>,
+    pub endangered: Option<(Advice, Boot)>,
     /// Since when the machine is known to have booted again.
     pub rebooted: Option<Boot>,
     /// There was an alarm about the node with pods that hang.
@@ -100,6 +110,7 @@ impl Story {
     pub fn new(fact: &NodeFact, key: LossKey, begin: Moment, unwatched: Option<Duration>) -> Story {
         let mut story = Story {
             key,
+            keyed: begin,
             begin,
             ready: fact.ready,
             reason: Box::default(),
@@ -117,9 +128,11 @@ impl Story {
             not_evicting: None,
             announced: None,
             back: None,
+            returned_as: None,
             removed: None,
             members: BTreeMap::new(),
             is_scanned: false,
+            over_early: false,
             is_reported: false,
             is_not_ready_reported: false,
             is_taint_reported: false,
@@ -187,7 +200,7 @@ impl Story {
 
     /// How the machine compares with the one that was lost.
     pub fn returned(&self, node: &NodeIdentity) -> Returned {
-        sentence::returned(&self.key.node.boot_id, &node.boot_id)
+        sentence::returned(&self.key.node, node)
     }
 
     /// The taint was there before the node was lost.
@@ -270,7 +283,8 @@ impl Story {
 
     /// The Node object was deleted, and pods that this ends are still there.
     pub fn is_left(&self) -> bool {
-        self.removed.is_some() && self.back.is_none() && self.members.values().any(|member| member.gone.is_none())
+        let is_held = |member: &Member| member.gone.is_none() && !member.is_held_by_finalizer();
+        self.removed.is_some() && self.back.is_none() && self.members.values().any(is_held)
     }
 
     /// No container of before can run: a kubelet starts the pods again that were not being deleted when it booted.
@@ -308,9 +322,21 @@ impl Story {
     }
 
     /// Pods that were deleted without the kubelet, and that may be replaced elsewhere.
-    pub fn vanished(&self) -> usize {
+    fn vanished(&self) -> impl Iterator<Item = &Member> {
         let is_its = |member: &&Member| member.vanished && !member.is_of_node && !member.is_finished;
-        self.members.values().filter(is_its).count()
+        self.members.values().filter(is_its)
+    }
+
+    /// Those of a StatefulSet, or with volumes: of others a second one does no harm that would justify the end of the whole machine.
+    fn doubled(&self) -> (usize, Option<&PodIdentity>) {
+        let mut doubled = self
+            .vanished()
+            .filter(|member| member.is_stateful || !member.claims.is_empty());
+        let first = doubled.next();
+        (
+            usize::from(first.is_some()) + doubled.count(),
+            first.map(|member| &*member.pod),
+        )
     }
 
     /// Pods that the taint ends, or that hang.
@@ -332,7 +358,7 @@ impl Story {
         let is_long = self.evicting && now.since(since.at) >= TOLERATED;
         let is_felt = self.members.values().any(|member| member.gone.is_some());
         let waits = |member: &Member| {
-            let is_tolerant = member.requested.is_none() && is_long;
+            let is_tolerant = (member.requested.is_none() && is_long) || member.is_held_by_finalizer();
             (member.is_to_end() && !(is_tolerant && is_felt)) || (member.is_left_alone() && !is_felt)
         };
         self.is_scanned && !self.is_partial && !self.members.values().any(waits)
@@ -359,7 +385,8 @@ impl Story {
             ready: self.ready,
             reason: &self.reason,
             lasted: not_ready_until.since(self.begin.at),
-            renewed: self.renewed.map(|renewed| self.silent_from().since(renewed.at)),
+            // By the node's clock: what cannot be is not said.
+            renewed: (self.renewed.map(|renewed| self.silent_from().since(renewed.at))).filter(|before| *before <= PLAUSIBLE),
             was_heard: self.silent_from() > self.begin.at,
             agent: self.agent.answer(),
             fenced: self.fenced,
@@ -368,12 +395,14 @@ impl Story {
             held_back: self.is_held_back(until),
             at_once: self.at_once,
             is_over: self.is_over(),
+            shuts_down: self.announced.is_some(),
             has_booted: self.rebooted.is_some(),
             is_rebooted: self.rebooted.is_some_and(|boot| self.ended_by_boot(boot)),
             is_deleted: self.removed.is_some() && self.back.is_none(),
             stuck: self.stuck(),
             gone: self.gone(),
-            vanished: self.vanished(),
+            vanished: self.vanished().count(),
+            doubled: self.doubled(),
             to_release: self.to_release(),
             version,
         }

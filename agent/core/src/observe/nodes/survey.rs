@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::member::{self, Member, TOLERATED};
 use super::story::Story;
-use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, verdict};
+use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, phases, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
@@ -48,7 +48,10 @@ impl Nodes {
             *state.held.entry((Holder::Volume, namespace.clone())).or_default() += 1;
         }
         // Of a deleted Node object, as long as something of it is held.
-        let is_left = |story: &Story| story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0);
+        let is_left = |story: &Story| {
+            let runs_twice = || story.known(now, self.version).run_twice() > 0;
+            story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0 || runs_twice())
+        };
         let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
         state.nodes.extend(lost.map(|story| {
             let (name, known) = (&story.key.node.name, story.known(now, self.version));
@@ -127,11 +130,14 @@ impl Nodes {
             // wait for pods that tolerate the loss for long.
             let is_tolerated = story.evicting && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED);
             let is_done = story.members.values().all(|member| match member.requested {
-                Some(_) => member.stays,
+                Some(_) => member.is_of_node || member.is_held_by_finalizer(),
                 None => is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
             });
             let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
             story.is_reported |= is_done && lasted;
+            if std::mem::take(&mut story.over_early) {
+                phases::over(story, self.version, out);
+            }
         }
     }
 

@@ -61,7 +61,7 @@ pub const TABLE: [LossRow; 7] = [
         headline: "stuck-by-finalizer",
         unclean: true,
         severity: Severity::Warning,
-        meaning: "Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.",
+        meaning: "Kubernetes no longer waits for a kubelet (grace period 0), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.",
         proof: "`metadata.deletionGracePeriodSeconds` is 0 (by the kubelet's last deletion request, by a forced deletion, or because the pod had finished before), and `metadata.finalizers` is not empty.",
         remedy: "Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.",
     },

@@ -319,7 +319,13 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
             +410.0 pod db-0 lost: +30.0 → +410.0, requested +330.0
                   stuck by node: +330.0 → +410.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; the machine still ran, and the pod's containers may have run, too
-                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +410.0 alarm about the node of n1
+                  fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
+                  remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+            +410.0 alarm about db-0 of n1
+                  fenced-by-taint: pod `db-0` was deleted without the kubelet, and may be replaced: its node `n1` has not been ready for 380 s; its kubelet itself reports this, and no agent on it could be asked
+                  remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node n1 lost at +30: +30.0 → +410.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
                   node.not_ready +30.0
                   node.evicting +35.0
@@ -327,7 +333,7 @@ fn a_reboot_that_begins_the_loss_is_a_reboot() {
                   taint.out_of_service +400.0
                   pods.last_gone +410.0
                   fenced-by-taint: node `n1` has not been ready for 380 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
-                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+                  remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +410.0 node.not_ready of n1 lost at +30: +30.0 → +35.0
             +420.0 db-0 replaces db-0 (name-in-stateful-set): created +410.1, scheduled +410.1, ready +420.0, of a lost node
             +600.0 node.down of n1 lost at +30: +30.0 → +600.0 rebooted
@@ -625,7 +631,7 @@ fn a_node_deleted_while_its_kubelet_spoke_may_run_its_pods_on() {
         expect![[r#"
             +60.0 pod db-0 lost: +10.0 → +60.0
                   unreachable: the pod's node `n1` was not ready, but ran; the pod's object was deleted, without the kubelet: the pod's containers may still have run
-                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
+                  remedy: `n1` ran when its Node object was deleted, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
             +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
@@ -659,7 +665,7 @@ fn a_pod_that_the_garbage_collection_fails_may_run_on() {
             +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
             +100.0 alarm about the node of n1
                   unreachable: node `n1` has not been ready for 90 s; its kubelet itself reports this, and no agent on it could be asked; 1 pod was deleted without the kubelet
-                  remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once
+                  remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
                   duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 48.0 s before the node was ready again: both may have run for at least 48.0 s

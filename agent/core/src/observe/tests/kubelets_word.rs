@@ -42,7 +42,7 @@ fn a_kubelet_that_terminates_before_its_node_is_ready_leaves_no_double() {
     expect![[r#"
         +400.2 pod db-0 lost: +10.0 → +400.2, requested +311.0
               stuck by node: +311.0 → +400.2
-              unreachable: the pod's node `n1` was not ready, and its kubelet completed the termination only then, 89 s after the deletion request
+              unreachable: the pod's node `n1` was not ready when its kubelet completed the termination, 89 s after the deletion request
               remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server
         +403.0 node n1 lost at +10: +10.0 → +400.2 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
               node.not_ready +10.0
@@ -140,15 +140,18 @@ fn the_taint_on_a_machine_that_runs_is_a_double_run() {
         +115.0 pod db-0 lost: +10.0 → +115.0, requested +100.2
               stuck by node: +100.2 → +115.0
               fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 14.8 s after the deletion request, while the taint out-of-service was set, without the kubelet; the machine still ran, and the pod's containers may have run, too
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +120.0 db-0 replaces db-0 (name-in-stateful-set): created +115.1, scheduled +115.1, ready +120.0, of a lost node
+        +120.0 alarm about the node of n1
+              fenced-by-taint: node `n1` has not been ready for 110 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; the taint out-of-service is set; 1 pod was deleted without the kubelet
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +120.0 node n1 lost at +10: +10.0 → +115.0 by pods-gone, agent unknown, stuck 0, gone 0; pods db-0
               node.not_ready +10.0
               node.evicting +15.0
               taint.out_of_service +100.0
               pods.last_gone +115.0
               fenced-by-taint: node `n1` has not been ready for 105 s (KubeletNotReady); its kubelet itself reports this, and no agent on it could be asked; the taint out-of-service is set; 1 pod was deleted without the kubelet
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +120.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
         +700.0 node.down of n1 lost at +10: +10.0 → +700.0 same-boot
         +700.0 db-0 twice: +120.0 → +700.0
@@ -182,10 +185,13 @@ fn the_advice_to_power_off_is_not_held_back() {
     expect![[r#"
         +320.0 alarm about the node of n1
               fenced-by-taint: node `n1` has not been ready for 310 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated; the taint out-of-service is set, and the objects of all of these pods are gone
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +320.0 alarm about db-0 of n1
+              fenced-by-taint: pod `db-0` was deleted without the kubelet, and may be replaced: its node `n1` has not been ready for 310 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +371.0 alarm about db-0 of n1
               stuck-by-volume: the replacement of pod `db-0` has waited 61 s for volume `pv-0`, which is attached to the pod's node `n1`; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop their old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once: removing the taint does not stop the old containers. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
     "#]].assert_eq(&from(&[LOST, &more].concat(), "+320.0 alarm"));
 }
 
@@ -208,10 +214,13 @@ fn a_forced_deletion_on_a_machine_that_runs_is_an_alarm() {
         +100.0 pod db-0 lost: +10.0 → +100.0, requested +30.0
               stuck by node: +30.0 → +100.0
               unreachable: the pod's node `n1` was not ready, but ran; the pod's object was deleted 70 s after the deletion request, without the kubelet: the pod's containers may still have run
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
         +100.0 alarm about the node of n1
               unreachable: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
+        +100.0 alarm about db-0 of n1
+              unreachable: pod `db-0` was deleted without the kubelet, and may be replaced: its node `n1` has not been ready for 90 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
         +100.0 node n1 lost at +10: +10.0 → +100.0 by pods-gone, agent answered, stuck 1, gone 1; pods db-0
               node.not_ready +10.0
               node.unknown +10.0
@@ -219,7 +228,7 @@ fn a_forced_deletion_on_a_machine_that_runs_is_an_alarm() {
               pods.first_stuck +40.0
               pods.last_gone +100.0
               unreachable: node `n1` has not been ready for 90 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent still answers: the machine runs; 1 pod on it could not be terminated
-              remedy: `n1` runs, and pods of it were deleted without the kubelet: two pods may write the same volume. Power it off at once
+              remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
         +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
     "#]].assert_eq(&from(&[&answers, forced.as_str()].concat(), "+100.0"));
     expect![[r#"

@@ -1,3 +1,4 @@
+mod dangers;
 mod doubles;
 mod election;
 mod endpoints;

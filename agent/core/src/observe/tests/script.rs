@@ -7,7 +7,7 @@
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
 //! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `stalled`, `tick`
 //! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
-//!   `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
+//!   `machine=X`, `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
 //! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
 //! - `renewal NODE +S|none`, `agent NODE answers|silent [shutdown=N]`, `version 1.N`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
@@ -202,6 +202,7 @@ fn node(at: Boot, name: &str, ready: &str, words: &[&str]) -> NodeFact {
             name: name.into(),
             uid: value(words, "uid").unwrap_or(name).into(),
             boot_id: value(words, "boot").unwrap_or("boot-1").into(),
+            system_uuid: value(words, "machine").unwrap_or_default().into(),
             kubelet_version: "v1.36.3".into(),
             provider: "".into(),
             unschedulable: is("cordoned"),

@@ -6,9 +6,9 @@ use super::objects::EvidenceObject;
 use super::{after_ms, millis, time};
 use crate::node::{InhibitMode, Inhibitor, OwnLock, SignalSender};
 use crate::render::id;
-use crate::render::text::escape;
 use crate::report::NodeShutdown;
 use crate::shutdown::{Delay, EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, Signs};
+use crate::text::escape;
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Evidence, Severity};
 

@@ -9,8 +9,8 @@ use crate::input::Observation;
 use crate::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
-use crate::render::text::escape;
 use crate::report::PodTermination;
+use crate::text::escape;
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
 

@@ -26,7 +26,7 @@ pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
                 (count, names) => format!("; {} ran then: {names}", many(count, "pod")),
             };
             format!(
-                "the machine lost its power or was reset within the {what} that logind had announced: the last evidence is from {} later, {}{}{pods}",
+                "the machine lost its power or was reset within the {what} that logind had announced: the last evidence is from {} after the announcement, {}{}{pods}",
                 seconds(facts.end.since(facts.begin)),
                 match facts.signs.services() {
                     None => "within logind's delay",
@@ -47,20 +47,21 @@ pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
             "no lock of the kubelet delayed the {what}{}: {}",
             pods_ran(facts, ", so that ", " ran when systemd stopped everything"),
             match why {
-                NoLock::ZeroPeriods => "its shutdownGracePeriod is 0, which is the default".to_owned(),
+                NoLock::ZeroPeriods => "the kubelet's shutdownGracePeriod is 0, which is the default".to_owned(),
                 NoLock::Dropped =>
-                    "it let go of its lock at a spoofed PrepareForShutdown, and takes none until it restarts".to_owned(),
+                    "the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts"
+                        .to_owned(),
                 NoLock::Limit(limit, needed) => format!(
-                    "it needs {}, and logind allows {} (InhibitDelayMaxSec)",
+                    "the kubelet needs {}, and logind allows {} (InhibitDelayMaxSec)",
                     setting(*needed),
                     setting(*limit)
                 ),
-                NoLock::NotKnown => "why is not known".to_owned(),
+                NoLock::NotKnown => "the reason is not known".to_owned(),
             }
         ),
         Why::Bypassed => {
             let lock = match facts.kubelet.held {
-                Some(true) => "; the kubelet held its lock, and was not asked",
+                Some(true) => "; the kubelet held its lock, but got no announcement",
                 Some(false) if facts.kubelet.is_there => "; the kubelet held no lock",
                 _ => "",
             };
@@ -139,7 +140,7 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     let late = late(facts);
     let late = match late.is_empty() || !delay.expired {
         true => String::new(),
-        false => format!(", and `{}` still held a lock at its end", late.join("`, `")),
+        false => format!(", and `{}` still held a lock at the end of the delay", late.join("`, `")),
     };
     format!("the {what} was announced by logind, and {pods}{}{held}{late}", phases(facts))
 }
@@ -179,7 +180,9 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
     let pods = match ended(facts) {
         0 if facts.kubelet.is_there => "; no pod terminated".to_owned(),
         0 => String::new(),
-        _ if facts.kubelet.held == Some(false) => "; the kubelet held no lock, and does not listen without one".to_owned(),
+        _ if facts.kubelet.held == Some(false) => {
+            "; the kubelet held no lock, and without a lock the kubelet ignores the signal".to_owned()
+        }
         count => format!(
             "; the kubelet believes it: {count} of {} terminated",
             many(facts.others().count() as u64, "pod")
@@ -188,7 +191,7 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
     let dropped = facts.kubelet_let_go().filter(|_| facts.kubelet.held == Some(true));
     let dropped = dropped.map(|at| {
         let after = seconds(at.since(facts.begin));
-        format!("; it let go of its lock {after} later, and takes none until it restarts")
+        format!("; the kubelet released its lock {after} later, and takes no new lock until it restarts")
     });
     let pods = pods + &dropped.unwrap_or_default();
     format!(
@@ -200,9 +203,9 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
 fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
     let reason = match missing {
         Missing::Bus(reason) => reason.clone(),
-        Missing::Gap => "epitaph was not observing for a part of it".to_owned(),
+        Missing::Gap => "epitaph was not observing for a part of the shutdown".to_owned(),
         Missing::NothingFollowed => format!("{}, nothing followed, and the node stayed up", how_begun(facts)),
-        Missing::AgentEnded => "epitaph had ended before".to_owned(),
+        Missing::AgentEnded => "epitaph had stopped before that".to_owned(),
         Missing::ObservationEnded => format!(
             "epitaph stopped observing {} after the begin",
             seconds(facts.end.since(facts.begin))
@@ -214,7 +217,9 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
         Missing::KubeletAtWork => match facts.kubelet_outlasted() {
             true => "the kubelet still held its lock when logind's delay was over, although all pods that were seen had ended"
                 .to_owned(),
-            false => "the kubelet's state has no end of it, although all pods that were seen had ended".to_owned(),
+            false => {
+                "the kubelet's state file records no end of the shutdown, although all pods that were seen had ended".to_owned()
+            }
         },
         Missing::Open => {
             let (count, names) = names(facts.others().filter(|pod| pod.ended.is_none()), |_| String::new());
@@ -329,8 +334,8 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
     let released = facts.kubelet_lock()?.released?;
     (released.since(delay.begin) + APART < config.needed()).then(|| {
         format!(
-            "look at the log of the kubelet's service in that boot: it let go of its lock after {}, before its periods ({}) and its pods \
-             were over",
+            "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods \
+             ({}) and its pods were over",
             seconds(released.since(delay.begin)),
             setting(config.needed())
         )

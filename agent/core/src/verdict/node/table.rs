@@ -43,7 +43,7 @@ pub const TABLE: [Row; 9] = [
         outcome: ShutdownOutcome::Bypassed,
         unclean: true,
         severity: Severity::Critical,
-        meaning: "systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else. On a drained node, info and not unclean.",
+        meaning: "systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else. On a drained node the severity is info and the shutdown is not unclean.",
         proof: "systemd had a job for shutdown.target or another target that ends the machine, or its state was `stopping`, or PID 1 got the signal for it, and no PrepareForShutdown of logind came before, although logind was observed without a gap.",
         remedy: "Use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before.",
     },
@@ -52,7 +52,7 @@ pub const TABLE: [Row; 9] = [
         outcome: ShutdownOutcome::Unprotected,
         unclean: true,
         severity: Severity::Critical,
-        meaning: "logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop. On a drained node, info and not unclean.",
+        meaning: "logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop. On a drained node the severity is info and the shutdown is not unclean.",
         proof: "The complete list of logind's inhibitors had no delay lock of the kubelet for `shutdown` when PrepareForShutdown came.",
         remedy: "Set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides.",
     },
@@ -62,7 +62,7 @@ pub const TABLE: [Row; 9] = [
         unclean: true,
         severity: Severity::Critical,
         meaning: "logind announced the shutdown, and it was cut: the time of a phase of the kubelet or of logind's delay was over before all pods had finished, or the machine lost its power or was reset before the shutdown was over.",
-        proof: "A pod's container got SIGKILL before its own grace period was over, or still ran when logind's delay ended; or the kubelet's state of the shutdown has a start and no end; or another boot began although nothing had asked the agent to end, which observed without a gap.",
+        proof: "A pod's container got SIGKILL before its own grace period was over, or still ran when logind's delay ended; or the kubelet's state of the shutdown has a start and no end; or another boot began, the agent had observed without a gap until then, and nothing had asked the agent to stop.",
         remedy: "Raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown; after a power loss, look at the log of the power supply, the hypervisor or the cloud provider.",
     },
     Row {
@@ -80,7 +80,7 @@ pub const TABLE: [Row; 9] = [
         unclean: false,
         severity: Severity::Warning,
         meaning: "The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.",
-        proof: "logind's plan was ten seconds over its time without a PrepareForShutdown, and the list of inhibitors has a block lock for `shutdown`.",
+        proof: "ten seconds after the scheduled time logind had not sent PrepareForShutdown, and the list of inhibitors has a block lock for `shutdown`.",
         remedy: "End the process that holds the lock, or wait until it is done; `systemctl poweroff -i` or `systemctl reboot -i` ignores the lock and still goes through logind.",
     },
     Row {
@@ -89,7 +89,7 @@ pub const TABLE: [Row; 9] = [
         unclean: false,
         severity: Severity::Info,
         meaning: "The shutdown was cancelled after its announcement, or a scheduled one before its time. Pods that the kubelet had terminated by then stay terminated: then the severity is warning.",
-        proof: "logind sent PrepareForShutdown(false), logind's plan was dropped before its time, or systemd's state or job went back while the machine continued.",
+        proof: "logind sent PrepareForShutdown(false), logind's plan was dropped before its time, or systemd left the state `stopping` or dropped its shutdown job while the machine continued.",
         remedy: "Nothing, if no pod was terminated; otherwise delete the pods that are Failed with the reason Terminated, where no controller replaces them.",
     },
     Row {
@@ -99,7 +99,7 @@ pub const TABLE: [Row; 9] = [
         severity: Severity::Info,
         meaning: "logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.",
         proof: "PrepareForShutdown of logind, the kubelet's lock and its release in time, and the exit of every pod that ran or was started meanwhile, none by an early SIGKILL.",
-        remedy: "Nothing. How each pod terminated is its own verdict.",
+        remedy: "Nothing. Each pod has its own verdict.",
     },
     Row {
         headline: "unknown",

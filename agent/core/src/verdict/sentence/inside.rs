@@ -143,8 +143,8 @@ pub(super) fn failed(case: &Case<'_>) -> Option<String> {
     let status = first.exit.map_or(String::new(), |exit| evidence::status(exit.status));
     let others = match failed.count() {
         0 => String::new(),
-        1 => ", and another process with an error, too".to_owned(),
-        more => format!(", and {more} other processes with an error, too"),
+        1 => ", and 1 other process exited with an error".to_owned(),
+        more => format!(", and {more} other processes exited with an error"),
     };
     Some(format!("{} {status}{others}", name(case.main(), &case.inside, &first.target)))
 }

@@ -42,6 +42,7 @@ fn key() -> LossKey {
             name: "node-7".into(),
             uid: "5d1f0a86-1f0d-4a0b-8d6e-000000000007".into(),
             boot_id: "boot-1".into(),
+            system_uuid: "".into(),
             kubelet_version: "v1.36.3".into(),
             provider: "cloud:///node-7".into(),
             unschedulable: false,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{observation, unclean_in};
 use crate::clock;
@@ -173,6 +173,38 @@ async fn agents_of_many_nodes_share_the_workloads_event_and_have_a_sense_of_prop
         .filter(|request| request.method == "PATCH")
         .count();
     assert_eq!(writes, 49);
+}
+
+/// Whoever may create Events in a namespace can take the name of one of ours first.
+#[tokio::test]
+async fn an_event_of_another_writer_is_not_counted_up() {
+    for (field, value) in [
+        ("reportingController", json!("example.com/other")),
+        ("reason", json!("Healthy")),
+        ("regarding", json!({"kind": "ConfigMap", "namespace": "shop", "name": "cart"})),
+    ] {
+        let taken: Mutex<Option<Value>> = Mutex::default();
+        let (client, received) = api(move |Request { method, body, .. }| match method.as_str() {
+            "POST" if body["regarding"]["kind"] == "Pod" => Answer::Json(201, body.clone()),
+            "POST" => {
+                let mut event = body.clone();
+                event[field] = value.clone();
+                event["metadata"]["annotations"] = json!({});
+                event["metadata"]["resourceVersion"] = json!("7");
+                *taken.lock().unwrap() = Some(event);
+                mock_api::failure(409, "exists already")
+            }
+            _ => Answer::Json(200, taken.lock().unwrap().clone().unwrap()),
+        })
+        .await;
+        let (sink, worker) = start(client, settings(SECOND), clock::now);
+        offer(&sink, "shop", "cart-1");
+        until("the workload's Event", || sink.stats().get(Outcome::Foreign) == 1).await;
+        until("the pod's Event", || sink.stats().get(Outcome::Posted) == 1).await;
+        worker.shutdown(SECOND).await;
+        let is_patched = received.lock().unwrap().iter().any(|request| request.method == "PATCH");
+        assert!(!is_patched, "{field}");
+    }
 }
 
 fn keep(kept: &mut BTreeMap<String, Value>, name: &str, mut event: Value) -> Answer {

@@ -36,8 +36,8 @@ fn lost() -> Rule {
             "Node {{ $labels.k8s_node_name }} is not ready ({{ $labels.verdict }}), and its pods hang in Terminating".into(),
             "No kubelet terminates the pods of the node: StatefulSets do not replace theirs, and volumes stay attached. Verdict \
              lost: make sure that the machine is powered off, then kubectl taint nodes {{ $labels.k8s_node_name }} \
-             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Verdict unreachable: the machine runs; repair its kubelet \
-             or its network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (Kubernetes 1.26 or later). Verdict unreachable: the machine \
+             runs; repair its kubelet or its network, and do not set the taint, or two pods write the same volume. Verdict fenced-by-taint: the taint is \
              set, and the pod garbage collection has not deleted the pods; make sure that the machine is off, and before \
              Kubernetes 1.26 enable NodeOutOfServiceVolumeDetach. The observer's log has the command for this cluster's version."
                 .into(),
@@ -99,10 +99,14 @@ fn volumes_left(of: &Rules) -> Rule {
         ..rule(
             "EpitaphVolumeOnLostNode",
             "{{ $value | printf \"%.0f\" }} volumes are still attached to the lost node {{ $labels.k8s_node_name }}".into(),
-            "Replacements cannot use the volumes. Without the taint out-of-service, the controller detaches six minutes after the \
-             old pod's object is gone, and never while the old pod is still Terminating (Multi-Attach); with the taint, the \
-             driver's external-attacher has the error: kubectl get volumeattachments, and the attribute epitaph.volume.error of \
-             the span volume.detach."
+            "Replacements cannot use the volumes: kubectl get volumeattachments -o wide | grep {{ $labels.k8s_node_name }}. First find \
+             out whether the machine runs, at its console or by its provider. It runs: repair its kubelet or its network, or power \
+             the machine off; a detach while the machine runs lets two pods write the same volume. It is off: without the taint \
+             out-of-service, the controller detaches six minutes after the old pod's object is gone, and never while the old pod is \
+             still Terminating (Multi-Attach). Sooner: kubectl taint nodes {{ $labels.k8s_node_name }} \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (Kubernetes 1.26 or later). With the taint, the driver's \
+             external-attacher has the error: kubectl describe volumeattachment NAME, and the attribute epitaph.volume.error of the \
+             span volume.detach."
                 .into(),
         )
     }
@@ -119,7 +123,7 @@ fn pods_stuck(of: &Rules) -> Rule {
             "EpitaphPodsHeld",
             "{{ $value | printf \"%.0f\" }} pods in {{ $labels.k8s_namespace_name }} are held for long: {{ $labels.holder }}"
                 .into(),
-            "finalizer: Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep \
+            "finalizer: Kubernetes no longer waits for a kubelet (grace period 0), and finalizers keep \
              the pod's object (kubectl get pods --namespace {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). \
              runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
              EpitaphStuckTerminating has the workload. volume: the kubelet of a ready node does not finish unmounting a terminated \
@@ -207,14 +211,16 @@ pub(super) const PAGES: [Page; 6] = [
         alert: "EpitaphVolumeOnLostNode",
         means: "Volumes are still attached to a node that is not ready, and their pods are gone, or a Deployment's replacement \
                 waits while the old pod still exists (Multi-Attach).",
-        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments -o wide`.",
+        proves: "`epitaph_node_volumes_left`, and `kubectl get volumeattachments -o wide | grep NODE`.",
         to_do: &[
             "Read the verdict of the node first (EpitaphNodeLost). If the machine runs (`unreachable`), repair its kubelet or its \
              network. If the volume is needed sooner, power the machine off before the volume is detached: a detach while the \
              machine runs lets two pods write the same volume.",
             "Without the taint out-of-service: the attach-detach controller detaches six minutes after the pod's object is gone, \
-             and never while the old pod is still `Terminating`. Set the taint only if the machine is certainly off: the \
-             observer's log has the next command, and so has the Event `PodStuckOnLostNode` on a workload whose replacement waits.",
+             and never while the old pod is still `Terminating`. Set the taint only if the machine is certainly off: `kubectl taint \
+             nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` (Kubernetes 1.26 or later). The observer's log has \
+             the command for this cluster's version, and so has the Event `PodStuckOnLostNode` on a workload whose replacement \
+             waits.",
             "With the taint: `kubectl describe volumeattachment NAME`, and the log of the driver's external-attacher.",
         ],
         silence: "By `k8s_node_name` while the storage system is being repaired.",

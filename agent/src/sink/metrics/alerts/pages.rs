@@ -126,7 +126,7 @@ const PAGES: [Page; 16] = [
         means: "The workload had five or more terminations in an hour; over a quarter of them were unclean.",
         proves: "`epitaph_workload_terminations_total` by the label `unclean`.",
         to_do: &[
-            "All terminations of the workload share a fault of its shutdown: change what the alert by verdict names, once.",
+            "All terminations of the workload usually have the same fault in the shutdown: fix what the alert with the verdict names.",
             "Check the change with one `kubectl rollout restart`: the new pods' terminations must be clean.",
         ],
         silence: "While the corrected version is being rolled out: the old pods still terminate unclean.",
@@ -154,7 +154,7 @@ const PAGES: [Page; 16] = [
             "Failed with a permission error: a capability is missing, see `docs/privileges.md`.",
             "Unsupported: `docs/kernels.md` lists what each kernel supports.",
         ],
-        silence: "Severity info on nodes whose kernel stays: permanently, by `instance`.",
+        silence: "Severity info on nodes whose kernel will not be upgraded: permanently, by `instance`.",
     },
     Page {
         alert: "EpitaphRecordsLost",
@@ -164,7 +164,7 @@ const PAGES: [Page; 16] = [
         proves: "`epitaph_records_lost_total` by kind.",
         to_do: &[
             "If the terminations with the verdict `unknown` are all of one container, look at its processes: a container that \
-             produces more records than its budget loses its own only, and a larger buffer does not help it.",
+             produces more records than its budget loses only its own records, and a larger buffer does not help.",
             "Otherwise raise `kernel.ring_bytes` (EPITAPH_RING_BYTES), by default 8 MiB.",
             "Give the agent's pod a higher CPU request: an agent that is not scheduled cannot read.",
         ],

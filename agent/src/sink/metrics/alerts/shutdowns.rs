@@ -39,7 +39,7 @@ pub(super) const PAGES: [Page; 1] = [Page {
     to_do: &[
         "`epitaph why NODE`, on a host, or in the agent's pod of that node (docs/install.md, *Look back in the image*): the sentence names what was missing, the remedy what to change.",
         "`truncated`, `unprotected`: `epitaph doctor --only shutdown`, as root on the node itself, before the next shutdown.",
-        "`bypassed`: see `docs/shutdowns.md` for the commands that go through logind on this systemd; drain the node before the others.",
+        "`bypassed`: see `docs/shutdowns.md` for the commands that go through logind on this systemd; drain the node before you use any other command.",
         "`unannounced`: the end of the previous boot's log (`journalctl -b -1 -e`), and the log of the machine's provider.",
         "`spoofed`: find the process that the sentence names. Restart the kubelet: it does not take its lock again by itself.",
     ],

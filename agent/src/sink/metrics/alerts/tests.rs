@@ -76,6 +76,31 @@ fn every_unclean_verdict_has_an_alert_of_its_severity_and_no_other_verdict_has()
     }
 }
 
+/// An older cluster does not detach, or does so only with a feature gate.
+#[test]
+fn a_command_that_sets_the_taint_has_the_version_it_needs() {
+    let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+    let steps = pages::all().flat_map(|page| page.to_do).map(|&step| step.to_owned());
+    let texts: Vec<String> = rules().into_iter().map(|rule| rule.description).chain(steps).collect();
+    for text in &texts {
+        for after in text.split(taint).skip(1) {
+            let after = after.trim_start_matches('`');
+            assert!(after.starts_with(" (Kubernetes 1.26 or later"), "{text}");
+        }
+    }
+    assert_eq!(texts.iter().filter(|text| text.contains(taint)).count(), 4);
+}
+
+#[test]
+fn the_alert_about_volumes_has_commands_for_its_node() {
+    let rules = rules();
+    let rule = rules.iter().find(|rule| rule.alert == "EpitaphVolumeOnLostNode").unwrap();
+    for command in ["kubectl get volumeattachments -o wide | grep", "kubectl taint nodes"] {
+        let command = format!("{command} {{{{ $labels.k8s_node_name }}}}");
+        assert!(rule.description.contains(&command), "{command} in {}", rule.description);
+    }
+}
+
 /// A name of a metric or a label's value that the code does not have would never fire.
 #[test]
 fn the_rules_name_only_what_the_tables_have() {
