@@ -2,6 +2,7 @@
 
 mod leadership;
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,8 +140,8 @@ struct Session {
     synced: bool,
     /// The Lease expired while the API server did not answer: no input is read and no span is exported until it is renewed.
     paused: bool,
-    /// Outputs of the state machine at the moment of expiry.
-    held: Vec<Output>,
+    /// Outputs of the state machine with their times, until a renewal of the Lease confirms that no other observer was active by then.
+    held: VecDeque<(Boot, Output)>,
 }
 
 /// The part of the sources' totals that `/metrics` has already.
@@ -226,9 +227,13 @@ impl ObserverLoop {
         }
         let now = clock::now();
         if let Some(session) = self.session.as_mut().filter(|session| !session.paused) {
-            session.held.extend(session.observer.stop(session.handled.max(now)));
+            let last = session.observer.stop(session.handled.max(now));
+            session.hold(last);
         }
-        self.report(now);
+        self.leadership.confirm(now).await;
+        if !self.leadership.is_lost() {
+            self.report(now, true);
+        }
         // The watches end before the Lease is released.
         self.session = None;
         self.leadership.release()
@@ -248,7 +253,7 @@ impl ObserverLoop {
                     fed: now,
                     synced: false,
                     paused: false,
-                    held: Vec::new(),
+                    held: VecDeque::new(),
                 });
             }
             (true, Some(session)) if session.paused => {
@@ -296,17 +301,20 @@ impl ObserverLoop {
                 "all watches are synced: changes from here on are reported"
             );
         }
-        self.report(now);
+        self.report(now, false);
     }
 
-    /// To the sinks.
-    fn report(&mut self, now: Boot) {
+    /// To the sinks. `is_last`: also what no renewal has confirmed.
+    fn report(&mut self, now: Boot, is_last: bool) {
         // The Lease may have expired since the last check.
         if !self.leadership.is_ours(clock::now()) {
             return;
         }
         let Some(session) = &mut self.session else { return };
-        for mut output in session.held.drain(..) {
+        while let Some((made, _)) = session.held.front()
+            && (is_last || self.leadership.has_confirmed(*made))
+            && let Some((_, mut output)) = session.held.pop_front()
+        {
             if let Some(pod) = output.pod_mut()
                 && let Some(named) = session.cluster.named(&pod.uid)
             {
@@ -315,10 +323,6 @@ impl ObserverLoop {
             self.metrics.output(&output);
             let offset = clock::wall_offset();
             match output {
-                Output::Ask(ask) => {
-                    session.cluster.ask(ask);
-                    continue;
-                }
                 Output::LossAlarm(alarm) => {
                     log(&alarm);
                     if let Some(events) = &self.events {
@@ -433,7 +437,19 @@ fn log_end(output: &Output) {
 impl Session {
     fn take(&mut self, at: Boot, input: Input) {
         self.handled = self.handled.max(at);
-        self.held.extend(self.observer.handle(self.handled, input));
+        let outputs = self.observer.handle(self.handled, input);
+        self.hold(outputs);
+    }
+
+    /// Questions are asked at once: they do no harm.
+    fn hold(&mut self, outputs: Vec<Output>) {
+        let now = clock::now();
+        for output in outputs {
+            match output {
+                Output::Ask(ask) => self.cluster.ask(ask),
+                output => self.held.push_back((now, output)),
+            }
+        }
     }
 }
 

@@ -278,6 +278,7 @@ fn event_path(directory: &Path, table: &mut Table) -> anyhow::Result<()> {
         directory: directory.join("event-path"),
         group: None,
         max_bytes: 64 << 20,
+        pid: std::process::id(),
     };
     let opened = journal::open(&options, &observation(clock::now()), &|| false)?;
     let stats = opened.journal.stats();

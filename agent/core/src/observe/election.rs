@@ -113,6 +113,17 @@ impl Election {
         self.leads_until().is_some_and(|until| now < until)
     }
 
+    /// No other candidate held the Lease before that time: the request of the last successful renewal was sent then. A machine that was
+    /// paused, with its clocks, leads by them until the API server refuses the next one.
+    pub fn confirmed(&self) -> Option<Boot> {
+        self.renewed
+    }
+
+    /// The next request is due at once.
+    pub fn hurry(&mut self, now: Boot) {
+        self.not_before = self.not_before.min(now);
+    }
+
     /// The last known holder.
     pub fn holder(&self) -> Option<&str> {
         self.seen.as_ref()?.is.record.holder.as_deref()

@@ -13,6 +13,9 @@ use crate::source::cluster::Lease;
 /// Without an election: how often the Lease is read, to warn of another observer.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// Limit of the last renewal at shutdown.
+const CONFIRM: Duration = Duration::from_secs(1);
+
 /// Limit of the Lease's release at shutdown.
 const RELEASE: Duration = Duration::from_secs(2);
 
@@ -51,6 +54,27 @@ impl Leadership {
 
     pub(super) fn is_ours(&self, now: Boot) -> bool {
         self.election.as_ref().is_none_or(|election| election.leads(now))
+    }
+
+    /// What this observer knew at that time, no other one can have reported.
+    pub(super) fn has_confirmed(&self, at: Boot) -> bool {
+        let confirmed = |election: &Election| election.confirmed().is_some_and(|confirmed| at <= confirmed);
+        self.election.as_ref().is_none_or(confirmed)
+    }
+
+    /// Waits for [`Leadership::has_confirmed`], while the Lease is ours and the API server answers within a second.
+    pub(super) async fn confirm(&mut self, at: Boot) {
+        let confirmed = async {
+            while !self.has_confirmed(at) && !self.is_lost() {
+                if let Some(election) = &mut self.election {
+                    election.hurry(clock::now());
+                }
+                self.renew(clock::now());
+                self.answered().await;
+            }
+        };
+        // Without an answer the Lease may be ours all the same.
+        let _ = tokio::time::timeout(CONFIRM, confirmed).await;
     }
 
     pub(super) fn is_lost(&self) -> bool {

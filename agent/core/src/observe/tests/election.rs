@@ -184,6 +184,32 @@ fn a_holder_that_was_suspended_does_not_believe_that_it_leads() {
     assert_eq!(run(&mut api, &mut all, 30, |all| all[0].leads()), None);
 }
 
+/// A virtual machine that is paused: its clocks stand still.
+#[test]
+fn a_holder_whose_clock_stood_still_has_nothing_confirmed() {
+    let mut api = Api::default();
+    let mut all = [Candidate::new("a"), Candidate::new("bb")];
+    run(&mut api, &mut all, 20, |_| false);
+    let [holder, other] = &mut all;
+    for _ in 0..300 {
+        other.step(&mut api);
+    }
+    assert!(other.leads() && holder.leads(), "it cannot know yet");
+    let resumed = holder.clock;
+    for _ in 0..100 {
+        holder.clock = holder.clock.plus(STEP);
+        let confirmed = holder.election.confirmed();
+        assert!(confirmed.is_none_or(|confirmed| confirmed <= resumed), "{confirmed:?}");
+        holder.step(&mut api);
+    }
+    assert!(!holder.leads() && holder.election.is_lost());
+    // Of a holder that goes on, everything is confirmed soon.
+    let made = all[1].clock;
+    let confirms = |all: &[Candidate]| all[1].election.confirmed().is_some_and(|confirmed| confirmed >= made);
+    let after = run(&mut api, &mut all, 10, confirms).expect("confirmed");
+    assert!(after <= 2.2, "{after}");
+}
+
 #[test]
 fn an_edit_of_the_lease_by_another_program_is_not_a_renewal() {
     let mut api = Api::default();
