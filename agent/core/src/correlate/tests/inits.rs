@@ -569,7 +569,7 @@ fn without_a_record_of_what_happened_inside_143_is_unknown() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 143, but the reason is unknown: the signals between the processes of the container are not recorded here, so it is unknown whether another process had the same end
+              PID 1 `app` exited with code 143, but the reason is unknown: the signals between the processes of the container are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated
               fix: use cgroup v2 for containers: what their processes signal each other is recorded there only
         "#]],
     );

@@ -38,7 +38,7 @@ fn a_kubelet_without_a_lock_does_not_believe_a_spoofed_signal() {
             -9.800 pod dns clean: Deleted
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.9 s later
             +0.000 node 1 Critical -30.000…+0.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet held no lock, and does not listen without one
+              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet held no lock, and without a lock the kubelet ignores the signal
               fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
         "#]],
     );
@@ -60,11 +60,11 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
         ),
         expect![[r#"
             +1.000 node 1 Critical -58.000…+1.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; no pod terminated; it let go of its lock less than 1 ms later, and takes none until it restarts
+              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; no pod terminated; the kubelet released its lock less than 1 ms later, and takes no new lock until it restarts
               fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
             +4.000 down +3.800…+40.000 of 2
             +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it let go of its lock at a spoofed PrepareForShutdown, and takes none until it restarts
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts
               fix: restart the kubelet after each spoofed signal: it takes its lock at its start
         "#]],
     );
@@ -108,7 +108,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
               the scheduled reboot was cancelled, 640 s before its time
             +4.000 down +3.800…+40.000 of 2
             +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
         "#]],
     );
@@ -121,7 +121,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
               fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
             +4.000 down +3.800…+40.000 of 2
             +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: its shutdownGracePeriod is 0, which is the default
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
     );
@@ -153,7 +153,7 @@ fn the_cgroup_of_a_pod_shows_a_kubelet() {
         expect![[r#"
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot: why is not known
+              no lock of the kubelet delayed the reboot: the reason is not known
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
         "#]],
     );
@@ -214,7 +214,7 @@ fn a_configuration_that_cannot_be_read_shows_a_kubelet() {
         expect![[r#"
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot: why is not known
+              no lock of the kubelet delayed the reboot: the reason is not known
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
         "#]],
     );

@@ -31,7 +31,7 @@ fn an_agent_that_had_ended_does_not_know() {
         &node("+2 node agent-ends\n+60 reboot back=+105"),
         expect![[r#"
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
-              why the node went down is unknown: epitaph had ended before
+              why the node went down is unknown: epitaph had stopped before that
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
     );
@@ -75,7 +75,7 @@ fn a_power_cut_within_the_delay() {
         expect![[r#"
             +4.000 down +3.800…+49.000 of 1
             +4.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3649000000000) }
-              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s later, within logind's delay; the node was back 45.2 s after the last evidence
+              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s after the announcement, within logind's delay; the node was back 45.2 s after the last evidence
               fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (30 s), and the time in which the services stop
         "#]],
     );
@@ -101,7 +101,7 @@ fn a_power_cut_within_a_phase() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +12.000 down +11.900…+49.000 of 1
             +13.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
-              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s later, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
+              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s after the announcement, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
               fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (60 s), and the time in which the services stop
         "#]],
     );
@@ -115,7 +115,7 @@ fn a_power_cut_while_the_services_stop() {
         expect![[r#"
             +4.000 down +3.800…+49.000 of 1
             +4.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3649000000000) }
-              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s later, while systemd stopped the services; the node was back 45.2 s after the last evidence
+              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s after the announcement, while systemd stopped the services; the node was back 45.2 s after the last evidence
               fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (5 s), and the time in which the services stop
         "#]],
     );
@@ -259,7 +259,7 @@ fn an_older_state_shows_nothing() {
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
             +62.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
-              how the reboot went is unknown: epitaph had ended before; the node was back 45.2 s after the last evidence
+              how the reboot went is unknown: epitaph had stopped before that; the node was back 45.2 s after the last evidence
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
     );
@@ -296,7 +296,7 @@ fn a_soft_reboot_keeps_the_boot() {
         expect![[r#"
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
               the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
-              fix: look at the log of the kubelet's service in that boot: it let go of its lock after 1.0 s, before its periods (60 s) and its pods were over
+              fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 1.0 s, before its periods (60 s) and its pods were over
             +11.000 down +2.100…+10.000 of 1, soft
         "#]],
     );
@@ -351,7 +351,7 @@ fn a_shutdown_that_is_over_after_a_gap() {
         &gap("+1 node prepare true reboot\n+10 start\n+11 node bus connected"),
         expect![[r#"
             +11.000 node 1 Warning +1.000…+11.000 unknown Continued
-              how the reboot went is unknown: epitaph was not observing for a part of it
+              how the reboot went is unknown: epitaph was not observing for a part of the shutdown
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
     );

@@ -161,7 +161,7 @@ fn zero_periods_protect_nothing() {
         expect![[r#"
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: its shutdownGracePeriod is 0, which is the default
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
     );
@@ -183,7 +183,7 @@ fn a_limit_below_the_periods_keeps_the_kubelet_from_its_lock() {
         expect![[r#"
             +4.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: it needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
+              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
         "#]],
     );
@@ -232,7 +232,7 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
             +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +63.000 node 1 Info +1.000…+63.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at its end
+              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at the end of the delay
             +64.000 down +63.800…+90.000 of 1
         "#]],
     );
