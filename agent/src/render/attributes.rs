@@ -222,7 +222,7 @@ table! {
     NODE_UNWATCHED "epitaph.node.unwatched" Span Double "s" "The observer began to watch this long after the node was lost: earlier steps have the API's times, or are missing; absent if the loss was watched from its begin."
     NODE_BOOT_ID "epitaph.node.boot_id" Span String "" "The node's boot before the loss: `status.nodeInfo.bootID`."
     NODE_NEXT_BOOT_ID "epitaph.node.next_boot_id" Span String "" "The node's boot after its return."
-    NODE_RETURN "epitaph.node.return" Span String "" "How the node came back: `same-boot` (paused or cut off: its containers existed all the time), `rebooted`, `unknown`."
+    NODE_RETURN "epitaph.node.return" Span String "" "How the node came back: `same-boot` (paused or cut off: its containers existed all the time), `rebooted`, `other-machine` (another machine registered under the node's name: what the lost one does is not known), `unknown`."
     NODE_KUBELET_VERSION "epitaph.node.kubelet_version" Span String "" "`status.nodeInfo.kubeletVersion`."
     NODE_PROVIDER_ID "epitaph.node.provider_id" Span String "" "`spec.providerID`; absent if the node has none."
     EVICTED_BY_TAINT "epitaph.evicted_by_taint" Span Bool "" "On `pod.lost`: the deletion was requested because of a NoExecute taint."

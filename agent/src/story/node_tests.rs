@@ -130,32 +130,32 @@ fn a_poweroff_that_bypassed_logind() {
         &node,
         &lines,
         expect![[r#"
-        node host
-        bypassed  UNCLEAN  critical
+            node host
+            bypassed  UNCLEAN  critical
 
-        the power-off did not go through logind: systemd began a job for
-        shutdown.target, without PrepareForShutdown; the kubelet held its lock, and was
-        not asked; 1 pod ran at that time
+            the power-off did not go through logind: systemd began a job for
+            shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got
+            no announcement; 1 pod ran at that time
 
-          1970-01-01 UTC  after |0                 2.8 s|
-          01:00:01.000      0 s |=======================| delay lock of kubelet
-          01:00:01.000      0 s |#                      | pod shop/web: cut
-          01:00:01.000      0 s |*                      | systemd has a job for
-                                |                       |   shutdown.target
-          01:00:01.100   100 ms | *                     | systemd stops the services
+              1970-01-01 UTC  after |0                 2.8 s|
+              01:00:01.000      0 s |=======================| delay lock of kubelet
+              01:00:01.000      0 s |#                      | pod shop/web: cut
+              01:00:01.000      0 s |*                      | systemd has a job for
+                                    |                       |   shutdown.target
+              01:00:01.100   100 ms | *                     | systemd stops the services
 
-        Remedy
-          use `systemctl poweroff` or `systemctl reboot`, without `--force`; with
-          systemd before 251 neither `shutdown now` nor `reboot` goes through logind,
-          and with 219 no command does: drain the node before
+            Remedy
+              use `systemctl poweroff` or `systemctl reboot`, without `--force`; with
+              systemd before 251 neither `shutdown now` nor `reboot` goes through logind,
+              and with 219 no command does: drain the node before
 
-        kind      power-off
-        ended     1970-01-01 01:00:03 UTC
-        before    no earlier shutdown of node host is known; the records begin at
-                  1970-01-01 01:00:40 UTC
-        trace     1b663d512554c7acdb9cb0b7da9897ae
-        meaning   `epitaph explain bypassed`
-    "#]],
+            kind      power-off
+            ended     1970-01-01 01:00:03 UTC
+            before    no earlier shutdown of node host is known; the records begin at
+                      1970-01-01 01:00:40 UTC
+            trace     1b663d512554c7acdb9cb0b7da9897ae
+            meaning   `epitaph explain bypassed`
+        "#]],
     );
 }
 
@@ -186,6 +186,6 @@ fn lines_of_a_list() {
     expect![[r#"
         ! 2023-11-14 23:37:44 e4e73e15 node node-7                      truncated: the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
           1970-01-01 01:00:40 1b663d51 node host                        down: the node was down for 36.2 s until its next boot
-        ! 1970-01-01 01:00:03 1b663d51 node host                        bypassed: the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, and was not asked; 1 pod ran at that time
+        ! 1970-01-01 01:00:03 1b663d51 node host                        bypassed: the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 1 pod ran at that time
     "#]].assert_eq(&shown);
 }

@@ -60,7 +60,7 @@ pub fn up(
             let start = |index| {
                 threads.spawn({
                     let (cluster, images) = (&cluster, &images);
-                    move || start_node(cluster, index, nodes, images, report)
+                    move || start_node(cluster, index, images, report)
                 })
             };
             let threads: Vec<_> = (1..=nodes).map(start).collect();
@@ -212,7 +212,7 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts the node if it does not run, and waits until the API server reports it ready and it has every image.
-fn start_node(cluster: &Cluster, index: u8, nodes: u8, images: &[Image], report: &dyn Fn(&str)) -> anyhow::Result<()> {
+fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&str)) -> anyhow::Result<()> {
     let name = node_name(index);
     let directory = cluster.node_directory(&name);
     let begin = boot_now();
@@ -229,12 +229,7 @@ fn start_node(cluster: &Cluster, index: u8, nodes: u8, images: &[Image], report:
             // Otherwise the API server's status of an earlier node would be taken for this node's status.
             kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
             clear(&directory)?;
-            let node = Node::start(
-                cluster.tools(),
-                &node_config(cluster, index, nodes)?,
-                &directory,
-                Lifetime::Detached,
-            );
+            let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
             let node = node.with_context(|| format!("start {name}"))?;
             report(&format!("{name}: booted after {:.1} s", since()));
             node
@@ -253,7 +248,7 @@ fn start_node(cluster: &Cluster, index: u8, nodes: u8, images: &[Image], report:
     Ok(())
 }
 
-fn node_config(cluster: &Cluster, index: u8, nodes: u8) -> anyhow::Result<NodeConfig> {
+fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
     let plane = cluster.control_plane()?;
     let name = node_name(index);
     let server = plane.url_for_guests();
@@ -263,10 +258,8 @@ fn node_config(cluster: &Cluster, index: u8, nodes: u8) -> anyhow::Result<NodeCo
         kube_proxy_kubeconfig: plane.kubeconfig_for("system:kube-proxy", None, &server)?,
         lan: SocketAddrV4::new(LAN_GROUP, cluster.known.lan_port),
         memory_mib: MEMORY_MIB,
-        // Emulated processors that share one of the host's wait for each other's locks.
-        processors: available_parallelism()
-            .map_or(1, |host| host.get() / usize::from(nodes))
-            .clamp(1, 2),
+        // A node that starts many pods gets what the others leave.
+        processors: available_parallelism().map_or(1, |host| host.get().min(2)),
         feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
         kubelet: Value::Null,
         name,

@@ -69,7 +69,7 @@ fn all_with_a_line_each() {
             ! oom-killed             The OOM killer killed the main process because memory ran out.
             ! oom-child              The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
-            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or after a stop signal a process to which the signal was forwarded, by a process from outside.
+            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded.
             ! stuck                  The grace period ended long ago, and the process is still running.
             ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
             ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
@@ -96,7 +96,7 @@ fn all_with_a_line_each() {
 
             The observer's verdicts about lost nodes and their pods:
 
-            ! stuck-by-finalizer  Kubernetes waits for no kubelet any more (grace period 0), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
+            ! stuck-by-finalizer  Kubernetes no longer waits for a kubelet (grace period 0), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
             ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
             ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.
             ! fenced-by-taint     The node is lost and has the taint node.kubernetes.io/out-of-service: its pods and volumes are released, or are about to be, without a kubelet's confirmation.
@@ -308,8 +308,9 @@ fn a_name_with_several_meanings_is_explained_for_each() {
               None: the sentence names what is missing.
 
             How to fix it
-              The remedy of each such termination follows from what is missing; nothing to
-              fix where the process started before epitaph did.
+              The remedy in the report of each such termination depends on the evidence
+              that is missing; nothing to fix where the process started before epitaph
+              did.
 
             cause unknown
               The evidence does not show the cause.

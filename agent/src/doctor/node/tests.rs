@@ -215,7 +215,7 @@ fn the_kubelet_is_restarted_by_the_unit_that_has_it() {
     assert_eq!(
         remedies(Some("k3s.service"), |_| {}),
         [
-            "systemctl restart k3s; containers run on".to_owned(),
+            "systemctl restart k3s (running containers are not affected)".to_owned(),
             format!("{hup} && systemctl restart k3s"),
         ]
     );
@@ -223,7 +223,7 @@ fn the_kubelet_is_restarted_by_the_unit_that_has_it() {
     assert_eq!(
         remedies(None, over),
         [
-            "restart the kubelet's service; containers run on".to_owned(),
+            "restart the kubelet's service (running containers are not affected)".to_owned(),
             format!("rm /etc/systemd/logind.conf.d/zz.conf && {hup}, then restart the kubelet's service"),
         ]
     );
@@ -238,7 +238,7 @@ fn a_delay_that_the_kubelet_can_raise_is_not_a_problem() {
     check(
         &findings,
         expect![[r#"
-            ok       inhibitor delay  7 s configured by /etc/systemd/logind.conf:2, 60 s needed: the kubelet raises it at its start (/etc/systemd/logind.conf.d/99-kubelet.conf), and nothing is in its way
+            ok       inhibitor delay  7 s configured by /etc/systemd/logind.conf:2, 60 s needed: the kubelet raises it at its start (/etc/systemd/logind.conf.d/99-kubelet.conf), and no other file overrides it
             this node would shut its pods down gracefully
         "#]],
     );
@@ -311,8 +311,8 @@ fn a_configuration_that_is_not_in_force_or_not_valid() {
     check(
         &findings,
         expect![[r#"
-            problem  in force  /etc/kubelet.d/a.conf was changed at 2026-11-18T11:07:10.000Z, after the kubelet started: what it has in force is not known
-                               remedy: systemctl restart kubelet; containers run on
+            problem  in force  /etc/kubelet.d/a.conf was changed at 2026-11-18T11:07:10.000Z, after the kubelet started: which configuration is in force is not known
+                               remedy: systemctl restart kubelet (running containers are not affected)
             1 problem: this node would not shut its pods down gracefully
         "#]],
     );
@@ -498,7 +498,7 @@ fn an_image_has_no_process_no_bus_and_no_pods() {
             ok       kubelet          files in /mnt/image, as kubeadm has it
             unknown  in force         no kubelet runs in an image
             ok       logind           systemd 257, by its files
-            ok       inhibitor delay  5 s configured, by default, 60 s needed: the kubelet raises it at its start (/etc/systemd/logind.conf.d/99-kubelet.conf), and nothing is in its way
+            ok       inhibitor delay  5 s configured, by default, 60 s needed: the kubelet raises it at its start (/etc/systemd/logind.conf.d/99-kubelet.conf), and no other file overrides it
             unknown  kubelet's lock   no logind runs in an image
             unknown  pods             an image has no pods
             nothing wrong was found, and 3 checks were not possible: whether this node would shut its pods down gracefully is not known

@@ -209,7 +209,7 @@ fn zero_periods(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<S
     problems.extend(shown::unprotected(
         stage,
         &off,
-        "its shutdownGracePeriod is 0, which is the default",
+        "shutdownGracePeriod is 0, which is the default",
     )?);
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);
     Ok(problems)
