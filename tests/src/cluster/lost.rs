@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
 use super::{Cluster, node_name};
 use crate::cluster::node::Node;
-use crate::sys::wall_seconds;
+use crate::sys::{boot_now, wall_seconds};
 use crate::traces::{seconds, tag};
 
 /// The controller's grace period, the garbage collection's interval, and an emulated machine that boots, or starts ten pods at once.
@@ -759,9 +759,9 @@ fn missing(spans: &[Value], expected: &[&str]) -> Vec<String> {
 }
 
 fn until<T>(what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let since = Instant::now();
+    let since = boot_now();
     let mut last = None;
-    while since.elapsed() < SOON {
+    while Duration::from_nanos(boot_now() - since) < SOON {
         match found() {
             Ok(Some(found)) => return Ok(found),
             Ok(None) => {}

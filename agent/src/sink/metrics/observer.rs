@@ -469,7 +469,8 @@ mod tests {
         };
         // The last by name have the most stuck pods.
         let mut nodes: Vec<LostNodeState> = (0..2 * NODES).map(|at| plain(&format!("n{at:03}"), 1 + at / NODES)).collect();
-        let special: [(&str, fn(&mut LostNodeState)); 5] = [
+        type Mark = fn(&mut LostNodeState);
+        let special: [(&str, Mark); 5] = [
             ("z-held", |node| node.evictions_held = true),
             ("z-nothing", |_| {}),
             ("z-taint", |node| (node.is_ready, node.out_of_service) = (true, true)),

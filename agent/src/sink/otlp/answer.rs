@@ -3,7 +3,7 @@
 //! <https://opentelemetry.io/docs/specs/otlp/#failures>
 
 use std::error::Error as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -188,13 +188,10 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -
         remedy,
     };
     match status.as_u16() {
-        429 | 502 | 503 | 504 => {
-            let after = headers.get(header::RETRY_AFTER);
-            Failure::Later {
-                reason: reason(BUSY),
-                after: after.and_then(|after| retry_after(after.to_str().ok()?.trim())),
-            }
-        }
+        429 | 502 | 503 | 504 => Failure::Later {
+            reason: reason(BUSY),
+            after: retry_after(headers),
+        },
         401 | 403 | 407 => Failure::Never {
             reason: reason(CREDENTIALS),
             data: false,
@@ -220,13 +217,16 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -
     }
 }
 
-/// Seconds, or a date as HTTP has it, by the collector's clock or ours: what is past is now.
-fn retry_after(text: &str) -> Option<Duration> {
-    if let Ok(seconds) = text.parse() {
+/// Seconds, or a date, which is compared with the answer's own: both are by the server's clock. What is past is now.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let after = text(header::RETRY_AFTER)?;
+    if let Ok(seconds) = after.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let at = httpdate::parse_http_date(text).ok()?;
-    Some(at.duration_since(SystemTime::now()).unwrap_or_default())
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let (at, now) = (date(after)?, date(text(header::DATE)?)?);
+    Some(at.duration_since(now).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -235,13 +235,21 @@ mod tests {
 
     #[test]
     fn a_collector_asks_for_a_pause_in_seconds_or_until_a_date() {
-        assert_eq!(retry_after("120"), Some(Duration::from_secs(120)));
-        let date = |at| httpdate::fmt_http_date(at);
-        let soon = retry_after(&date(SystemTime::now() + Duration::from_secs(60))).expect("a pause");
-        assert!(soon <= Duration::from_secs(60) && soon > Duration::from_secs(30), "{soon:?}");
-        assert_eq!(retry_after(&date(SystemTime::UNIX_EPOCH)), Some(Duration::ZERO));
+        let after = |text: &str| {
+            let date = "Wed, 25 Nov 2026 12:00:00 GMT";
+            let named = [(header::RETRY_AFTER, text), (header::DATE, date)];
+            retry_after(
+                &named
+                    .map(|(name, text)| (name, text.parse().expect("a value")))
+                    .into_iter()
+                    .collect(),
+            )
+        };
+        assert_eq!(after("120"), Some(Duration::from_secs(120)));
+        assert_eq!(after("Wed, 25 Nov 2026 12:01:00 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(after("Wed, 25 Nov 2026 11:59:59 GMT"), Some(Duration::ZERO));
         for text in ["", "-1", "soon", "Wed, 99 Nov 2026 00:00:00 GMT"] {
-            assert_eq!(retry_after(text), None, "{text}");
+            assert_eq!(after(text), None, "{text}");
         }
     }
 
