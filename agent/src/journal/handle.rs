@@ -148,6 +148,11 @@ impl Journal {
         self.shared.buffer().observation = Some(observation.clone());
     }
 
+    /// Whether the thread keeps up.
+    pub fn has_room(&self) -> bool {
+        self.shared.buffer().frames.len() < BUFFER / 2
+    }
+
     /// Time passed: delivers the reports that wait for a disk that does not answer.
     pub fn tick(&self, now: Boot) {
         // Their frames are still written, if the disk answers again.

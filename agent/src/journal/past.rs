@@ -160,13 +160,14 @@ impl Past {
     /// Reads the reports and answers of a segment: `take` returns the finished ones. A torn end is cut from the newest one only: what an
     /// older one has lost, [`Past::replay`] states.
     fn scan(&mut self, disk: &Disk, (number, file): (u64, File), is_newest: bool, take: &mut Take<'_>) {
-        let mut length = 0;
-        if let Ok(metadata) = file.metadata() {
-            length = metadata.len();
-            if metadata.blocks() * 512 > on_disk(length) {
-                // What an agent that was killed had reserved. Not needed for anything else: on a read-only disk it stays.
-                let _ = disk.cut(number, length);
-            }
+        let metadata = file.metadata().ok();
+        let mut length = metadata.as_ref().map_or(0, |metadata| metadata.len());
+        if metadata
+            .as_ref()
+            .is_some_and(|metadata| metadata.blocks() * 512 > on_disk(length))
+        {
+            // What an agent that was killed had reserved. Not needed for anything else: on a read-only disk it stays.
+            let _ = disk.cut(number, length);
         }
         let mut frames = Frames::new(file);
         let beginning = match read_beginning(&mut frames) {
@@ -212,7 +213,7 @@ impl Past {
                         self.skipped.torn_bytes += tail;
                         let whole = length.saturating_sub(tail);
                         // A disk that does not write keeps it, and nothing is appended to it.
-                        if is_newest && disk.cut(number, whole).is_ok() {
+                        if is_newest && metadata.is_some() && disk.cut(number, whole).is_ok() {
                             length = whole;
                         }
                     }

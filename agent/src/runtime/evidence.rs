@@ -122,7 +122,7 @@ impl Evidence {
         let is_dropping = dropped > std::mem::replace(&mut self.dropped, dropped);
         self.owes |= is_dropping || removed > std::mem::replace(&mut self.removed, removed);
         let is_down = stats.trouble().is_some_and(Trouble::is_memory_only);
-        if self.owes && !is_dropping && !is_down {
+        if self.owes && !is_dropping && !is_down && self.journal.has_room() {
             self.owes = false;
             for input in self.keeper.forget(core) {
                 self.journal.input(now, &input);

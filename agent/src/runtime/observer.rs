@@ -34,6 +34,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// After so long without a tick the machine slept, or this process had no CPU: inputs waited for an unknown time.
 const STALL: Duration = Duration::from_secs(2);
 
+/// Why a report is dropped: of `epitaph_observer_dropped_total`.
+const UNCONFIRMED: &str = "unconfirmed";
+
 /// How often the state of lost nodes is computed for `/metrics`.
 const STATE: Duration = Duration::from_secs(1);
 
@@ -121,6 +124,8 @@ struct ObserverLoop {
     counted: Counted,
     leadership: Leadership,
     session: Option<Session>,
+    /// Outputs of the state machine with their times, until a renewal of the Lease confirms that no other observer was active by then.
+    held: VecDeque<(Boot, Output)>,
     limits: epitaph_core::observe::ObserverLimits,
     scope: Scope,
     /// None without Events.
@@ -140,8 +145,6 @@ struct Session {
     synced: bool,
     /// The Lease expired while the API server did not answer: no input is read and no span is exported until it is renewed.
     paused: bool,
-    /// Outputs of the state machine with their times, until a renewal of the Lease confirms that no other observer was active by then.
-    held: VecDeque<(Boot, Output)>,
 }
 
 /// The part of the sources' totals that `/metrics` has already.
@@ -190,6 +193,7 @@ impl ObserverLoop {
             counted: Counted::default(),
             leadership: Leadership::new(config, identity, lease),
             session: None,
+            held: VecDeque::new(),
             limits: config.observer.limits(),
             scope: Scope {
                 allowed: config.kubernetes.allowed(),
@@ -228,12 +232,13 @@ impl ObserverLoop {
         let now = clock::now();
         if let Some(session) = self.session.as_mut().filter(|session| !session.paused) {
             let last = session.observer.stop(session.handled.max(now));
-            session.hold(last);
+            self.hold(last);
         }
-        self.leadership.confirm(now).await;
-        if !self.leadership.is_lost() {
-            self.report(now, true);
+        if !self.held.is_empty() {
+            self.leadership.confirm(now).await;
+            self.report(now);
         }
+        self.drop_held();
         // The watches end before the Lease is released.
         self.session = None;
         self.leadership.release()
@@ -253,18 +258,19 @@ impl ObserverLoop {
                     fed: now,
                     synced: false,
                     paused: false,
-                    held: VecDeque::new(),
                 });
             }
             (true, Some(session)) if session.paused => {
                 tracing::info!("active again: no other observer held the Lease meanwhile");
                 session.paused = false;
                 self.metrics.stalled();
-                session.take(now, Input::Stalled);
+                let outputs = session.take(now, Input::Stalled);
+                self.hold(outputs);
             }
             (false, Some(_)) if self.leadership.is_lost() => {
                 tracing::warn!("another observer holds the Lease: this one stops observing and exports no unfinished span");
                 self.session = None;
+                self.drop_held();
             }
             (false, Some(session)) if !session.paused => {
                 tracing::warn!("the Lease could not be renewed: no span is exported until it is");
@@ -280,6 +286,7 @@ impl ObserverLoop {
             self.metrics.api_clock(clock);
         }
         let now = clock::now();
+        let mut outputs = Vec::new();
         let unread = now.since(session.fed);
         if unread > STALL {
             tracing::warn!(
@@ -287,10 +294,10 @@ impl ObserverLoop {
                 "this observer read nothing for a while: its process had no CPU or was stopped; spans of that time carry the gap"
             );
             self.metrics.stalled();
-            session.take(now, Input::Stalled);
+            outputs = session.take(now, Input::Stalled);
         }
         session.fed = now;
-        session.take(at, input);
+        outputs.extend(session.take(at, input));
         if !session.synced && session.observer.is_synced() {
             session.synced = true;
             let [pods, endpoints, nodes] = session.observer.known();
@@ -301,19 +308,40 @@ impl ObserverLoop {
                 "all watches are synced: changes from here on are reported"
             );
         }
-        self.report(now, false);
+        self.hold(outputs);
+        self.report(now);
     }
 
-    /// To the sinks. `is_last`: also what no renewal has confirmed.
-    fn report(&mut self, now: Boot, is_last: bool) {
+    /// Questions are asked at once: they do no harm.
+    fn hold(&mut self, outputs: Vec<Output>) {
+        let now = clock::now();
+        for output in outputs {
+            match (output, &mut self.session) {
+                (Output::Ask(ask), Some(session)) => session.cluster.ask(ask),
+                (output, _) => self.held.push_back((now, output)),
+            }
+        }
+    }
+
+    /// Another observer may have been active when these were made.
+    fn drop_held(&mut self) {
+        let count = std::mem::take(&mut self.held).len() as u64;
+        if count > 0 {
+            tracing::warn!(count, "reports that no renewal of the Lease confirmed are not exported");
+            self.metrics.dropped(UNCONFIRMED, count);
+        }
+    }
+
+    /// To the sinks.
+    fn report(&mut self, now: Boot) {
         // The Lease may have expired since the last check.
         if !self.leadership.is_ours(clock::now()) {
             return;
         }
         let Some(session) = &mut self.session else { return };
-        while let Some((made, _)) = session.held.front()
-            && (is_last || self.leadership.has_confirmed(*made))
-            && let Some((_, mut output)) = session.held.pop_front()
+        while let Some((made, _)) = self.held.front()
+            && self.leadership.has_confirmed(*made)
+            && let Some((_, mut output)) = self.held.pop_front()
         {
             if let Some(pod) = output.pod_mut()
                 && let Some(named) = session.cluster.named(&pod.uid)
@@ -435,21 +463,9 @@ fn log_end(output: &Output) {
 }
 
 impl Session {
-    fn take(&mut self, at: Boot, input: Input) {
+    fn take(&mut self, at: Boot, input: Input) -> Vec<Output> {
         self.handled = self.handled.max(at);
-        let outputs = self.observer.handle(self.handled, input);
-        self.hold(outputs);
-    }
-
-    /// Questions are asked at once: they do no harm.
-    fn hold(&mut self, outputs: Vec<Output>) {
-        let now = clock::now();
-        for output in outputs {
-            match output {
-                Output::Ask(ask) => self.cluster.ask(ask),
-                output => self.held.push_back((now, output)),
-            }
-        }
+        self.observer.handle(self.handled, input)
     }
 }
 

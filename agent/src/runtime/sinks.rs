@@ -26,14 +26,12 @@ use super::export::Export;
 use super::journaling::{self, FinishedReport, Journaling};
 use super::unclean::{self, UncleanLog};
 
-/// Of a termination that began while this run observed: an earlier one of the same static pod has the same id.
+/// Of a static pod's termination that began while this run observed: an earlier one has the same id.
 fn is_of_this_run(report: &Report, observation: &Observation) -> bool {
-    let began = match report {
-        Report::Terminated(t) => (&t.key.boot_id, t.begin),
-        Report::PodTerminated(p) => (&p.boot_id, p.begin),
-        _ => return false,
-    };
-    *began.0 == observation.boot_id && began.1 >= observation.since
+    match report {
+        Report::PodTerminated(p) => p.pod.is_static && p.boot_id == observation.boot_id && p.begin >= observation.since,
+        _ => false,
+    }
 }
 
 /// All sinks; each command uses those that it needs.

@@ -13,8 +13,9 @@ use crate::source::cluster::Lease;
 /// Without an election: how often the Lease is read, to warn of another observer.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Limit of the last renewal at shutdown.
+/// Limit of the last renewal at shutdown, and the pause after an attempt that failed.
 const CONFIRM: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Limit of the Lease's release at shutdown.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -71,9 +72,11 @@ impl Leadership {
                 }
                 self.renew(clock::now());
                 self.answered().await;
+                if !self.has_confirmed(at) {
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         };
-        // Without an answer the Lease may be ours all the same.
         let _ = tokio::time::timeout(CONFIRM, confirmed).await;
     }
 

@@ -56,9 +56,9 @@ pub const DROPPED: Row = Row {
     labels: &[(
         "reason",
         "pod_cap, endpoint_cap, vacancy_cap (replacements waited for), node_cap, lost_pod_cap, attachment_cap, begin_unseen (had begun before the observer did), pod_unknown, pod_goes_on, unreadable, \
-         question",
+         question, unconfirmed",
     )],
-    about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited",
+    about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited; `unconfirmed`: reports that no renewal of the Lease confirmed",
 };
 
 const NODE: (&str, &str) = (
@@ -112,7 +112,7 @@ pub const RUN_TWICE: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run at the same time as their replacements",
+    about: "Pods of a StatefulSet or with a volume, of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run at the same time as their replacements",
 };
 pub const EVICTIONS_HELD: Row = Row {
     name: "epitaph.node.evictions_held",
@@ -214,6 +214,7 @@ impl ObserverMetrics {
         }
         ours.dropped("unreadable", 0);
         ours.dropped("question", 0);
+        ours.dropped("unconfirmed", 0);
         ours
     }
 

@@ -149,6 +149,16 @@ impl Kept for InTrouble {
     fn answered(&self) {}
 }
 
+fn in_journal(trace: &Trace) -> Parcel {
+    let mut parcel = Parcel::of(trace, "ignored-stop-signal");
+    parcel.kept = Some(Arc::new(InTrouble {
+        left: AtomicU64::new(0),
+        error: None,
+        request: parcel.request.clone().expect("encoded"),
+    }));
+    parcel
+}
+
 #[tokio::test]
 async fn a_disk_in_trouble_delays_its_own_traces_only_and_loses_none() {
     let collector = Collector::start(|_, _| Reply::Take).await;
@@ -188,11 +198,27 @@ async fn what_the_journal_has_waits_until_the_credentials_are_right() {
     })
     .await;
     let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
-    let mut parcel = Parcel::of(&ignored_stop(1), "ignored-stop-signal");
-    parcel.kept = Some(Arc::new(OnDisk(true)));
-    assert_eq!(sink.push(parcel), Offer::Queued);
+    assert_eq!(sink.push(in_journal(&ignored_stop(1))), Offer::Queued);
     until("exported", || sink.stats().exported() == SPANS).await;
     assert_eq!((sink.stats().retries(), collector.received().len()), (3, 4));
+    assert_eq!(SpanDropReason::ALL.map(|reason| sink.stats().dropped(reason)), [0; 5]);
+    worker.shutdown(Duration::from_secs(60)).await;
+}
+
+/// A proxy that lets one of many requests not through, for its size or its words.
+#[tokio::test]
+async fn a_request_that_a_proxy_refuses_holds_no_other_up() {
+    let collector = Collector::start(|received, _| match received.spans().len() as u64 > SPANS {
+        true => Reply::Refuse(Code::Unauthenticated),
+        false => Reply::Take,
+    })
+    .await;
+    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    let traces: Vec<Trace> = (1..=5).map(ignored_stop).collect();
+    for trace in &traces {
+        assert_eq!(sink.push(in_journal(trace)), Offer::Queued);
+    }
+    until("all, one by one", || sink.stats().exported() == 5 * SPANS).await;
     assert_eq!(SpanDropReason::ALL.map(|reason| sink.stats().dropped(reason)), [0; 5]);
     worker.shutdown(Duration::from_secs(60)).await;
 }

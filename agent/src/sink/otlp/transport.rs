@@ -95,8 +95,8 @@ impl Transport {
         let timeout = self.to.timeout;
         let result = tokio::time::timeout(timeout, attempt).await;
         let result = result.unwrap_or_else(|_| Err(later(format!("no answer within {timeout:?}"))));
-        if matches!(result, Err(Failure::Later { .. })) {
-            // A connection to a peer that went silent would swallow the next attempt, too.
+        if matches!(result, Err(Failure::Later { .. } | Failure::Never { data: false, .. })) {
+            // A connection to a peer that went silent would swallow the next attempt, too; another one may lead to the collector.
             self.client = client(&self.to, &self.connector);
         }
         result

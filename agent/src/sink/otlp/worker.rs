@@ -78,12 +78,13 @@ impl Sender {
             }
         }
         let mut groups = VecDeque::from([batch]);
-        while let Some(group) = groups.pop_front() {
+        let (mut left, mut alone_refused) = (Vec::new(), false);
+        while let Some(mut group) = groups.pop_front() {
             if group.is_empty() {
                 continue;
             }
             let spans = spans(&group);
-            match self.until_answered(&group).await {
+            match self.until_answered(&request(&group)).await {
                 Ok(Taken { refused_spans, message }) => {
                     let refused = refused_spans.min(spans);
                     let reason = Reason {
@@ -103,16 +104,43 @@ impl Sender {
                     groups.extend(group.into_iter().map(|parcel| vec![parcel]));
                     continue;
                 }
+                // The sender or the destination is refused, or something before the collector does not let this request through. What the
+                // journal has is sent again: credentials and routes are mended while the agent runs.
+                Err((_, false)) if is_kept(&group) && group.len() > 1 && !alone_refused => {
+                    let rest = group.split_off(1);
+                    groups.push_front(rest);
+                    groups.push_front(group);
+                    continue;
+                }
+                Err((reason, false)) if is_kept(&group) => {
+                    alone_refused = true;
+                    self.stats.retries.fetch_add(1, Ordering::Relaxed);
+                    self.report_trouble(reason);
+                    left.extend(group);
+                    continue;
+                }
                 Err((reason, data)) => {
                     self.report_refusal(spans, &reason);
                     self.stats.give_up(SpanDropReason::Rejected, &group);
-                    // Else the next agent sends it.
                     if data {
                         answered(&group);
                     }
                 }
             }
             self.queue.settle(group.len());
+        }
+        if !left.is_empty() {
+            self.postpone(left).await;
+        }
+    }
+
+    /// To be sent again after all others, read from the journal; at the end by the next agent.
+    async fn postpone(&mut self, mut left: Vec<Parcel>) {
+        left.iter_mut().for_each(|parcel| parcel.request = None);
+        self.stats.shut_down(self.queue.sort(&[], left));
+        let mut closing = self.queue.closing();
+        if !*closing.borrow() {
+            let _ = timeout(jittered(self.backoff.most), closing.changed()).await;
         }
     }
 
@@ -172,29 +200,20 @@ impl Sender {
         }
     }
 
-    /// Repeats the same bytes until the collector accepts or refuses them. Where the journal has them, a refusal of the sender or by
-    /// something else than a collector is none: credentials and routes are mended while the agent runs.
-    async fn until_answered(&mut self, group: &[Parcel]) -> Result<Taken, (Reason, bool)> {
-        let request = request(group);
-        let is_kept = || {
-            group
-                .iter()
-                .all(|parcel| parcel.kept.as_ref().is_some_and(|kept| kept.is_there()))
-        };
+    /// Repeats the same bytes until the collector accepts or refuses them.
+    async fn until_answered(&mut self, request: &Bytes) -> Result<Taken, (Reason, bool)> {
         let mut closing = self.queue.closing();
         let mut wait = self.backoff.first;
         loop {
-            let (reason, after) = match self.transport.send(&request).await {
+            let (reason, after) = match self.transport.send(request).await {
                 Ok(taken) => {
                     self.report_recovery();
                     return Ok(taken);
                 }
-                Err(Failure::Never { reason, data: false }) if is_kept() && !*closing.borrow() => {
-                    wait = self.backoff.most;
-                    (reason, None)
-                }
                 Err(Failure::Never { reason, data }) => {
-                    self.report_recovery();
+                    if data {
+                        self.report_recovery();
+                    }
                     return Err((reason, data));
                 }
                 Err(Failure::Later { reason, after }) => (reason, after),
@@ -268,6 +287,13 @@ fn request(parcels: &[Parcel]) -> Bytes {
             requests.concat().into()
         }
     }
+}
+
+/// In the journal, all of them.
+fn is_kept(parcels: &[Parcel]) -> bool {
+    parcels
+        .iter()
+        .all(|parcel| parcel.kept.as_ref().is_some_and(|kept| kept.is_there()))
 }
 
 fn answered(parcels: &[Parcel]) {

@@ -381,8 +381,7 @@ impl Session<'_> {
             }
             if !std::mem::replace(&mut self.jobs_refused, true) {
                 tracing::warn!(
-                    "systemd does not send its jobs: {error}; a shutdown that bypasses logind is detected only by
-                    systemd's state"
+                    "systemd does not send its jobs: {error}; a shutdown that bypasses logind is detected only by systemd's state"
                 );
             }
         }

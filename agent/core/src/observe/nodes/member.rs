@@ -180,6 +180,11 @@ impl Member {
         current.or(last).unwrap_or((Holder::Node, &[]))
     }
 
+    /// A second one has its identity, or may write its volume.
+    pub fn does_harm_twice(&self) -> bool {
+        self.is_stateful || !self.claims.is_empty()
+    }
+
     /// Not by the node: the loss is over for it.
     pub fn is_held_by_finalizer(&self) -> bool {
         self.current.as_ref().is_some_and(|(by, ..)| *by == Holder::Finalizer)

@@ -504,7 +504,8 @@ impl Nodes {
             if let Some(since) = silent(story) {
                 let first = times.partition_point(|at| *at < since.minus(AT_ONCE));
                 let last = times.partition_point(|at| *at <= since.plus(AT_ONCE));
-                story.at_once = (last - first, self.known.len());
+                // Those that are back fell silent all the same.
+                story.at_once = (story.at_once.0.max(last - first), self.known.len());
             }
         }
     }

@@ -139,7 +139,7 @@ fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option
         return;
     }
     // One that is still there ran as well: a Deployment's is replaced at once.
-    let ran = |member: &&Member| !member.is_finished && is_lost(story, member);
+    let ran = |member: &&Member| !member.is_finished && decides(story, member);
     for member in story.members.values().filter(ran) {
         let end = member.confirmed.filter(|confirmed| confirmed.at < at.at).unwrap_or(at);
         let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < end.at) else {
@@ -156,8 +156,13 @@ fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option
     }
 }
 
-/// The node, not a kubelet, decided over the pod: the kubelet was silent, or did not finish in time.
+/// The pod's root is this observer's.
 pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
+    member.is_parent || decides(story, member)
+}
+
+/// The node, not a kubelet, decided over the pod: the kubelet was silent, or did not finish in time.
+fn decides(story: &Story, member: &Member) -> bool {
     if !story.is_reported && !story.is_serious() {
         return false;
     }
@@ -165,7 +170,6 @@ pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
     (story.was_silent() && story.ready == Ready::Unknown && (member.gone.is_none() || member.is_unconfirmed))
         || (story.removed.is_some() && story.back.is_none())
         || member.vanished
-        || member.is_parent
         || member.was_held()
 }
 
@@ -346,6 +350,14 @@ pub(super) fn deleted(story: &mut Story, now: Boot, version: Option<ClusterVersi
     let advice = known.advice();
     if advice.is_urgent() && story.advised != Some(advice) {
         out.push(alarm(&story.key.node, None, now, (advice, known.node())));
+        let stateful = story
+            .members
+            .values()
+            .filter(|member| member.gone.is_none() && member.is_stateful);
+        out.extend(stateful.map(|member| {
+            let verdict = known.runs_on(&member.pod);
+            alarm(&story.key.node, Some(member.pod.clone()), now, (advice, verdict))
+        }));
         story.advised = Some(advice);
     }
 }

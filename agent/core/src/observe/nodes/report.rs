@@ -344,7 +344,8 @@ pub struct LostNodeState {
     /// Pods held by the node for longer than the limit.
     pub stuck: usize,
     pub out_of_service: bool,
-    /// The machine runs, and so many of its pods were deleted without the kubelet: their containers may run at the same time as their replacements.
+    /// The machine runs, and so many of its pods of a StatefulSet or with a volume were deleted without the kubelet: their containers may run at the
+    /// same time as their replacements.
     pub run_twice: usize,
     /// Volumes attached to a lost node, of which the pod is gone or held.
     pub volumes: usize,

@@ -55,6 +55,8 @@ pub(super) struct Known<'a> {
     pub shuts_down: bool,
     /// The machine has booted since.
     pub has_booted: bool,
+    /// Another machine has the node's object: what is said of the node is not of the lost one.
+    pub is_other: bool,
     /// The same, and so none of its old containers can run.
     pub is_rebooted: bool,
     /// Pods that the node could not terminate.
@@ -67,6 +69,8 @@ pub(super) struct Known<'a> {
     pub doubled: (usize, Option<&'a PodIdentity>),
     /// Pods that the taint ends, or that hang.
     pub to_release: usize,
+    /// There are such pods of a StatefulSet, or with volumes.
+    pub to_double: bool,
     pub version: Option<ClusterVersion>,
 }
 
@@ -80,7 +84,7 @@ impl Known<'_> {
     }
 
     fn contacted(&self) -> Loss {
-        let is_heard = !self.is_over && self.ready == Ready::False && !self.has_booted;
+        let is_heard = !self.is_over && self.ready == Ready::False && !self.has_booted && !self.is_other;
         match self.ran() || is_heard {
             true => Loss::Unreachable,
             false => Loss::Lost,
@@ -89,12 +93,14 @@ impl Known<'_> {
 
     /// All the time: its agent answered, or its kubelet never was silent. A machine that boots reports Ready=False, too.
     fn ran(&self) -> bool {
-        self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.was_silent)
+        !self.is_other && (self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.was_silent))
     }
 
     /// Now, with the containers of before the loss.
     fn runs(&self) -> bool {
-        !self.is_rebooted && (self.agent == AgentAnswer::Answered || self.ready == Ready::False)
+        // The last word of the kubelet of a deleted Node object is of the past.
+        let is_heard = self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.is_deleted);
+        is_heard && !self.is_rebooted && !self.is_other
     }
 
     /// The class of [`Known::remedy`].
@@ -124,8 +130,7 @@ impl Known<'_> {
 
     /// The machine runs, and its pods are, or are about to be, replaced.
     fn is_dangerous(&self) -> bool {
-        let is_released = self.fenced || self.is_deleted;
-        let is_replaced = self.doubled.0 > 0 || (is_released && self.to_release > 0);
+        let is_replaced = self.doubled.0 > 0 || (self.fenced && self.to_release > 0) || (self.is_deleted && self.to_double);
         is_replaced && self.runs() && self.is_away()
     }
 
@@ -293,13 +298,22 @@ impl Known<'_> {
         self.verdict().judged(text, self.remedy())
     }
 
-    /// A StatefulSet's pod hung, and is gone; its old containers run on.
+    /// A StatefulSet's pod hung, and is gone, or will be; its old containers run on.
     pub fn runs_on(&self, pod: &PodIdentity) -> LossVerdict {
+        let (is, had) = match self.is_deleted {
+            true => ("is", format!("the object of its node `{}` was deleted", self.node.name)),
+            false => (
+                "was",
+                format!(
+                    "its node `{}` has not been ready for {}",
+                    self.node.name,
+                    seconds(self.lasted)
+                ),
+            ),
+        };
         let text = format!(
-            "pod `{}` was deleted without the kubelet, and may be replaced: its node `{}` has not been ready for {}; {}",
+            "pod `{}` {is} deleted without the kubelet, and may be replaced: {had}; {}",
             pod.name,
-            self.node.name,
-            seconds(self.lasted),
             self.contact()
         );
         self.verdict().judged(text, self.remedy())
@@ -475,7 +489,11 @@ impl Known<'_> {
 
     /// Where the taint alone releases nothing.
     fn still_by_hand(&self) -> String {
-        match self.version.filter(|version| *version < BETA && self.gone < self.stuck) {
+        let is_gated = |version: &ClusterVersion| (ALPHA..BETA).contains(version);
+        match self
+            .version
+            .filter(|version| is_gated(version) && self.gone < self.stuck && !self.runs())
+        {
             None => String::new(),
             Some(version) => format!(
                 ". In Kubernetes {}.{} without the feature gate NodeOutOfServiceVolumeDetach the taint releases nothing: if the machine is off \
@@ -600,7 +618,8 @@ fn detach(at: &AttachmentFact) -> String {
 
 pub(super) fn returned(before: &NodeIdentity, now: &NodeIdentity) -> Returned {
     let is_known = |before: &str, now: &str| !before.is_empty() && !now.is_empty();
-    let is_other = is_known(&before.system_uuid, &now.system_uuid) && before.system_uuid != now.system_uuid;
+    let is_other =
+        is_known(&before.system_uuid, &now.system_uuid) && !before.system_uuid.eq_ignore_ascii_case(&now.system_uuid);
     match (is_known(&before.boot_id, &now.boot_id), before.boot_id == now.boot_id) {
         (false, _) => Returned::Unknown,
         (true, true) => Returned::SameBoot,

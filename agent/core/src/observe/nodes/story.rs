@@ -84,6 +84,8 @@ pub(super) struct Story {
     pub endangered: Option<(Advice, Boot)>,
     /// Since when the machine is known to have booted again.
     pub rebooted: Option<Boot>,
+    /// Another machine has the node's object.
+    pub is_other: bool,
     /// There was an alarm about the node with pods that hang.
     pub is_hang_alarmed: bool,
     /// There was an alarm that the controller holds the evictions back.
@@ -143,6 +145,7 @@ impl Story {
             changes: 0,
             changed: None,
             rebooted: None,
+            is_other: false,
             is_hang_alarmed: false,
             is_held_back_alarmed: false,
             at_once: (1, 1),
@@ -193,8 +196,10 @@ impl Story {
 
     /// A version of the node.
     pub fn saw_boot(&mut self, node: &NodeIdentity, at: Moment) {
-        if self.rebooted.is_none() && self.returned(node) == Returned::Rebooted {
-            self.rebooted = Some(at.at);
+        match self.returned(node) {
+            Returned::Rebooted if self.rebooted.is_none() => self.rebooted = Some(at.at),
+            Returned::OtherMachine => self.is_other = true,
+            _ => {}
         }
     }
 
@@ -329,9 +334,7 @@ impl Story {
 
     /// Those of a StatefulSet, or with volumes: of others a second one does no harm that would justify the end of the whole machine.
     fn doubled(&self) -> (usize, Option<&PodIdentity>) {
-        let mut doubled = self
-            .vanished()
-            .filter(|member| member.is_stateful || !member.claims.is_empty());
+        let mut doubled = self.vanished().filter(|member| member.does_harm_twice());
         let first = doubled.next();
         (
             usize::from(first.is_some()) + doubled.count(),
@@ -340,9 +343,9 @@ impl Story {
     }
 
     /// Pods that the taint ends, or that hang.
-    fn to_release(&self) -> usize {
+    fn to_release(&self) -> impl Iterator<Item = &Member> {
         let is_its = |member: &&Member| member.is_to_end() && !member.is_of_node;
-        self.members.values().filter(is_its).count()
+        self.members.values().filter(is_its)
     }
 
     /// The agent has not said which shutdown it is.
@@ -397,13 +400,15 @@ impl Story {
             is_over: self.is_over(),
             shuts_down: self.announced.is_some(),
             has_booted: self.rebooted.is_some(),
+            is_other: self.is_other,
             is_rebooted: self.rebooted.is_some_and(|boot| self.ended_by_boot(boot)),
             is_deleted: self.removed.is_some() && self.back.is_none(),
             stuck: self.stuck(),
             gone: self.gone(),
             vanished: self.vanished().count(),
             doubled: self.doubled(),
-            to_release: self.to_release(),
+            to_release: self.to_release().count(),
+            to_double: self.to_release().any(Member::does_harm_twice),
             version,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::member::{self, Member, TOLERATED};
 use super::story::Story;
-use super::{Holder, LASTING, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, phases, verdict};
+use super::{Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, phases, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
@@ -49,7 +49,9 @@ impl Nodes {
         }
         // Of a deleted Node object, as long as something of it is held.
         let is_left = |story: &Story| {
-            let runs_twice = || story.known(now, self.version).run_twice() > 0;
+            // Nobody asks its agent any more.
+            let is_recent = story.removed.is_some_and(|at| now.since(at.at) < RECOVERY);
+            let runs_twice = || is_recent && story.known(now, self.version).run_twice() > 0;
             story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0 || runs_twice())
         };
         let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
@@ -104,7 +106,9 @@ impl Nodes {
             }
             let is_of_node = record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet");
             story.has_ignored |= pods.is_ignored(record) && !record.is_gone() && !record.finished && !is_of_node;
-            if record.is_gone() || story.members.contains_key(uid) || !belongs(pods, record) {
+            // What a kubelet that is back does not end goes on.
+            let goes_on = || story.back.is_some() && record.details().deletion.is_none();
+            if record.is_gone() || goes_on() || story.members.contains_key(uid) || !belongs(pods, record) {
                 continue;
             }
             if self.members >= self.most_pods {

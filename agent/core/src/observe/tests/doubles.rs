@@ -631,7 +631,7 @@ fn a_node_deleted_while_its_kubelet_spoke_may_run_its_pods_on() {
         expect![[r#"
             +60.0 pod db-0 lost: +10.0 → +60.0
                   unreachable: the pod's node `n1` was not ready, but ran; the pod's object was deleted, without the kubelet: the pod's containers may still have run
-                  remedy: `n1` ran when its Node object was deleted, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
+                  remedy: the Node object is deleted, so the controller deletes its pods without the kubelet. Make sure that `n1` is powered off: on a machine that still runs, two pods may write the same volume. Then look at the volumes that are still attached to `n1`: kubectl get volumeattachments
             +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
