@@ -400,8 +400,10 @@ fn the_kernel_arms_by_itself_before_the_sockets_close() {
                         new: TcpState::Close,
                     }
                     && tcp.local.port() == port
+                    // Another test's listener can have the same port at the other address.
+                    && tcp.cgroup == Some(cgroup.id())
             });
-            assert_eq!((closed.cgroup, closed.by_exit), (Some(cgroup.id()), true));
+            assert!(closed.by_exit);
         }
     }
 }
