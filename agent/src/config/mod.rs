@@ -240,6 +240,14 @@ impl Config {
                 return wrong(key, "must be 1 or more");
             }
         }
+        if self
+            .journal
+            .directory
+            .as_ref()
+            .is_some_and(|directory| directory.as_os_str().is_empty())
+        {
+            return wrong("journal.directory", "must name a directory; without a journal, leave it out");
+        }
         if self.journal.max_bytes < JournalSettings::LEAST_BYTES {
             return wrong("journal.max_bytes", "must be 1048576 or more");
         }

@@ -1,8 +1,9 @@
 //! The directory of the journal: opened once, without following a link; every file is opened relative to it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
@@ -25,6 +26,22 @@ impl Directory {
             fd,
             path: path.to_owned(),
         })
+    }
+
+    /// An error if the directory was removed or moved, or another one is mounted over it: what is written here is lost, or nobody finds it.
+    pub fn is_at_its_path(&self) -> io::Result<()> {
+        let own = File::from(self.fd.try_clone()?).metadata()?;
+        let gone = match fs::metadata(&self.path) {
+            Ok(found) => (found.dev(), found.ino()) != (own.dev(), own.ino()),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        match gone {
+            false => Ok(()),
+            true => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{} was removed, moved or mounted over", self.path.display()),
+            )),
+        }
     }
 
     /// The journal's files, in order; all others are not the journal's, and stay.

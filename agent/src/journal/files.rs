@@ -28,6 +28,10 @@ pub(crate) trait Files: Send {
     /// A new segment, of which `reserve` bytes are on the disk already.
     fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>>;
     fn remove(&mut self, number: u64) -> io::Result<()>;
+    /// Whether others find at the journal's path what is written here.
+    fn is_there(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The segments of earlier runs.
@@ -289,7 +293,12 @@ fn holder(file: &mut File) -> String {
 }
 
 impl Files for Disk {
+    fn is_there(&self) -> io::Result<()> {
+        self.directory.is_at_its_path()
+    }
+
     fn create(&mut self, number: u64, reserve: u64) -> io::Result<Box<dyn SegmentFile>> {
+        self.is_there()?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let name = segment_name(number);
         let file: File = openat(self.directory.fd.as_fd(), name.as_str(), flags, self.mode)?.into();

@@ -71,6 +71,15 @@ impl Held {
         count
     }
 
+    /// How many reports are held.
+    pub fn count(&self) -> u64 {
+        let (mut frames, mut count) = (self.frames.as_slice(), 0);
+        while let Some((_, rest)) = first(frames) {
+            (frames, count) = (rest, count + 1);
+        }
+        count
+    }
+
     /// The journal will not have these.
     pub fn lose(&mut self, lost: &Lost) {
         self.lost.merge(lost);

@@ -228,6 +228,10 @@ impl Files for Later {
             None => Ok(()),
         }
     }
+
+    fn is_there(&self) -> io::Result<()> {
+        self.disk.as_ref().map_or(Ok(()), Disk::is_there)
+    }
 }
 
 /// Reads the requests of finished reports, and notes the collector's answers.

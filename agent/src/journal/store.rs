@@ -129,7 +129,7 @@ impl Store {
     /// After an error the segment is given up: what the kernel could not write is not written by a second attempt.
     pub fn sync(&mut self) -> io::Result<()> {
         let synced = match &mut self.current {
-            Some(current) => current.file.sync(),
+            Some(current) => current.file.sync().and_then(|()| self.files.is_there()),
             None => Ok(()),
         };
         if synced.is_err() {

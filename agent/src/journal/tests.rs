@@ -104,6 +104,29 @@ fn reports_are_read_while_the_agent_writes_and_after_its_end() {
     assert_eq!(read(&path), (all, reader::Skipped::default()));
 }
 
+/// By a person who cleans up.
+#[test]
+fn a_directory_that_is_removed_or_moved_is_trouble() {
+    for moves in [true, false] {
+        let (directory, path) = place();
+        let opened = open(&options(&path), &observation(), &|| false).unwrap();
+        assert!(written(&opened.journal, 1));
+        let stats = opened.journal.stats();
+        assert_eq!(stats.trouble(), None);
+        match moves {
+            true => fs::rename(&path, directory.path().join("elsewhere")).unwrap(),
+            false => fs::remove_dir_all(&path).unwrap(),
+        }
+        assert!(!written(&opened.journal, 2), "nobody would find it");
+        until("the trouble", || stats.trouble() == Some(Trouble::Missing));
+        // Another directory at the path is not the one that was opened.
+        fs::create_dir(&path).unwrap();
+        assert!(!written(&opened.journal, 3));
+        assert_eq!(stats.trouble(), Some(Trouble::Missing));
+        close(opened.thread);
+    }
+}
+
 #[test]
 fn only_the_agents_user_reads_the_journal_and_no_link_is_followed() {
     let (directory, path) = place();

@@ -103,6 +103,13 @@ impl Worker {
                 if let Err(error) = self.store.seal() {
                     self.fail(&error);
                 }
+                let reports = self.held.count();
+                if reports > 0 {
+                    tracing::warn!(
+                        reports,
+                        "finished reports are not in the journal, which is in memory only, and end with this agent"
+                    );
+                }
                 return;
             }
         }

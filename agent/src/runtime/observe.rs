@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
-use crate::journal::{JournalThread, Opened};
+use crate::journal::{JournalThread, Opened, Trouble};
 use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
@@ -72,7 +72,8 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     give_up_privileges(&mut kernel, &config.host.proc);
 
     if is_agent {
-        log_start(&config, &kernel, &procfs, &export);
+        let is_written = opened.as_ref().is_some_and(|opened| !is_memory_only(opened));
+        log_start(&config, is_written, (&kernel, &procfs), &export);
     }
     // Opened last: an earlier error is shown on the unchanged terminal.
     let View { screen, acts, sink } = Show::open(show)?;
@@ -263,14 +264,19 @@ fn give_up_privileges(kernel: &mut Attached, proc: &Path) {
     }
 }
 
-fn log_start(config: &Config, kernel: &Attached, procfs: &Procfs, export: &Export) {
+fn is_memory_only(opened: &Opened) -> bool {
+    opened.journal.stats().trouble().is_some_and(Trouble::is_memory_only)
+}
+
+/// `is_written`: the journal is on disk.
+fn log_start(config: &Config, is_written: bool, (kernel, procfs): (&Attached, &Procfs), export: &Export) {
     let states = kernel.probes().iter().map(|(_, state)| state);
     let active = states.filter(|state| **state == ProbeState::Active).count();
-    let journal = config.journal.directory.as_deref();
+    let journal = config.journal.directory.as_deref().filter(|_| is_written);
     tracing::info!(
         probes = %format_args!("{active} of {} active", kernel.probes().len()),
         cgroups = %format_args!("{} at {}", cgroups(procfs.cgroups()), procfs.mount().display()),
-        journal = %journal.map_or_else(|| "none".into(), Path::to_string_lossy),
+        journal = %journal.map_or_else(|| "in memory only".into(), Path::to_string_lossy),
         listen = %config.listen,
         traces = export.destination(journal.is_some()),
         "observing"
