@@ -110,7 +110,8 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     }
     if shown.total == 0 {
         // Not an error: a list may be empty.
-        eprintln!("no such termination{}", source.reach(&all));
+        let such = if all.total > 0 { "such " } else { "" };
+        eprintln!("no {such}termination{}", source.reach(&all));
     }
     if let Some(hidden) = story::hidden(unknown) {
         eprintln!("{hidden}");
@@ -148,10 +149,14 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
         if reader.skipped().denied > 0 {
             return Err(source::not_allowed(&name));
         }
-        return Err(
-            RuntimeError::new(SysExit::NoInput, format!("no evidence of that time in {name}"))
-                .with_remedy("give an earlier --since; the journal keeps the evidence of terminations only"),
-        );
+        let (of, remedy) = match (since, until) {
+            (None, None) => ("", "the journal keeps the evidence of terminations only, and has none yet"),
+            _ => (
+                " of that time",
+                "`epitaph list` shows the times of the terminations; the journal keeps the evidence of terminations only",
+            ),
+        };
+        return Err(RuntimeError::new(SysExit::NoInput, format!("no evidence{of} in {name}")).with_remedy(remedy));
     };
     eprintln!(
         "{} of evidence from {} of the agent, between {} and {} UTC. `epitaph replay` judges the evidence again. Names and addresses of \

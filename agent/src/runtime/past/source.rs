@@ -196,7 +196,10 @@ impl Source {
                 if counts.total == 1 { "" } else { "s" },
                 crate::story::moment(since)
             ),
-            None => format!(" in {}, which has none", self.name),
+            None => match &self.input {
+                Input::Journal(_) => format!(" in {}: no agent has written there; the agent's /readyz shows why", self.name),
+                _ => format!(" in {}, which has none", self.name),
+            },
         }
     }
 }
