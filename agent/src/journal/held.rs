@@ -53,10 +53,9 @@ pub(super) struct Held {
 
 impl Held {
     /// Holds the reports among the frames; returns how many there are.
-    pub fn keep(&mut self, mut frames: &[u8]) -> u64 {
+    pub fn keep(&mut self, frames: &[u8]) -> u64 {
         let mut count = 0;
-        while let Some((frame, rest)) = first(frames) {
-            frames = rest;
+        for frame in each(frames) {
             let (now, tag, body) = stamped(&frame[PREFIX..]);
             let Some(report) = Some(body).filter(|_| tag == TAG_REPORT).and_then(Finished::read) else {
                 continue;
@@ -73,11 +72,7 @@ impl Held {
 
     /// How many reports are held.
     pub fn count(&self) -> u64 {
-        let (mut frames, mut count) = (self.frames.as_slice(), 0);
-        while let Some((_, rest)) = first(frames) {
-            (frames, count) = (rest, count + 1);
-        }
-        count
+        each(&self.frames).count() as u64
     }
 
     /// The journal will not have these.
@@ -87,9 +82,7 @@ impl Held {
 
     /// The reports as frames of that time.
     pub fn append_to(&self, out: &mut Vec<u8>, at: Boot) {
-        let mut frames = self.frames.as_slice();
-        while let Some((frame, rest)) = first(frames) {
-            frames = rest;
+        for frame in each(&self.frames) {
             let (_, tag, body) = stamped(&frame[PREFIX..]);
             // As long as before.
             let _ = append(out, &stamp(at, tag), &[body]);
@@ -128,6 +121,14 @@ impl Held {
         self.why = why.or(self.why);
         unheld.count
     }
+}
+
+fn each(mut frames: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (frame, rest) = first(frames)?;
+        frames = rest;
+        Some(frame)
+    })
 }
 
 /// The frame at the beginning, and the rest.

@@ -181,6 +181,10 @@ impl JournalStats {
     pub fn trouble(&self) -> Option<Trouble> {
         self.trouble_lock().as_ref().map(|trouble| trouble.kind)
     }
+    /// Nothing of what is written reaches the disk.
+    pub fn is_memory_only(&self) -> bool {
+        self.trouble().is_some_and(Trouble::is_memory_only)
+    }
     /// The same, with its cause and what to do.
     pub fn troubled(&self) -> Option<Troubled> {
         self.trouble_lock().clone()

@@ -8,7 +8,7 @@ use epitaph_core::ids::CgroupId;
 use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
-use crate::journal::{Journal, JournalDropReason, JournalStats, Trouble};
+use crate::journal::{Journal, JournalDropReason, JournalStats};
 
 /// While a termination is in progress, the journal shows at least so often that the agent still ran: what is later is a gap.
 const HEARTBEAT: Duration = Duration::from_millis(200);
@@ -121,8 +121,7 @@ impl Evidence {
         let (removed, dropped) = (stats.removed_segments(), lost(&stats));
         let is_dropping = dropped > std::mem::replace(&mut self.dropped, dropped);
         self.owes |= is_dropping || removed > std::mem::replace(&mut self.removed, removed);
-        let is_down = stats.trouble().is_some_and(Trouble::is_memory_only);
-        if self.owes && !is_dropping && !is_down && self.journal.has_room() {
+        if self.owes && !is_dropping && !stats.is_memory_only() && self.journal.has_room() {
             self.owes = false;
             for input in self.keeper.forget(core) {
                 self.journal.input(now, &input);

@@ -11,9 +11,7 @@ use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, Wall};
 
 use crate::config::Config;
-use crate::journal::{
-    self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Trouble, Troubled,
-};
+use crate::journal::{self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Troubled};
 use crate::render::span::Trace;
 use crate::sink::http::{Health, JournalState};
 use crate::sink::metrics::{Metrics, NOT_CONFIGURED};
@@ -134,7 +132,7 @@ impl Journaling {
 
     /// False: in memory only.
     pub fn is_written(&self) -> bool {
-        !self.journal.stats().trouble().is_some_and(Trouble::is_memory_only)
+        !self.journal.stats().is_memory_only()
     }
 
     pub fn journal(&self) -> &Journal {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
-use crate::journal::{JournalThread, Opened, Trouble};
+use crate::journal::{JournalThread, Opened};
 use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
@@ -72,7 +72,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     give_up_privileges(&mut kernel, &config.host.proc);
 
     if is_agent {
-        let is_written = opened.as_ref().is_some_and(|opened| !is_memory_only(opened));
+        let is_written = opened.as_ref().is_some_and(|opened| !opened.journal.stats().is_memory_only());
         log_start(&config, is_written, (&kernel, &procfs), &export);
     }
     // Opened last: an earlier error is shown on the unchanged terminal.
@@ -262,10 +262,6 @@ fn give_up_privileges(kernel: &mut Attached, proc: &Path) {
         Ok(kept) => tracing::debug!(?kept, "capabilities given up"),
         Err(error) => tracing::warn!("{error}; running with more privileges than needed"),
     }
-}
-
-fn is_memory_only(opened: &Opened) -> bool {
-    opened.journal.stats().trouble().is_some_and(Trouble::is_memory_only)
 }
 
 /// `is_written`: the journal is on disk.

@@ -164,11 +164,7 @@ impl Nodes {
         // The taint went with the object.
         story.fenced = false;
         story.step(Step::NodeDeleted, at);
-        if story.is_scanned {
-            phases::over(story, self.version, out);
-        } else {
-            story.over_early = true;
-        }
+        phases::over(story, self.version, out);
     }
 
     /// A change of a pod.
@@ -456,12 +452,8 @@ impl Nodes {
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
         if story.removed.is_none() || story.returned(&fact.identity) == Returned::SameBoot {
             story.step(Step::Back, at);
-            story.returned_as = Some((fact.identity.clone(), at));
-            if story.is_scanned {
-                phases::over(story, self.version, out);
-            } else {
-                story.over_early = true;
-            }
+            story.returned_as = Some(fact.identity.clone());
+            phases::over(story, self.version, out);
         }
         self.volumes.returned(&fact.identity.name);
         // The kubelet ends what was to end; what was not to end goes on.

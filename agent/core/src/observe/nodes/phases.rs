@@ -107,9 +107,13 @@ fn not_ready(story: &mut Story, at: Moment, out: &mut Vec<Output>) {
     })));
 }
 
-/// The node is back, or its object is deleted; whether an earlier observer has reported the loss is known.
+/// The node is back, or its object is deleted, if so. Not before the scan: until then it is not known whether an earlier observer has
+/// reported the loss.
 pub(super) fn over(story: &mut Story, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
-    if let Some((node, at)) = story.returned_as.clone() {
+    if !story.is_scanned {
+        return;
+    }
+    if let Some((node, at)) = story.returned_as.clone().zip(story.back) {
         back(story, &node, at, version, out);
     } else if let Some(at) = story.removed {
         root(story, (at, LossEnd::NodeDeleted), version, out);
@@ -300,14 +304,9 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     }
     // Their Events say what was right before: that the taint's removal helps.
     let is_too_late = is_changed && advice == Advice::PowerOff;
-    let gone = story
-        .members
-        .values()
-        .filter(|member| is_too_late && member.vanished && member.is_alarmed);
-    let gone: Vec<Arc<PodIdentity>> = gone
-        .filter(|member| member.is_stateful)
-        .map(|member| member.pod.clone())
-        .collect();
+    let is_its = |member: &&Member| is_too_late && member.vanished && member.is_alarmed && member.is_stateful;
+    let gone = story.members.values().filter(is_its);
+    let gone: Vec<Arc<PodIdentity>> = gone.map(|member| member.pod.clone()).collect();
     if hanging.is_empty() && !is_changed && !is_dangerous {
         return;
     }
@@ -345,7 +344,7 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
 }
 
 /// The Node object was deleted while the machine ran.
-pub(super) fn deleted(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+fn deleted(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     let known = story.known(now, version);
     let advice = known.advice();
     if advice.is_urgent() && story.advised != Some(advice) {

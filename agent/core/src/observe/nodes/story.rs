@@ -57,14 +57,12 @@ pub(super) struct Story {
     pub announced: Option<Announced>,
     pub back: Option<Moment>,
     /// The node as it came back.
-    pub returned_as: Option<(Arc<NodeIdentity>, Moment)>,
+    pub returned_as: Option<Arc<NodeIdentity>>,
     /// The Node object was deleted.
     pub removed: Option<Moment>,
     pub members: BTreeMap<PodUid, Member>,
     /// The members of before the loss are known.
     pub is_scanned: bool,
-    /// It was over before.
-    pub over_early: bool,
     /// The root is exported, or was by an earlier observer.
     pub is_reported: bool,
     /// The time until the controller evicted is exported.
@@ -134,7 +132,6 @@ impl Story {
             removed: None,
             members: BTreeMap::new(),
             is_scanned: false,
-            over_early: false,
             is_reported: false,
             is_not_ready_reported: false,
             is_taint_reported: false,

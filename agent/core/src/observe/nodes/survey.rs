@@ -139,9 +139,7 @@ impl Nodes {
             });
             let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
             story.is_reported |= is_done && lasted;
-            if std::mem::take(&mut story.over_early) {
-                phases::over(story, self.version, out);
-            }
+            phases::over(story, self.version, out);
         }
     }
 
