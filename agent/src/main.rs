@@ -27,7 +27,7 @@ fn main() -> ExitCode {
             Ok(code) => return code.into(),
             Err(error) => Err(error),
         },
-        Command::Ready(args) => runtime::ready(args),
+        Command::Ready(args) => runtime::ready(args, env),
         Command::Explain(args) => return explain(args.text().as_deref()).into(),
     };
     match done {

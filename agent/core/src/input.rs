@@ -185,6 +185,8 @@ pub enum LossScope {
     Others(CgroupId),
     /// Of any container or unit, and not lost by the kernel: the recording begins only after it.
     NotRecorded,
+    /// Of any container or unit, and not lost by the kernel: a part of the recording or of the journal is damaged or missing.
+    Damaged,
     /// Of clients' connects to the servers with this [`server_hash`](crate::event::server_hash).
     ConnectsTo(u32),
 }
@@ -238,9 +240,10 @@ pub enum Input {
 }
 
 impl Input {
-    /// One loss of each kind of kernel record, and one of the node's messages: something of unknown kind is missing.
-    pub fn all_lost_by_machine(since: Boot) -> Vec<Input> {
-        Input::all_lost(LossScope::Machine, since)
+    /// One loss of each kind of kernel record, and one of the node's messages: of a recording or a journal a part of unknown content is
+    /// damaged or missing.
+    pub fn part_missing(since: Boot) -> Vec<Input> {
+        Input::all_lost(LossScope::Damaged, since)
     }
 
     /// The same of a recording that begins later than the observation.

@@ -52,6 +52,9 @@ pub enum StoredInput {
         /// [`LossScope::NotRecorded`]; for older readers a loss of any evidence.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         not_recorded: bool,
+        /// [`LossScope::Damaged`]; the same for older readers.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        damaged: bool,
     },
     Clock {
         offset: WallOffset,
@@ -87,13 +90,14 @@ impl StoredInput {
                 since,
                 count,
             } => {
-                let not_recorded = scope == LossScope::NotRecorded;
+                let (not_recorded, damaged) = (scope == LossScope::NotRecorded, scope == LossScope::Damaged);
                 StoredInput::Lost {
                     kind: kind.name().to_owned(),
-                    scope: if not_recorded { LossScope::Machine } else { scope },
+                    scope: if not_recorded || damaged { LossScope::Machine } else { scope },
                     since,
                     count,
                     not_recorded,
+                    damaged,
                 }
             }
             Input::Clock(offset) => StoredInput::Clock { offset },
@@ -125,9 +129,14 @@ impl StoredInput {
                 since,
                 count,
                 not_recorded,
+                damaged,
             } => Input::Lost {
                 kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
-                scope: if not_recorded { LossScope::NotRecorded } else { scope },
+                scope: match (damaged, not_recorded) {
+                    (true, _) => LossScope::Damaged,
+                    (false, true) => LossScope::NotRecorded,
+                    (false, false) => scope,
+                },
                 since,
                 count,
             },

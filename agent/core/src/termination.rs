@@ -386,13 +386,35 @@ pub struct Gaps {
     pub lost: Vec<(&'static str, u64)>,
     /// Facts over the cap of one timeline: counted, not kept.
     pub over_cap: u64,
-    /// The process was already running when the observation began, so an earlier stop signal is possible.
+    /// The process was already running when its observation began, so an earlier stop signal is possible.
     pub late_start: bool,
+    /// Times without observation, of those that can matter; without one whose end is not known.
+    pub unobserved: Vec<Unobserved>,
     /// Probes that were not active, by name.
     pub inactive_probes: Vec<String>,
     /// After the begin the wall clock stepped by so many nanoseconds, or a pause of the machine ended: wall times from before are wrong by
     /// as much.
     pub clock_step: Option<i64>,
+}
+
+impl Gaps {
+    /// How long epitaph did not observe, in all.
+    pub fn unobserved_length(&self) -> Duration {
+        self.unobserved.iter().map(Unobserved::length).sum()
+    }
+}
+
+/// A time in which epitaph did not observe, and the process ran or may have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unobserved {
+    pub since: Boot,
+    pub until: Boot,
+}
+
+impl Unobserved {
+    pub fn length(&self) -> Duration {
+        self.until.since(self.since)
+    }
 }
 
 /// The kernel's evidence of one termination of a container or a unit.
@@ -469,6 +491,8 @@ pub struct MissingEvidence {
     pub main_unsure: Option<Kind>,
     /// What is missing was not lost: the recording begins after it.
     pub not_recorded: bool,
+    /// The same, or a part of the recording or of the journal is damaged or missing.
+    pub damaged: bool,
     /// Without an observed stop signal: when the first one may have come, if its record is lost.
     pub stop_lost_since: Option<Boot>,
 }

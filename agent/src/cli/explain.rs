@@ -101,8 +101,9 @@ fn of_another_tool(name: &str) -> Option<String> {
     let width = verdicts.iter().map(|verdict| verdict.len()).max().unwrap_or(0);
     let mut out = format!("{title}\n{}\nVerdicts that fit\n", wrap(&meaning, 78, "  "));
     for verdict in verdicts {
-        let meaning = meaning_of(verdict).unwrap_or_default();
-        let _ = writeln!(out, "  {verdict:width$}  {}", short(meaning, 76 - width));
+        let meaning = first_sentence(meaning_of(verdict).unwrap_or_default());
+        let meaning = wrap(meaning, 78, &" ".repeat(width + 4));
+        let _ = write!(out, "  {verdict:width$}  {}", meaning.trim_start());
     }
     if verdicts.iter().any(|verdict| loss_verdict::by_headline(verdict).is_some()) {
         let _ = write!(
@@ -133,11 +134,6 @@ fn of_another_tool(name: &str) -> Option<String> {
 pub(super) fn meaning_of(verdict: &str) -> Option<&'static str> {
     let of_loss = || loss_verdict::by_headline(verdict).map(|row| row.meaning);
     by_headline(verdict).map(|row| row.meaning).or_else(of_loss)
-}
-
-/// The first sentence, cut to `width`.
-fn short(text: &str, width: usize) -> String {
-    crate::story::cut(first_sentence(text), width)
 }
 
 /// The verdict with this name; not a cause or a traffic value.

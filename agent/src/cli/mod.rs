@@ -219,9 +219,12 @@ pub enum Question {
 
 #[derive(Debug, Args)]
 pub struct ReadyArgs {
-    /// Address of an agent or observer; all addresses of a host name are asked
-    #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
+    /// Address of an agent or observer; all addresses of a host name are asked. Without it, the `listen` address of the configuration
+    #[arg(value_name = "HOST:PORT")]
     pub targets: Vec<String>,
+    /// TOML file of the agent or observer on this machine
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG", conflicts_with = "targets")]
+    pub config: Option<PathBuf>,
     /// Keep asking until all are ready, at most this long
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = epitaph_core::duration::parse)]
     pub wait: Duration,

@@ -80,6 +80,8 @@ pub enum Topic {
     Observation,
     /// Would this node shut its pods down gracefully?
     Shutdown,
+    /// Would the agent keep its journal?
+    Journal,
 }
 
 impl Topic {
@@ -87,6 +89,7 @@ impl Topic {
         match self {
             Topic::Observation => "observation",
             Topic::Shutdown => "shutdown",
+            Topic::Journal => "journal",
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn text(findings: &[Finding]) -> String {
             out.push_str(&format!("{indent}remedy: {}\n", escape(remedy)));
         }
     }
-    for conclude in [shutdown, observation] {
+    for conclude in [journal, shutdown, observation] {
         if let Some(line) = conclude(findings) {
             out.push_str(&line);
             out.push('\n');
@@ -51,6 +51,12 @@ fn observation(findings: &[Finding]) -> Option<String> {
         0 => "this machine can be observed".to_owned(),
         some => format!("{}: this machine cannot be observed as it is", several(some, "problem")),
     })
+}
+
+/// None without a problem.
+fn journal(findings: &[Finding]) -> Option<String> {
+    let (problems, _) = counts(findings, Topic::Journal)?;
+    (problems > 0).then(|| "1 problem: the agent here would not keep its journal over a reboot".to_owned())
 }
 
 /// None where nothing is to be protected, or nothing was asked.

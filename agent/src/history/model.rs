@@ -343,11 +343,20 @@ pub struct Listener {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct Unobserved {
+    pub begin: Option<At>,
+    pub end: Option<At>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct Gaps {
     #[serde(deserialize_with = "lists::numbers")]
     pub lost: std::collections::BTreeMap<Text, u64>,
     pub over_cap: u64,
     pub late_start: bool,
+    #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
+    pub unobserved: Vec<Unobserved>,
     #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub inactive_probes: Vec<Text>,
     pub clock_step_ms: Option<i64>,

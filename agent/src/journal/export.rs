@@ -6,14 +6,19 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use epitaph_core::event::Kind;
+use epitaph_core::decode::decode;
+use epitaph_core::event::{Event, Kind};
+use epitaph_core::ids::{CgroupId, PodUid};
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::{Boot, Wall, WallOffset};
 
 use super::format::SegmentHeader;
 use super::reader::{Evidence, Reader};
-use crate::recording::{TAG_INPUT, WriteError, Writer};
+use crate::recording::{TAG_INPUT, TAG_KERNEL, WriteError, Writer};
+
+/// Most bytes of the states of one run: what is over it is missing in the part.
+const STATES: usize = 4 << 20;
 
 /// Evidence that came within it, by the wall clock of its run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,8 +87,8 @@ struct Run {
     observation: Observation,
     /// As of the last frame: the wall clock may have been set since the run's begin.
     clock: WallOffset,
-    /// Until the first evidence: inputs that hold until the next of their kind, the last of each.
-    states: BTreeMap<String, (Boot, Vec<u8>)>,
+    /// Until the first evidence.
+    states: States,
     /// Evidence before is left out or missing.
     is_cut: bool,
     begun: bool,
@@ -97,7 +102,7 @@ impl<W: Write> Export<W> {
             self.run = Some(Run {
                 observation: header.observation.clone(),
                 clock: header.observation.wall_offset,
-                states: BTreeMap::new(),
+                states: States::default(),
                 is_cut: !header.first,
                 begun: false,
             });
@@ -125,7 +130,7 @@ impl<W: Write> Export<W> {
     fn lose(&mut self, now: Boot) -> Result<(), WriteError> {
         match &mut self.writer {
             Some(writer) if std::mem::take(&mut self.misses) => {
-                let lost = Input::all_lost_by_machine(self.last);
+                let lost = Input::part_missing(self.last);
                 lost.iter().try_for_each(|lost| writer.input(now, lost))
             }
             _ => Ok(()),
@@ -145,8 +150,10 @@ impl<W: Write> Export<W> {
         }
         if self.part.since.is_some_and(|since| wall < since) && !run.begun {
             match state(tag, body) {
-                Some(name) => {
-                    run.states.insert(name, (now, body.to_vec()));
+                Some(State::Is(name)) => run.is_cut |= !run.states.insert(name, now, tag, body),
+                Some(State::Gone(name)) => {
+                    run.states.remove(&name);
+                    run.is_cut = true;
                 }
                 None => run.is_cut = true,
             }
@@ -193,10 +200,8 @@ fn begin<W: Write>(
     }
     let Some(writer) = writer else { return Ok(()) };
     writer.input(since, &Input::Start(run.observation.clone()))?;
-    let mut states: Vec<(Boot, Vec<u8>)> = std::mem::take(&mut run.states).into_values().collect();
-    states.sort_by_key(|(at, _)| *at);
-    for (at, body) in states {
-        writer.frame(at, TAG_INPUT, &body)?;
+    for (at, tag, body) in std::mem::take(&mut run.states).in_order() {
+        writer.frame(at, tag, &body)?;
     }
     if run.is_cut {
         let before = Input::none_recorded(since);
@@ -205,18 +210,71 @@ fn begin<W: Write>(
     Ok(())
 }
 
-/// The name of a state: what the input holds for until the next of that name.
-fn state(tag: u8, body: &[u8]) -> Option<String> {
+/// Inputs that hold until the next of their name, the last of each, with its time and tag.
+#[derive(Default)]
+struct States {
+    of: BTreeMap<String, (Boot, u8, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl States {
+    /// False if there is no room.
+    fn insert(&mut self, name: String, now: Boot, tag: u8, body: &[u8]) -> bool {
+        self.remove(&name);
+        let bytes = name.len() + body.len();
+        let fits = self.bytes + bytes <= STATES;
+        if fits {
+            self.bytes += bytes;
+            self.of.insert(name, (now, tag, body.to_vec()));
+        }
+        fits
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some((.., body)) = self.of.remove(name) {
+            self.bytes -= name.len() + body.len();
+        }
+    }
+
+    fn in_order(self) -> Vec<(Boot, u8, Vec<u8>)> {
+        let mut all: Vec<_> = self.of.into_values().collect();
+        all.sort_by_key(|(at, ..)| *at);
+        all
+    }
+}
+
+/// A state, by its name: an input that holds until the next of that name.
+enum State {
+    Is(String),
+    Gone(String),
+}
+
+/// None: not a state.
+fn state(tag: u8, body: &[u8]) -> Option<State> {
+    // The journal introduces cgroups, containers and pods once, before the first evidence about them.
+    let of_cgroup = |cgroup: CgroupId| format!("cgroup {} {}", cgroup.hierarchy, cgroup.id);
+    let of_pod = |uid: &PodUid| format!("pod {}", uid.0);
+    if tag == TAG_KERNEL {
+        return match decode(body).ok()?.1 {
+            Event::CgroupMkdir(made) => Some(State::Is(of_cgroup(made.cgroup))),
+            Event::CgroupRmdir(removed) => Some(State::Gone(of_cgroup(removed.cgroup))),
+            _ => None,
+        };
+    }
     if tag != TAG_INPUT {
         return None;
     }
-    match serde_json::from_slice(body).ok()? {
-        StoredInput::Probe { name, .. } => Some(format!("probe {name}")),
-        StoredInput::Clock { .. } => Some("clock".to_owned()),
-        StoredInput::Pods { .. } => Some("pods".to_owned()),
-        StoredInput::ApiClock(_) => Some("API clock".to_owned()),
-        _ => None,
-    }
+    Some(match serde_json::from_slice(body).ok()? {
+        StoredInput::Probe { name, .. } => State::Is(format!("probe {name}")),
+        StoredInput::Clock { .. } => State::Is("clock".to_owned()),
+        StoredInput::Pods { .. } => State::Is("pods".to_owned()),
+        StoredInput::ApiClock(_) => State::Is("API clock".to_owned()),
+        StoredInput::Cgroup(fact) => State::Is(of_cgroup(fact.cgroup)),
+        StoredInput::Container(fact) => State::Is(format!("container {}", fact.id.0)),
+        StoredInput::Pod { pod } => State::Is(of_pod(&pod.pod.uid)),
+        StoredInput::PodGone(gone) => State::Gone(of_pod(&gone.uid)),
+        _ => return None,
+    })
 }
 
 /// A wall clock that was set.

@@ -136,7 +136,7 @@ impl Disk {
         }
         let mode = match group {
             None => {
-                fchmod(&directory.fd, Mode::S_IRWXU).map_err(|errno| disk(errno.into()))?;
+                narrow(&file, path).map_err(disk)?;
                 Mode::S_IRUSR | Mode::S_IWUSR
             }
             Some(_) => Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP,
@@ -215,6 +215,20 @@ fn share(directory: &File, group: u32) -> io::Result<bool> {
         }
     }
     Ok(mode()?.contains(Mode::S_ISGID))
+}
+
+/// Without a group the directory is its owner's alone. Said if others could read it: they may have been meant to.
+fn narrow(directory: &File, path: &Path) -> io::Result<()> {
+    let before = directory.metadata()?.mode() & 0o7777;
+    fchmod(directory, Mode::S_IRWXU)?;
+    if before & 0o077 != 0 {
+        tracing::warn!(
+            remedy = "set `journal.group` to let a group read the journal",
+            "others could use the directory {} (mode {before:04o}): now only its owner can (0700)",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// With what the parent says of the error.

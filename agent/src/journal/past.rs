@@ -244,7 +244,7 @@ impl Past {
             let beginning = read_beginning(&mut frames).ok();
             let Some(header) = beginning.and_then(|beginning| beginning.header) else {
                 // Its evidence may be of the same run, after what is known.
-                missing = missing.or(run.as_ref().map(|_| Input::all_lost_by_machine as _));
+                missing = missing.or(run.as_ref().map(|_| Input::part_missing as _));
                 continue;
             };
             let (epitaph, observation) = (header.epitaph.clone(), header.observation.clone());
@@ -259,7 +259,7 @@ impl Past {
                 run = Some(observation);
             } else if expected != Some(*number) {
                 // Segments before are removed or damaged.
-                missing = missing.or(Some(Input::all_lost_by_machine));
+                missing = missing.or(Some(Input::part_missing));
             }
             for (now, input) in reader.by_ref() {
                 lose(&mut missing, last, last.max(now), &mut take)?;
@@ -271,7 +271,7 @@ impl Past {
             }
             let report = reader.report();
             if report.tail_bytes > 0 || report.error.is_some() {
-                missing = missing.or(Some(Input::all_lost_by_machine));
+                missing = missing.or(Some(Input::part_missing));
             }
             expected = Some(number + 1);
         }

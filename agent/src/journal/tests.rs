@@ -460,7 +460,7 @@ fn evidence_without_a_header_is_stated_as_lost() {
         .iter()
         .filter(|(_, input)| matches!(input, Input::Lost { .. } | Input::Node(NodeEvent::Lost { .. })))
         .count();
-    assert_eq!((lost, evidence.len() - lost), (Input::all_lost_by_machine(Boot(0)).len(), 6));
+    assert_eq!((lost, evidence.len() - lost), (Input::part_missing(Boot(0)).len(), 6));
     assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
 }
 
@@ -649,4 +649,39 @@ fn an_export_is_cut_by_the_wall_clock_of_each_moment() {
         (all.inputs, all.between),
         (3, Some((began.wall_offset.wall(at(1)), right.wall(at(20)))))
     );
+}
+
+/// The journal has the path of a cgroup once, before the first evidence that needs it.
+#[test]
+fn an_export_has_the_cgroups_of_its_senders_from_before_it() {
+    use epitaph_core::ids::CgroupId;
+    use epitaph_core::input::CgroupFact;
+    const SECOND: u64 = 1_000_000_000;
+    let (_directory, path) = place();
+    let began = observation();
+    let at = |seconds: u64| Boot(began.since.0 + seconds * SECOND);
+    let known = |id: u64| {
+        Input::Cgroup(CgroupFact {
+            cgroup: CgroupId::v2(id),
+            path: Ok(format!("/system.slice/{id}.service")),
+            created: None,
+        })
+    };
+    let opened = open(&options(&path), &began, &|| false).unwrap();
+    for (seconds, id) in [(1, 7), (2, 8), (3, 7)] {
+        opened.journal.input(at(seconds), &known(id));
+    }
+    opened.journal.input(at(20), &Input::Tick);
+    close(opened.thread);
+    let part = export::Part {
+        since: Some(began.wall_offset.wall(at(15))),
+        until: None,
+    };
+    let mut copy = Vec::new();
+    export::export(&mut Reader::open(&path).unwrap(), part, &mut copy).unwrap();
+    let cgroups: Vec<(Boot, Input)> = crate::recording::Reader::new(copy.as_slice(), epitaph_core::decode::decode)
+        .unwrap()
+        .filter(|(_, input)| matches!(input, Input::Cgroup(_)))
+        .collect();
+    assert_eq!(cgroups, [(at(2), known(8)), (at(3), known(7))]);
 }

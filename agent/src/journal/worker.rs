@@ -355,7 +355,7 @@ impl Worker {
 /// Evidence since `hole` may be missing, of any kind, of any subject; and these reports are finished, and not in the journal.
 fn missing(now: Boot, hole: Option<Boot>, untold: &VecDeque<ReportId>) -> Vec<u8> {
     let mut out = Vec::new();
-    for lost in hole.into_iter().flat_map(Input::all_lost_by_machine) {
+    for lost in hole.into_iter().flat_map(Input::part_missing) {
         if let Ok(json) = input_json(&lost) {
             // A few words: never longer than a frame.
             let _ = append(&mut out, &stamp(now, TAG_INPUT), &[&json]);

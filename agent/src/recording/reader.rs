@@ -89,7 +89,7 @@ where
                     let since = self.last;
                     // The content is unknown: at least one input, of any kind.
                     self.ready
-                        .extend(Input::all_lost_by_machine(since).into_iter().map(|lost| (now, lost)));
+                        .extend(Input::part_missing(since).into_iter().map(|lost| (now, lost)));
                 }
                 match tag {
                     TAG_KERNEL => match (self.decode)(body) {

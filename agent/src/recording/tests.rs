@@ -170,7 +170,7 @@ fn damage_in_the_middle_is_lost_evidence() {
     let (mut file, starts) = record(&inputs());
     file[starts[3] + 20] ^= 0x40;
     let (read, report) = read(&file);
-    let lost = Input::all_lost_by_machine(Boot(2_002));
+    let lost = Input::part_missing(Boot(2_002));
     let lost: Vec<_> = lost.into_iter().map(|lost| (Boot(2_004), lost)).collect();
     let expected: Vec<_> = [&inputs()[..3], &lost[..], &inputs()[4..]].concat();
     assert_eq!(read, expected);

@@ -42,7 +42,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::{self, SysExit};
 use crate::clock;
-use crate::config::{Config, Env, Listen};
+use crate::config::{Config, Env, Listen, Overrides};
 use crate::sink::http::{Health, Server};
 use crate::sink::otlp::{self, Reason, SpanDropReason};
 
@@ -129,8 +129,12 @@ fn all_sent(traces: &otlp::Sink) -> Result<(), RuntimeError> {
 }
 
 /// `epitaph ready [HOST:PORT...]`.
-pub fn ready(args: &cli::ReadyArgs) -> Result<(), RuntimeError> {
-    block_on(ready::ready(args))
+pub fn ready(args: &cli::ReadyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let targets = match args.targets.as_slice() {
+        [] => vec![ready::own(&Config::load(args.config.as_deref(), env, &Overrides::default())?)?.to_string()],
+        given => given.to_vec(),
+    };
+    block_on(ready::ready(&targets, args.wait))
 }
 
 fn print_config(config: &Config) -> Result<(), RuntimeError> {

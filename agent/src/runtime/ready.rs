@@ -1,6 +1,6 @@
 //! `epitaph ready`: asks agents and observers for /readyz. For `helm test` and other checks in an image without a shell.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use hyper_util::rt::TokioExecutor;
 
 use super::RuntimeError;
 use crate::cli::{self, SysExit};
+use crate::config::Config;
 use crate::error::chain;
 
 /// Limit of one question.
@@ -24,23 +25,39 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// Of an answer in an error, bytes.
 const MAX_SHOWN: usize = 2048;
 
-/// Returns when every address of every target is ready, or `args.wait` is over.
-pub(super) async fn ready(args: &cli::ReadyArgs) -> Result<(), RuntimeError> {
+/// Where the agent or observer of this machine answers.
+pub(super) fn own(config: &Config) -> Result<SocketAddr, RuntimeError> {
+    let listen = config.health_listen.unwrap_or(config.listen);
+    let mut address = listen.address().ok_or_else(|| {
+        RuntimeError::new(SysExit::Config, "`listen` is off: nothing answers on this machine")
+            .with_remedy("set `health_listen`, or give HOST:PORT")
+    })?;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Ok(address)
+}
+
+/// Returns when every address of every target is ready, or `wait` is over.
+pub(super) async fn ready(targets: &[String], wait: Duration) -> Result<(), RuntimeError> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let mut last = None;
     let until_ready = async {
         loop {
-            match all(&client, &args.targets).await {
+            match all(&client, targets).await {
                 Ok(ready) => return ready,
                 Err(error) => last = Some(error),
             }
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let answered = if args.wait.is_zero() {
-        all(&client, &args.targets).await
+    let answered = if wait.is_zero() {
+        all(&client, targets).await
     } else {
-        let waited = tokio::time::timeout(args.wait, until_ready).await;
+        let waited = tokio::time::timeout(wait, until_ready).await;
         waited.map_err(|_| last.unwrap_or_else(|| RuntimeError::new(SysExit::Unavailable, "no answer in time")))
     };
     let lines: String = answered?.iter().map(|address| format!("{address} is ready\n")).collect();
@@ -124,15 +141,28 @@ mod tests {
         address
     }
 
-    fn args(targets: Vec<String>, wait: Duration) -> cli::ReadyArgs {
-        cli::ReadyArgs { targets, wait }
+    #[test]
+    fn without_a_target_the_configured_address_is_asked() {
+        let asked = |listen: &str, health_listen: Option<&str>| {
+            let config = Config {
+                listen: listen.parse().expect("an address"),
+                health_listen: health_listen.map(|listen| listen.parse().expect("an address")),
+                ..Config::default()
+            };
+            own(&config).map_err(|error| lines(&error)).map(|address| address.to_string())
+        };
+        assert_eq!(asked("127.0.0.1:9464", None).as_deref(), Ok("127.0.0.1:9464"));
+        assert_eq!(asked("[::]:9000", None).as_deref(), Ok("[::1]:9000"));
+        assert_eq!(asked("off", Some("0.0.0.0:9001")).as_deref(), Ok("127.0.0.1:9001"));
+        let error = asked("off", None).expect_err("nothing answers");
+        assert!(error.contains("\nremedy: set `health_listen`"), "{error}");
     }
 
     #[tokio::test]
     async fn all_targets_must_be_ready() {
         let (good, bad) = (server(&["200 OK"]).await, server(&["503 Service Unavailable"]).await);
-        ready(&args(vec![good.clone()], Duration::ZERO)).await.expect("ready");
-        let error = ready(&args(vec![good, bad.clone()], Duration::ZERO))
+        ready(std::slice::from_ref(&good), Duration::ZERO).await.expect("ready");
+        let error = ready(&[good, bad.clone()], Duration::ZERO)
             .await
             .expect_err("one is not ready");
         assert_eq!(error.code, SysExit::Unavailable);
@@ -148,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn a_target_may_become_ready_in_time() {
         let late = server(&["503 Service Unavailable", "200 OK"]).await;
-        ready(&args(vec![late], Duration::from_secs(30))).await.expect("ready");
+        ready(&[late], Duration::from_secs(30)).await.expect("ready");
     }
 
     #[tokio::test]
@@ -157,17 +187,17 @@ mod tests {
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let address = socket.local_addr().expect("its address").to_string();
-        let error = lines(&ready(&args(vec![address.clone()], Duration::ZERO)).await.expect_err("nobody"));
+        let error = lines(
+            &ready(std::slice::from_ref(&address), Duration::ZERO)
+                .await
+                .expect_err("nobody"),
+        );
         assert!(
             error.starts_with(&format!("cannot ask {address}: ")) && error.contains("refused"),
             "{error}"
         );
         assert!(error.contains("\nremedy: start an agent"), "{error}");
-        let error = lines(
-            &ready(&args(vec!["no-port".into()], Duration::ZERO))
-                .await
-                .expect_err("no port"),
-        );
+        let error = lines(&ready(&["no-port".into()], Duration::ZERO).await.expect_err("no port"));
         assert!(error.contains("\nremedy: give HOST:PORT"), "{error}");
     }
 }

@@ -57,7 +57,10 @@ impl List {
                 let rest = width.saturating_sub(fixed + name + 1).max(8);
                 (format!("{:8}", clock.trim_start()), cell(&brief.name, name), rest)
             }
-            None => (format!("{at:19}"), format!("{:NAME$}", brief.name), usize::MAX),
+            None => {
+                let zone = if at.is_empty() { "" } else { "Z" };
+                (format!("{:20}", at + zone), format!("{:NAME$}", brief.name), usize::MAX)
+            }
         };
         let tone = severity(&brief.severity);
         let verdict = cut(&brief.verdict, rest);

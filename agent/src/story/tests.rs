@@ -381,10 +381,10 @@ fn lines_of_a_list() {
     "#]]
     .assert_eq(&list(Some(80)));
     expect![[r#"
-        ! 2026-01-02 03:05:15 07f64948 3f1c0d4e5a6b sh                  ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-          2026-01-02 03:04:06 f7582820 nginx.service                    unknown: How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
-        ! 2023-11-14 23:37:10 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-        ! 2023-11-14 23:37:10 f413a7a4 shop/cart                        ignored-stop-signal: container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+        ! 2026-01-02 03:05:15Z 07f64948 3f1c0d4e5a6b sh                  ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+          2026-01-02 03:04:06Z f7582820 nginx.service                    unknown: How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
+        ! 2023-11-14 23:37:10Z 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+        ! 2023-11-14 23:37:10Z f413a7a4 shop/cart                        ignored-stop-signal: container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
     "#]].assert_eq(&list(None));
 }
 

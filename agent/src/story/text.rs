@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use epitaph_core::render::text::{Paint, Style, clock_stepped};
+use epitaph_core::render::text::{Paint, Style, clock_stepped, not_observed};
 use epitaph_core::time::Wall;
 use epitaph_core::verdict::Severity;
 
@@ -12,7 +12,7 @@ use super::list;
 use super::snippet::{Snippet, snippets};
 use super::timeline::timeline;
 use super::words::{between, hanging, many, moment, paragraph, short};
-use crate::history::{Gaps, Group, Kubernetes, Report, Reported, Subject};
+use crate::history::{At, Gaps, Group, Kubernetes, Report, Reported, Subject};
 
 /// Columns of a page of text; a wider terminal is not filled.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +178,7 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             lost,
             over_cap,
             late_start,
+            unobserved,
             inactive_probes,
             clock_step_ms,
             bus,
@@ -199,6 +200,11 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
         }
         if *late_start {
             add("the process started before epitaph did".to_owned());
+        }
+        let times: Vec<(At, At)> = unobserved.iter().filter_map(|gap| gap.begin.zip(gap.end)).collect();
+        if let Some((since, _)) = times.first() {
+            let all = times.iter().map(|(begin, end)| between(begin.0, end.0)).sum();
+            add(not_observed(all, &moment(since.0), times.len()));
         }
         for (kind, count) in lost {
             match &**kind {
@@ -344,7 +350,7 @@ pub(super) fn before(story: &Story) -> String {
 
 /// One line for each piece of evidence.
 pub(super) fn proof(shown: &Report) -> Vec<String> {
-    let line = |at: Option<crate::history::At>, source: &str, text: &str| {
+    let line = |at: Option<At>, source: &str, text: &str| {
         let clock = at.map_or_else(String::new, |at| format!("{} ", &at.0.rfc3339_millis()[11..23]));
         format!("{clock}{source}: {text}")
     };

@@ -5,7 +5,7 @@ mod node;
 use epitaph_core::time::Wall;
 
 use super::words::{between, duration, many, setting, short};
-use crate::history::{At, Connections, Kubernetes, PreStop, Report, Request, Sender, Status, Stop, Subject};
+use crate::history::{At, Connections, Kubernetes, PreStop, Report, Request, Sender, Status, Stop, Subject, Unobserved};
 
 /// Listeners with a row of their own; the others are counted.
 const LISTENERS: usize = 3;
@@ -174,6 +174,7 @@ fn container(of: &Report) -> Vec<Row> {
         let at = more.last().and_then(|oom| oom.time);
         rows.extend(event(at, Mark::Kill, format!("{} more OOM kills", more.len())));
     }
+    rows.extend(of.gaps.unobserved.iter().filter_map(not_observed));
     rows.extend(grace_end(of, context, end));
     if let Some(kill) = &of.kill {
         rows.extend(event(kill.time, Mark::Kill, format!("SIGKILL{}", from(&kill.sender, of))));
@@ -183,6 +184,16 @@ fn container(of: &Report) -> Vec<Row> {
         None => rows.extend(event(of.end, Mark::Plain, "end; the exit was not observed")),
     }
     rows
+}
+
+fn not_observed(gap: &Unobserved) -> Option<Row> {
+    let (begin, end) = (gap.begin?.0, gap.end?.0);
+    Some(Row {
+        at: begin,
+        until: Some(end),
+        mark: Mark::Plain,
+        label: format!("epitaph does not observe, {}", short(between(begin, end))),
+    })
 }
 
 fn hook(hook: &PreStop) -> Option<Row> {

@@ -133,11 +133,16 @@ impl Stage {
                 sleep(*time);
                 Ok(())
             }
-            Act::UntilOver => until(OVER, "the phase Succeeded or Failed", || {
+            // A story that does not wait for a ready pod starts the pod within this time, too.
+            Act::UntilOver => until(READY + OVER, "the phase Succeeded or Failed", || {
                 let phase = self.pod(pod)?.map(|pod| text(&pod["status"]["phase"]));
                 Ok(phase.filter(|phase| phase == "Succeeded" || phase == "Failed").map(drop))
+            })
+            .or_else(|error| {
+                let status = self.pod(pod)?.map(|pod| pod["status"].clone());
+                bail!("{error:#}; the pod's status: {}", status.unwrap_or_default())
             }),
-            Act::UntilRestarted => until(OVER, "a restart", || {
+            Act::UntilRestarted => until(READY + OVER, "a restart", || {
                 let pod = self.pod(pod)?.context("the pod is gone")?;
                 let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
                 Ok(restarts.filter(|&restarts| restarts > 0).map(drop))

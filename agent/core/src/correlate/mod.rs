@@ -43,7 +43,7 @@ pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
 use node::{FromNode, NodeMachine, RunningPod};
 use pods::{FromPods, Pods};
-use subjects::{LossPlace, Scan, SubjectEvent, Subjects, Whose};
+use subjects::{Hole, LossPlace, Scan, SubjectEvent, Subjects, Whose};
 pub use units::ReportedUnits;
 
 /// See the module.
@@ -210,9 +210,13 @@ impl Correlator {
                 count,
             } => match (scope, LossPlace::of(scope, self.attribution.index())) {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
-                (LossScope::NotRecorded, _) => {
+                (LossScope::NotRecorded | LossScope::Damaged, _) => {
+                    let why = match scope {
+                        LossScope::Damaged => Hole::Damaged,
+                        _ => Hole::NotRecorded,
+                    };
                     self.node.lost_records(kind, None);
-                    self.subjects.not_recorded(now, kind, since);
+                    self.subjects.not_kept(now, kind, why, since);
                 }
                 (LossScope::Others(_), Some(place)) => self.subjects.lost(now, kind, Whose::Others, place, since, count),
                 (_, Some(place)) => {

@@ -75,7 +75,7 @@ fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationOb
         oom: t.oom.iter().map(|o| oom(o, clock)).collect(),
         other_exits: t.other_exits,
         connections: connections(&t.traffic, clock),
-        gaps: gaps(&t.gaps),
+        gaps: gaps(&t.gaps, clock),
         advice: advice(v),
         evidence: evidence(v, t.begin, clock),
     }
@@ -393,7 +393,7 @@ fn evidence(v: &Verdict, begin: Boot, clock: WallOffset) -> Vec<EvidenceObject> 
     v.evidence.iter().map(one).collect()
 }
 
-fn gaps(g: &Gaps) -> GapsObject {
+fn gaps(g: &Gaps, clock: WallOffset) -> GapsObject {
     GapsObject {
         lost: g
             .lost
@@ -402,6 +402,16 @@ fn gaps(g: &Gaps) -> GapsObject {
             .collect(),
         over_cap: g.over_cap,
         late_start: g.late_start,
+        unobserved: g
+            .unobserved
+            .iter()
+            .map(|gap| UnobservedObject {
+                begin: time(clock, gap.since),
+                begin_boot_ns: gap.since,
+                end: time(clock, gap.until),
+                end_boot_ns: gap.until,
+            })
+            .collect(),
         inactive_probes: g.inactive_probes.iter().map(|p| escape(p)).collect(),
         clock_step_ms: g.clock_step.map(|step| step / 1_000_000),
     }

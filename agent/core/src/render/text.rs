@@ -4,6 +4,7 @@
 //! with [`Style::Color`].
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use crate::attribute::Subject;
 use crate::container::ContainerFact;
@@ -16,7 +17,7 @@ use crate::shutdown::NodeDown;
 use crate::termination::{Gaps, OomKill};
 use crate::text::escape;
 use crate::time::Boot;
-use crate::verdict::{Evidence, Severity, Verdict};
+use crate::verdict::{Evidence, Severity, Verdict, seconds};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
@@ -37,7 +38,7 @@ pub fn termination(t: &Termination, observation: &Observation, style: Style) -> 
         headline(v, &paint),
     );
     words(v, t.begin, &paint, &mut out);
-    if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
+    if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref(), observation) {
         let _ = writeln!(out, "    {}", paint.severity(Severity::Warning, &gaps));
     }
     out
@@ -64,7 +65,7 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Sty
             paint.bold(&in_pod(&t.subject, t.container.as_deref(), t.kubernetes.as_deref())),
             headline(&t.verdict, &paint)
         );
-        if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
+        if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref(), observation) {
             let _ = writeln!(out, "      {}", paint.severity(Severity::Warning, &gaps));
         }
     }
@@ -228,17 +229,22 @@ fn status(end: Option<&Reported>) -> String {
 }
 
 /// What may be missing from the evidence; None if nothing is.
-fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
+fn gaps(gaps: &Gaps, context: Option<&PodContext>, observation: &Observation) -> Option<String> {
     let Gaps {
         lost,
         over_cap,
         late_start,
+        unobserved,
         inactive_probes,
         clock_step,
     } = gaps;
     let mut parts = Vec::new();
     if *late_start {
         parts.push("the process started before epitaph did".to_owned());
+    }
+    if let Some(first) = unobserved.first() {
+        let since = clock(observation, first.since);
+        parts.push(not_observed(gaps.unobserved_length(), &since, unobserved.len()));
     }
     parts.extend(
         lost.iter()
@@ -255,6 +261,15 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     }
     parts.extend(context.and_then(|context| context.incomplete.as_deref()).map(escape));
     (!parts.is_empty()).then(|| format!("gaps: {}", parts.join("; ")))
+}
+
+/// Times without observation: how long in all, when the first began, and how many.
+pub fn not_observed(all: Duration, since: &str, times: usize) -> String {
+    let all = seconds(all);
+    match times {
+        1 => format!("epitaph did not observe for {all} from {since}"),
+        _ => format!("epitaph did not observe {times} times, for {all} in all, first from {since}"),
+    }
 }
 
 /// What a step of the wall clock, in nanoseconds, does to the times.

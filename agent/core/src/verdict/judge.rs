@@ -185,6 +185,8 @@ pub(super) enum Missing {
     Lost(Vec<Kind>),
     /// The recording begins after it.
     NotRecorded,
+    /// A part of the recording or of the journal is damaged or missing.
+    Damaged,
     Inactive(Vec<Kind>),
     NoExit(Open),
     /// Terminated by this signal, and the sender was not observed.
@@ -318,6 +320,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     };
     let missing = match missing {
         Missing::Lost(_) if holes.not_recorded => Missing::NotRecorded,
+        Missing::Lost(_) if holes.damaged => Missing::Damaged,
         missing => missing,
     };
     kernel::unknown(case, missing)

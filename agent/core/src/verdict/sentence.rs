@@ -104,8 +104,9 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
             None if finding.cause == Cause::Unknown && may_have_been_stopped_before(case) => format!(
-                "{who} {}; the process started before epitaph did, so a stop signal may have come before",
-                status(case)
+                "{who} {}; {}, so a stop signal may have come before",
+                status(case),
+                late_start(case)
             ),
             None => format!("{who} {}{}", by_itself(case), young(case)),
         },
@@ -414,11 +415,17 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         format!("{who} {}, but the reason is unknown: ", super::evidence::status(exit.status))
     });
     let reason = match missing {
-        Missing::LateStart => "the process started before epitaph did, so a stop signal may have been missed".to_owned(),
-        Missing::Gap => "epitaph was not observing for part of that time".to_owned(),
+        Missing::LateStart => format!("{}, so a stop signal may have been missed", late_start(case)),
+        Missing::Gap => match unobserved(case) {
+            Some(unobserved) => format!("{unobserved} around that time"),
+            None => "epitaph was not observing for part of that time".to_owned(),
+        },
         Missing::OverCap => "the process got more signals than epitaph keeps for one termination".to_owned(),
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
         Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
+        Missing::Damaged => {
+            "a part of the recording or of the journal is damaged or missing, and may have had the evidence".to_owned()
+        }
         Missing::Inactive(kinds) => format!("the probe for {} was not active", records(kinds)),
         Missing::NoExit(open) => {
             let open = match open {
@@ -464,6 +471,20 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         }
     };
     format!("{status}{reason}")
+}
+
+/// Why the first stop signal may have come before the observation.
+fn late_start(case: &Case<'_>) -> String {
+    match (case.gaps.late_start, unobserved(case)) {
+        (false, Some(unobserved)) => format!("{unobserved} before"),
+        _ => "the process started before epitaph did".to_owned(),
+    }
+}
+
+/// How long epitaph did not observe, in all.
+fn unobserved(case: &Case<'_>) -> Option<String> {
+    let all = case.gaps.unobserved_length();
+    (!all.is_zero()).then(|| format!("epitaph did not observe for {}", seconds(all)))
 }
 
 /// Kinds of kernel records in words: readers of the sentence do not know the tracepoints.

@@ -43,21 +43,28 @@ fn what_is_shown_of_a_lost_node_leads_to_the_observer() {
     check(
         Some("NodeStatusUnknown"),
         expect![[r#"
-        NodeStatusUnknown, NodeNotReady, TaintManagerEviction, DeletionByTaintManager
-          The kubelet stopped posting the node's status, so that the control plane set
-          `Ready` to Unknown, and after five minutes requested the deletion of the
-          pods by a taint: whether the machine runs is not known, and nothing has
-          stopped the containers.
+            NodeStatusUnknown, NodeNotReady, TaintManagerEviction, DeletionByTaintManager
+              The kubelet stopped posting the node's status, so that the control plane set
+              `Ready` to Unknown, and after five minutes requested the deletion of the
+              pods by a taint: whether the machine runs is not known, and nothing has
+              stopped the containers.
 
-        Verdicts that fit
-          lost             The node is not ready, nothing on it answers, and its pods c…
-          unreachable      The node is not ready, but its agent answers, or its kubelet…
-          fenced-by-taint  The node is lost and has the taint node.kubernetes.io/out-of…
+            Verdicts that fit
+              lost             The node is not ready, nothing on it answers, and its pods
+                               cannot be terminated: they stay Terminating, and a
+                               StatefulSet's are not replaced.
+              unreachable      The node is not ready, but its agent answers, or its
+                               kubelet itself reports Ready=False: the machine runs, and
+                               so may its containers.
+              fenced-by-taint  The node is lost and has the taint
+                               node.kubernetes.io/out-of-service: its pods and volumes are
+                               released, or are about to be, without a kubelet's
+                               confirmation.
 
-        Next
-          kubectl -n epitaph logs -l app.kubernetes.io/component=observer --prefix --tail=-1
-          epitaph explain lost
-    "#]],
+            Next
+              kubectl -n epitaph logs -l app.kubernetes.io/component=observer --prefix --tail=-1
+              epitaph explain lost
+        "#]],
     );
 }
 
@@ -149,18 +156,19 @@ fn all_with_a_line_each() {
                         140, 141, 143, 165, 200, 203, 217, 226, 255
             signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
                         SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3
-            reasons     Killed, OOMKilled, OOM, oom-kill, Error, CrashLoopBackOff, BackOff, Completed, 502,
-                        502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway Timeout, ECONNREFUSED,
-                        connection refused, connect: connection refused, ECONNRESET, connection reset by peer,
-                        EPIPE, broken pipe, unexpected EOF, socket hang up, upstream prematurely closed
-                        connection, Terminating, ContainerStatusUnknown, StartError, RunContainerError,
-                        ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, 200/CHDIR,
-                        203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated, NodeStatusUnknown,
-                        NodeNotReady, TaintManagerEviction, DeletionByTaintManager, PodStuckOnLostNode,
-                        node.lost, pod.lost, out-of-service, node.kubernetes.io/out-of-service,
-                        FailedAttachVolume, Multi-Attach, NodeLost, NodeShutdown, Shutdown, Preempting,
-                        Preempted, Unhealthy, FailedPreStopHook, DeadlineExceeded, ImagePullBackOff,
-                        ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit, exit-code, signal
+            reasons     Killed, OOMKilled, OOM, oom-kill, unclean, Error, CrashLoopBackOff, BackOff,
+                        Completed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway
+                        Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
+                        connection reset by peer, EPIPE, broken pipe, unexpected EOF, socket hang up, upstream
+                        prematurely closed connection, Terminating, ContainerStatusUnknown, StartError,
+                        RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
+                        Aborted, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated,
+                        NodeStatusUnknown, NodeNotReady, TaintManagerEviction, DeletionByTaintManager,
+                        PodStuckOnLostNode, node.lost, pod.lost, out-of-service,
+                        node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach, NodeLost,
+                        NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook,
+                        DeadlineExceeded, ImagePullBackOff, ErrImagePull, core-dump, dumped, watchdog,
+                        timeout, start-limit-hit, exit-code, signal
         "#]],
     );
 }
@@ -239,15 +247,34 @@ fn what_kubectl_shows() {
               process. In a pod's status the code can also be made up by the kubelet.
 
             Verdicts that fit
-              oom-killed             The OOM killer killed the main process because memory …
-              ignored-stop-signal    The kernel discarded the stop signal, so the process k…
-              killed-after-grace     The process was shutting down but had not finished whe…
-              blocked-stop-signal    The stop signal was never read: the process was frozen…
-              prestop-overran        The preStop hook used up the grace period: the hook wa…
-              sidecar-starved        A sidecar was killed because the main containers had u…
-              force-killed           The main process was killed without a stop signal firs…
-              truncated-by-shutdown  The shutdown of the node ended the process before the …
-              killed-by-other        The main process was killed by a sender that is neithe…
+              oom-killed             The OOM killer killed the main process because memory
+                                     ran out.
+              ignored-stop-signal    The kernel discarded the stop signal, so the process
+                                     kept running until the runtime killed it: PID 1 has
+                                     no handler, its handler only raised the signal again
+                                     (Node.js), or the process below an init ignores it.
+              killed-after-grace     The process was shutting down but had not finished
+                                     when the grace period ended, so the runtime killed
+                                     it.
+              blocked-stop-signal    The stop signal was never read: the process was
+                                     frozen or stopped, blocked the signal, or never ran
+                                     its handler.
+              prestop-overran        The preStop hook used up the grace period: the hook
+                                     was cut off, or the time left for the main process
+                                     was too short.
+              sidecar-starved        A sidecar was killed because the main containers had
+                                     used up the grace period before the sidecar got its
+                                     stop signal.
+              force-killed           The main process was killed without a stop signal
+                                     first, or the pod was deleted with a grace period of
+                                     0.
+              truncated-by-shutdown  The shutdown of the node ended the process before the
+                                     process had finished and before its own grace period
+                                     was over.
+              killed-by-other        The main process was killed by a sender that is
+                                     neither the runtime nor the process itself; or a
+                                     process from outside killed a process to which the
+                                     stop signal had been forwarded.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy
@@ -266,7 +293,8 @@ fn what_kubectl_shows() {
 
             Verdicts that fit
               oom-killed  The OOM killer killed the main process because memory ran out.
-              oom-child   The OOM killer killed another process of the container or unit, a…
+              oom-child   The OOM killer killed another process of the container or unit,
+                          and the main process exited with an error within ten seconds.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy
@@ -283,7 +311,9 @@ fn what_kubectl_shows() {
 
             Verdicts that fit
               nonzero-exit  The main process exited with a code other than 0.
-              oom-child     The OOM killer killed another process of the container or unit,…
+              oom-child     The OOM killer killed another process of the container or
+                            unit, and the main process exited with an error within ten
+                            seconds.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy

@@ -44,7 +44,7 @@ const LOST: &[&str] = &["lost", "unreachable", "fenced-by-taint"];
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 54] = [
+pub const WORDS: [Word; 55] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -70,6 +70,20 @@ pub const WORDS: [Word; 54] = [
         meaning: "The OOM killer killed a process of the container: not necessarily the main process, and not necessarily at its end, because \
                   the reason stays in the status once any process was killed. A kill of the main process can also be missing there.",
         verdicts: &["oom-killed", "oom-child"],
+    },
+    Word {
+        names: &["unclean"],
+        meaning: "Not a verdict: a termination is unclean if its verdict says that work or requests of clients may have been lost. `epitaph \
+                  explain` marks these verdicts with `!`.",
+        verdicts: &[
+            "ignored-stop-signal",
+            "killed-after-grace",
+            "oom-killed",
+            "crashed",
+            "nonzero-exit",
+            "refused-connections",
+            "cut-connections",
+        ],
     },
     Word {
         names: &["Error"],

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::super::{Finding, Trouble};
+use super::super::{Finding, Topic, Trouble};
 use crate::cli::SysExit;
 
 /// The directory of the agent's journal.
@@ -44,7 +44,7 @@ const LOST: &str = "without a journal, a restart forgets terminations in progres
 
 pub(super) fn finding(journal: &Journal) -> Finding {
     let path = journal.path.display();
-    match (&journal.writable, journal.volatile) {
+    let finding = match (&journal.writable, journal.volatile) {
         (Err(why), _) => Finding::problem(
             "journal",
             &Trouble {
@@ -62,6 +62,10 @@ pub(super) fn finding(journal: &Journal) -> Finding {
             },
         ),
         (Ok(()), None) => Finding::ok("journal", format!("{path} is writable and outlives a boot")),
+    };
+    Finding {
+        topic: Topic::Journal,
+        ..finding
     }
 }
 
@@ -160,7 +164,7 @@ mod tests {
                               remedy: run the agent and the doctor as the same user, or `chown -R 0 /srv/epitaph/journal`
             problem  journal  /srv/epitaph/journal (`journal.directory`) cannot be written: /srv: Input/output error; without a journal, a restart forgets terminations in progress, and `epitaph why` and `list` find nothing
                               remedy: check the disk of /srv (`dmesg`), or set `journal.directory` to a directory on a disk that is writable
-            6 problems: this machine cannot be observed as it is
+            1 problem: the agent here would not keep its journal over a reboot
         "#]].assert_eq(&text(&findings));
     }
 

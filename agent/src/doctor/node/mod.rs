@@ -156,10 +156,10 @@ pub fn examine(node: &Node) -> Vec<Finding> {
             None,
         )],
     };
-    findings.extend(node.journal.as_ref().map(journal::finding));
     for finding in &mut findings {
         finding.topic = Topic::Shutdown;
     }
+    findings.extend(node.journal.as_ref().map(journal::finding));
     findings
 }
 

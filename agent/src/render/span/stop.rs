@@ -112,6 +112,11 @@ fn events(t: &Termination, at: &Frame) -> Vec<Event> {
     if let Some(kill) = &t.kill {
         events.push((kill.at, "SIGKILL", Attributes::default()));
     }
+    for gap in &t.gaps.unobserved {
+        let mut a = Attributes::default();
+        a.seconds(key::UNOBSERVED_DURATION, gap.length());
+        events.push((gap.since, "unobserved", a));
+    }
     events.sort_by_key(|(when, ..)| *when);
     events
         .into_iter()

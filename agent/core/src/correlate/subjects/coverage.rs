@@ -8,7 +8,7 @@ use crate::attribute::Index;
 use crate::event::Kind;
 use crate::ids::CgroupId;
 use crate::input::{LossScope, ProbeState};
-use crate::termination::MissingEvidence;
+use crate::termination::{MissingEvidence, Unobserved};
 use crate::time::{Boot, WallOffset};
 
 use crate::correlate::attribution::Concerned;
@@ -53,6 +53,8 @@ pub(in crate::correlate) enum Hole {
     Lost,
     /// The recording begins later.
     NotRecorded,
+    /// A part of the recording or of the journal is damaged or missing.
+    Damaged,
 }
 
 /// The processes that a loss concerns.
@@ -78,7 +80,7 @@ impl LossPlace {
     /// None: no evidence of any subject. Anywhere, if nothing is known of the cgroup.
     pub fn of(scope: LossScope, index: &Index) -> Option<LossPlace> {
         let cgroup = match scope {
-            LossScope::Machine | LossScope::NotRecorded => return Some(LossPlace::Anywhere),
+            LossScope::Machine | LossScope::NotRecorded | LossScope::Damaged => return Some(LossPlace::Anywhere),
             LossScope::Within(cgroup) | LossScope::Others(cgroup) => cgroup,
             LossScope::ConnectsTo(_) => return None,
         };
@@ -200,13 +202,13 @@ impl Coverage {
         });
     }
 
-    /// Nothing of that kind was recorded between the two.
-    pub fn not_recorded(&mut self, kind: Kind, from: Boot, to: Boot) {
+    /// What there was of that kind between the two is not in the recording or the journal.
+    pub fn not_kept(&mut self, kind: Kind, why: Hole, from: Boot, to: Boot) {
         self.add(Loss {
             kind,
             of: Whose::Any,
             place: LossPlace::Anywhere,
-            why: Hole::NotRecorded,
+            why,
             from,
             to,
             count: 1,
@@ -261,9 +263,9 @@ impl Coverage {
         self.losses_of(|_| true, home, from, to)
     }
 
-    /// Those of them that came before the begin of the recording, and are not lost.
-    pub fn not_recorded_inside(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
-        self.losses_of(|loss| loss.why == Hole::NotRecorded, home, from, to)
+    /// Those of them with one of these reasons.
+    pub fn losses_by(&self, why: &[Hole], home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
+        self.losses_of(|loss| why.contains(&loss.why), home, from, to)
     }
 
     fn losses_of(&self, of: impl Fn(&Loss) -> bool, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
@@ -309,8 +311,28 @@ impl Coverage {
             over_cap: false,
             main_unsure: None,
             not_recorded: false,
+            damaged: false,
             stop_lost_since: None,
         }
+    }
+
+    /// The gaps within that time, and the one that ended at `late`; those of which the end is known. No gap begins before the
+    /// process was born.
+    pub fn unobserved(&self, born: Boot, begin: Boot, end: Boot, late: Option<Boot>) -> Vec<Unobserved> {
+        let overlaps = |from: Boot, to: Boot| from < end && to > begin && to != Boot(u64::MAX);
+        let is_later = |from: Boot, to: Boot| Boot(0) < from && from < to;
+        let matters = |&&(from, to): &&(Boot, Boot)| is_later(from, to) && (overlaps(from, to) || Some(to) == late);
+        let gaps = self.gaps.iter().filter(matters);
+        gaps.map(|&(from, to)| Unobserved {
+            since: from.max(born),
+            until: to,
+        })
+        .collect()
+    }
+
+    /// Whether the process was observed before the gap that ended at `until`.
+    pub fn was_observed(&self, born: Boot, until: Boot) -> bool {
+        self.gaps.iter().any(|&(from, to)| born < from && from < to && to == until)
     }
 
     /// Whether a part of that time was not observed.

@@ -13,8 +13,8 @@ use crate::verdict;
 use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
-use super::coverage::{Coverage, Home, LATE_REACH};
-use super::holes::{is_later, is_not_recorded, is_unseen, lost_inside, main_unsure, signal_lost_since};
+use super::coverage::{Coverage, Hole, Home, LATE_REACH};
+use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
 use super::inside::{Way, acted, left_running, process};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
@@ -132,9 +132,12 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     if stop_signal.is_none() {
         missing.stop_lost_since = signal_lost_since(context, home, state, (reach, end));
     }
-    missing.not_recorded = is_not_recorded(context, home, state, (reach.min(born.minus(LATE_REACH)), now.max(until)));
+    let around = (reach.min(born.minus(LATE_REACH)), now.max(until));
+    let not_kept = |why: &[Hole]| is_not_kept(context, why, home, state, around);
+    missing.not_recorded = not_kept(&[Hole::NotRecorded]);
+    missing.damaged = !missing.not_recorded && not_kept(&[Hole::NotRecorded, Hole::Damaged]);
     let mut losses = context.coverage.losses_inside(home, reach, until);
-    let not_recorded = context.coverage.not_recorded_inside(home, reach, until);
+    let not_recorded = context.coverage.losses_by(&[Hole::NotRecorded], home, reach, until);
     for (kind, count) in state.rare().doubts.within(reach, until) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
         let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
@@ -215,7 +218,12 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: lost.map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing.late_start.is_some(),
+            late_start: missing
+                .late_start
+                .is_some_and(|began| !context.coverage.was_observed(born, began)),
+            unobserved: context
+                .coverage
+                .unobserved(born, begin, until.max(end.plus(context.reorder)), missing.late_start),
             inactive_probes: context.coverage.inactive_probes(),
             clock_step: context.coverage.step_after(begin),
         },

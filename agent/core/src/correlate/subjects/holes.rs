@@ -6,7 +6,7 @@ use crate::ids::CgroupId;
 use crate::termination::Open;
 use crate::time::Boot;
 
-use super::coverage::{Home, LATE_REACH};
+use super::coverage::{Hole, Home, LATE_REACH};
 use super::finish::Context;
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
@@ -57,14 +57,20 @@ fn since(context: &Context<'_>, (own, state): (CgroupId, &State), at: Boot) -> B
     created.map_or(reach, |created| reach.max(created))
 }
 
-/// The missing records were not lost: the recording begins after them.
-pub(super) fn is_not_recorded(context: &Context<'_>, home: Home<'_>, state: &State, (from, to): (Boot, Boot)) -> bool {
+/// All missing records are missing for one of these reasons: the kernel lost none.
+pub(super) fn is_not_kept(
+    context: &Context<'_>,
+    why: &[Hole],
+    home: Home<'_>,
+    state: &State,
+    (from, to): (Boot, Boot),
+) -> bool {
     let is_other = |kind: Kind| kind != Kind::Tcp;
     let lost = context.coverage.losses_inside(home, from, to);
-    let not_recorded = context.coverage.not_recorded_inside(home, from, to);
+    let not_kept = context.coverage.losses_by(why, home, from, to);
     let dropped = state.rare().doubts.within(from, to).any(|(kind, _)| is_other(kind));
     let all = lost.into_iter().filter(|(kind, _)| is_other(*kind));
-    !dropped && !not_recorded.is_empty() && all.eq(not_recorded.into_iter().filter(|(kind, _)| is_other(*kind)))
+    !dropped && !not_kept.is_empty() && all.eq(not_kept.into_iter().filter(|(kind, _)| is_other(*kind)))
 }
 
 /// The record of a stop signal to a unit's process that has exited may be lost: then the exit was not a step of the unit.

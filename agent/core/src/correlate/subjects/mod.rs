@@ -44,7 +44,7 @@ use finish::Context;
 use subject::State;
 use timers::Due;
 
-pub(super) use coverage::{LossPlace, Whose};
+pub(super) use coverage::{Hole, LossPlace, Whose};
 pub(super) use resumed::Scan;
 pub(super) use subject::ProcessId;
 
@@ -213,9 +213,9 @@ impl Subjects {
         self.coverage.lost(kind, of, place, since, now, count);
     }
 
-    /// The recording does not have what came between `since` and now.
-    pub fn not_recorded(&mut self, now: Boot, kind: Kind, since: Boot) {
-        self.coverage.not_recorded(kind, since, now);
+    /// The recording or the journal does not have what came between `since` and now.
+    pub fn not_kept(&mut self, now: Boot, kind: Kind, why: Hole, since: Boot) {
+        self.coverage.not_kept(kind, why, since, now);
     }
 
     /// Records of clients' connects to the servers of that hash were lost.

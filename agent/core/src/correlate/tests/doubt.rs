@@ -449,7 +449,7 @@ fn a_gap_in_the_middle() {
         ",
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: epitaph was not observing for part of that time
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 4.0 s around that time
               fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
         "#]],
     );

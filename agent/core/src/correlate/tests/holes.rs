@@ -102,6 +102,20 @@ fn a_recording_that_begins_later_did_not_lose_records() {
     );
 }
 
+#[test]
+fn a_damaged_recording_did_not_lose_records_in_the_kernel() {
+    let holes = format!("{}{}", hole("+0", "not-recorded"), hole("+0", "damaged"));
+    check_unit(
+        &format!("-0.5 mkdir web.service\n{holes}"),
+        &SECOND_UNIT.replace("+30 mkdir web.service", ""),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) exited with code 3, but the reason is unknown: a part of the recording or of the journal is damaged or missing, and may have had the evidence
+              fix: read the agent's own verdict (`epitaph why`, `epitaph list`), which may be from before the damage; replace the disk if it damages files
+        "#]],
+    );
+}
+
 /// Where both may be the reason, records were lost.
 #[test]
 fn a_loss_after_the_begin_of_a_recording_is_a_loss() {

@@ -79,7 +79,7 @@ fn a_container_that_is_still_there_goes_on() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph was not observing for part of that time
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph did not observe for 4.0 s around that time
               fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
         "#]],
     );
@@ -121,7 +121,7 @@ fn an_exit_just_before_the_gap_may_lack_records_of_other_cpus() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: epitaph was not observing for part of that time
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 4.5 s around that time
               fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
         "#]],
     );
@@ -238,6 +238,28 @@ fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
     );
 }
 
+/// epitaph observed the process before, so it did not start before epitaph did.
+#[test]
+fn a_stop_signal_may_have_come_in_the_gap_before_the_exit() {
+    check(
+        &restarted(
+            "
+            +1 tick
+            +6 start
+            +6 found main
+            +6 scanned
+            +10 exit main 0
+            +20 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 5.0 s before, so a stop signal may have been missed
+              fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+        "#]],
+    );
+}
+
 /// The stop signal went with the journal's oldest segment, and the agent was killed within the grace period.
 #[test]
 fn what_went_with_the_oldest_segment_may_have_been_decisive() {
@@ -268,7 +290,7 @@ fn what_went_with_the_oldest_segment_may_have_been_decisive() {
         let all: Vec<_> = verdicts.into_values().map(|of| (of.headline, of.sentence)).collect();
         format!("{all:?}")
     };
-    expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph was not observing for part of that time")]"#]].assert_eq(&verdict(None));
+    expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph did not observe for 5.0 s around that time")]"#]].assert_eq(&verdict(None));
     expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed")]"#]].assert_eq(&verdict(Some(restart - 1)));
 }
 

@@ -292,9 +292,18 @@ pub(super) struct GapsObject {
     pub(super) lost: serde_json::Map<String, serde_json::Value>,
     pub(super) over_cap: u64,
     pub(super) late_start: bool,
+    pub(super) unobserved: Vec<UnobservedObject>,
     pub(super) inactive_probes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) clock_step_ms: Option<i64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct UnobservedObject {
+    pub(super) begin: String,
+    pub(super) begin_boot_ns: Boot,
+    pub(super) end: String,
+    pub(super) end_boot_ns: Boot,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -102,7 +102,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             )
         }),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
-        (Why::Unknown(missing), _) => Some(unknown_remedy(missing)),
+        (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
         // The exit is known, the result of the hook is not.
         (_, Exit::Unknown) => {
             Some("look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)".to_owned())
@@ -166,10 +166,10 @@ pub(super) fn blocked(how: Blocked) -> Option<String> {
 }
 
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
-fn unknown_remedy(missing: &Missing) -> String {
+fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
     match missing {
-        Missing::LateStart => "nothing to fix: the process started before epitaph did".to_owned(),
-        Missing::Gap => {
+        Missing::LateStart if case.gaps.late_start => "nothing to fix: the process started before epitaph did".to_owned(),
+        Missing::LateStart | Missing::Gap => {
             "keep epitaph running without interruption: no evidence exists for the time in which it did not observe".to_owned()
         }
         Missing::OverCap => {
@@ -182,6 +182,11 @@ fn unknown_remedy(missing: &Missing) -> String {
         }
         Missing::NotRecorded => {
             "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
+        }
+        Missing::Damaged => {
+            "read the agent's own verdict (`epitaph why`, `epitaph list`), which may be from before the damage; replace the disk if it damages \
+             files"
+                .to_owned()
         }
         Missing::Inactive(_) => {
             "run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned()
