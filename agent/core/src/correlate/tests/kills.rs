@@ -470,7 +470,7 @@ fn systemds_watchdog_is_a_stop_signal() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               SIGABRT terminated `web` (pid 200), which dumped core: the process has no SIGABRT handler, so any work in flight was lost
-              fix: install a handler that finishes the work in flight and then exits with 0
+              fix: find out why the service manager sent SIGABRT, which is no request to shut down: a watchdog that the service did not reset (`WatchdogSec=`), `KillSignal=`, or `systemctl kill`
         "#]],
     );
 }

@@ -101,6 +101,18 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 manager(case)
             )
         }),
+        // SIGABRT of a watchdog, or a signal that somebody chose.
+        (Why::DefaultAction, _) if case.stop().is_some_and(|stop| stop.signal.is_fault()) => case.stop().map(|stop| {
+            let by = match case.subject {
+                Subject::Unit { .. } => "a watchdog that the service did not reset (`WatchdogSec=`), `KillSignal=`, or `systemctl kill`",
+                Subject::Container { .. } => "`STOPSIGNAL` in the image, or a command such as `docker kill --signal`",
+            };
+            format!(
+                "find out why the {} sent {}, which is no request to shut down: {by}",
+                manager(case),
+                stop.signal
+            )
+        }),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
         // The exit is known, the result of the hook is not.
