@@ -222,8 +222,8 @@ pub struct ReadyArgs {
     /// Address of an agent or observer; all addresses of a host name are asked. Without it, the `listen` address of the configuration
     #[arg(value_name = "HOST:PORT")]
     pub targets: Vec<String>,
-    /// TOML file of the agent or observer on this machine
-    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG", conflicts_with = "targets")]
+    /// TOML file with that `listen` address; not read if an address is given
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
     /// Keep asking until all are ready, at most this long
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = epitaph_core::duration::parse)]

@@ -249,6 +249,12 @@ mod tests {
         assert!(other_code("218").unwrap().0.contains("systemd"));
     }
 
+    #[test]
+    fn unclean_names_every_unclean_verdict() {
+        let unclean = table::TABLE.iter().filter(|row| row.unclean).map(|row| row.headline);
+        assert_eq!(word("unclean").unwrap().verdicts, unclean.collect::<Vec<_>>());
+    }
+
     /// A shutdown of the node kills with SIGKILL, and `Error` is the reason of every code but 0.
     #[test]
     fn the_lists_of_the_commonest_words_are_whole() {

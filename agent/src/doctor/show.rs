@@ -56,7 +56,12 @@ fn observation(findings: &[Finding]) -> Option<String> {
 /// None without a problem.
 fn journal(findings: &[Finding]) -> Option<String> {
     let (problems, _) = counts(findings, Topic::Journal)?;
-    (problems > 0).then(|| "1 problem: the agent here would not keep its journal over a reboot".to_owned())
+    (problems > 0).then(|| {
+        format!(
+            "{}: the agent here would keep no journal, or none over a reboot",
+            several(problems, "problem")
+        )
+    })
 }
 
 /// None where nothing is to be protected, or nothing was asked.

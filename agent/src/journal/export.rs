@@ -8,7 +8,7 @@ use std::io::Write;
 
 use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind};
-use epitaph_core::ids::{CgroupId, PodUid};
+use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::{Boot, Wall, WallOffset};
@@ -17,7 +17,7 @@ use super::format::SegmentHeader;
 use super::reader::{Evidence, Reader};
 use crate::recording::{TAG_INPUT, TAG_KERNEL, WriteError, Writer};
 
-/// Most bytes of the states of one run: what is over it is missing in the part.
+/// Most bytes of the states of one run: the later ones are missing in the part.
 const STATES: usize = 4 << 20;
 
 /// Evidence that came within it, by the wall clock of its run.
@@ -149,14 +149,7 @@ impl<W: Write> Export<W> {
             return Ok(());
         }
         if self.part.since.is_some_and(|since| wall < since) && !run.begun {
-            match state(tag, body) {
-                Some(State::Is(name)) => run.is_cut |= !run.states.insert(name, now, tag, body),
-                Some(State::Gone(name)) => {
-                    run.states.remove(&name);
-                    run.is_cut = true;
-                }
-                None => run.is_cut = true,
-            }
+            run.is_cut |= !run.states.take(now, tag, body);
             return Ok(());
         }
         if !run.begun {
@@ -200,8 +193,8 @@ fn begin<W: Write>(
     }
     let Some(writer) = writer else { return Ok(()) };
     writer.input(since, &Input::Start(run.observation.clone()))?;
-    for (at, tag, body) in std::mem::take(&mut run.states).in_order() {
-        writer.frame(at, tag, &body)?;
+    for (at, body) in std::mem::take(&mut run.states).in_order() {
+        writer.frame(at, TAG_INPUT, &body)?;
     }
     if run.is_cut {
         let before = Input::none_recorded(since);
@@ -210,71 +203,66 @@ fn begin<W: Write>(
     Ok(())
 }
 
-/// Inputs that hold until the next of their name, the last of each, with its time and tag.
+/// What holds until the next input of its name, the last of each, with its time. The journal introduces the cgroup of a sender, and a
+/// container or unit with its processes, once: before the first evidence about them.
 #[derive(Default)]
 struct States {
-    of: BTreeMap<String, (Boot, u8, Vec<u8>)>,
+    of: BTreeMap<String, (Boot, Vec<u8>)>,
     bytes: usize,
 }
 
 impl States {
-    /// False if there is no room.
-    fn insert(&mut self, name: String, now: Boot, tag: u8, body: &[u8]) -> bool {
+    /// False if the frame is evidence, or introduces who is in the evidence: then the part lacks what came before.
+    fn take(&mut self, now: Boot, tag: u8, body: &[u8]) -> bool {
+        if tag == TAG_KERNEL {
+            match decode(body).map(|(_, event)| event) {
+                Ok(Event::CgroupRmdir(removed)) => self.remove(&of_cgroup(removed.cgroup)),
+                Ok(Event::ProcessExit(exit)) => self.remove(&of_process(exit.task.tgid)),
+                _ => {}
+            }
+            return false;
+        }
+        if tag != TAG_INPUT {
+            return false;
+        }
+        let (name, is_whole) = match serde_json::from_slice(body) {
+            Ok(StoredInput::Probe { name, .. }) => (format!("probe {name}"), true),
+            Ok(StoredInput::Clock { .. }) => ("clock".to_owned(), true),
+            Ok(StoredInput::Pods { .. }) => ("pods".to_owned(), true),
+            Ok(StoredInput::ApiClock(_)) => ("API clock".to_owned(), true),
+            Ok(StoredInput::Cgroup(fact)) => (of_cgroup(fact.cgroup), false),
+            Ok(StoredInput::Process(fact)) => (of_process(fact.tgid), false),
+            _ => return false,
+        };
         self.remove(&name);
         let bytes = name.len() + body.len();
         let fits = self.bytes + bytes <= STATES;
         if fits {
             self.bytes += bytes;
-            self.of.insert(name, (now, tag, body.to_vec()));
+            self.of.insert(name, (now, body.to_vec()));
         }
-        fits
+        fits && is_whole
     }
 
     fn remove(&mut self, name: &str) {
-        if let Some((.., body)) = self.of.remove(name) {
+        if let Some((_, body)) = self.of.remove(name) {
             self.bytes -= name.len() + body.len();
         }
     }
 
-    fn in_order(self) -> Vec<(Boot, u8, Vec<u8>)> {
+    fn in_order(self) -> Vec<(Boot, Vec<u8>)> {
         let mut all: Vec<_> = self.of.into_values().collect();
-        all.sort_by_key(|(at, ..)| *at);
+        all.sort_by_key(|(at, _)| *at);
         all
     }
 }
 
-/// A state, by its name: an input that holds until the next of that name.
-enum State {
-    Is(String),
-    Gone(String),
+fn of_cgroup(cgroup: CgroupId) -> String {
+    format!("cgroup {} {}", cgroup.hierarchy, cgroup.id)
 }
 
-/// None: not a state.
-fn state(tag: u8, body: &[u8]) -> Option<State> {
-    // The journal introduces cgroups, containers and pods once, before the first evidence about them.
-    let of_cgroup = |cgroup: CgroupId| format!("cgroup {} {}", cgroup.hierarchy, cgroup.id);
-    let of_pod = |uid: &PodUid| format!("pod {}", uid.0);
-    if tag == TAG_KERNEL {
-        return match decode(body).ok()?.1 {
-            Event::CgroupMkdir(made) => Some(State::Is(of_cgroup(made.cgroup))),
-            Event::CgroupRmdir(removed) => Some(State::Gone(of_cgroup(removed.cgroup))),
-            _ => None,
-        };
-    }
-    if tag != TAG_INPUT {
-        return None;
-    }
-    Some(match serde_json::from_slice(body).ok()? {
-        StoredInput::Probe { name, .. } => State::Is(format!("probe {name}")),
-        StoredInput::Clock { .. } => State::Is("clock".to_owned()),
-        StoredInput::Pods { .. } => State::Is("pods".to_owned()),
-        StoredInput::ApiClock(_) => State::Is("API clock".to_owned()),
-        StoredInput::Cgroup(fact) => State::Is(of_cgroup(fact.cgroup)),
-        StoredInput::Container(fact) => State::Is(format!("container {}", fact.id.0)),
-        StoredInput::Pod { pod } => State::Is(of_pod(&pod.pod.uid)),
-        StoredInput::PodGone(gone) => State::Gone(of_pod(&gone.uid)),
-        _ => return None,
-    })
+fn of_process(pid: Pid) -> String {
+    format!("process {pid}")
 }
 
 /// A wall clock that was set.

@@ -651,11 +651,11 @@ fn an_export_is_cut_by_the_wall_clock_of_each_moment() {
     );
 }
 
-/// The journal has the path of a cgroup once, before the first evidence that needs it.
+/// The journal has a cgroup's path and the processes of a unit once, before the first evidence that needs them.
 #[test]
-fn an_export_has_the_cgroups_of_its_senders_from_before_it() {
-    use epitaph_core::ids::CgroupId;
-    use epitaph_core::input::CgroupFact;
+fn an_export_has_who_was_introduced_before_it() {
+    use epitaph_core::ids::{CgroupId, Pid};
+    use epitaph_core::input::{CgroupFact, ProcessFact};
     const SECOND: u64 = 1_000_000_000;
     let (_directory, path) = place();
     let began = observation();
@@ -671,6 +671,16 @@ fn an_export_has_the_cgroups_of_its_senders_from_before_it() {
     for (seconds, id) in [(1, 7), (2, 8), (3, 7)] {
         opened.journal.input(at(seconds), &known(id));
     }
+    let main = Input::Process(ProcessFact {
+        tgid: Pid(70),
+        ppid: Pid(1),
+        start: began.since,
+        ns_level: 0,
+        ns_pid: 70,
+        comm: "seven".into(),
+        cgroups: vec![(CgroupId::v2(7), "/system.slice/7.service".into())],
+    });
+    opened.journal.input(at(4), &main);
     opened.journal.input(at(20), &Input::Tick);
     close(opened.thread);
     let part = export::Part {
@@ -679,9 +689,9 @@ fn an_export_has_the_cgroups_of_its_senders_from_before_it() {
     };
     let mut copy = Vec::new();
     export::export(&mut Reader::open(&path).unwrap(), part, &mut copy).unwrap();
-    let cgroups: Vec<(Boot, Input)> = crate::recording::Reader::new(copy.as_slice(), epitaph_core::decode::decode)
+    let known_before: Vec<(Boot, Input)> = crate::recording::Reader::new(copy.as_slice(), epitaph_core::decode::decode)
         .unwrap()
-        .filter(|(_, input)| matches!(input, Input::Cgroup(_)))
+        .filter(|(_, input)| matches!(input, Input::Cgroup(_) | Input::Process(_)))
         .collect();
-    assert_eq!(cgroups, [(at(2), known(8)), (at(3), known(7))]);
+    assert_eq!(known_before, [(at(2), known(8)), (at(3), known(7)), (at(4), main)]);
 }

@@ -229,9 +229,9 @@ impl Pipeline {
         match input {
             Input::Pods(state) => self.sinks.pods(state),
             Input::ApiClock(clock) => self.sinks.api_clock(clock),
-            // What a recording does not have, nobody lost.
+            // What a recording or a journal does not have, the kernel did not lose.
             Input::Lost {
-                scope: LossScope::NotRecorded,
+                scope: LossScope::NotRecorded | LossScope::Damaged,
                 ..
             } => {}
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,

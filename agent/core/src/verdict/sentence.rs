@@ -15,7 +15,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Traffic};
+use crate::termination::{Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Traffic, Unobserved};
 use crate::time::Boot;
 
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
@@ -416,7 +416,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
     });
     let reason = match missing {
         Missing::LateStart => format!("{}, so a stop signal may have been missed", late_start(case)),
-        Missing::Gap => match unobserved(case) {
+        Missing::Gap => match unobserved(case, |_| true) {
             Some(unobserved) => format!("{unobserved} around that time"),
             None => "epitaph was not observing for part of that time".to_owned(),
         },
@@ -424,7 +424,8 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
         Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
         Missing::Damaged => {
-            "a part of the recording or of the journal is damaged or missing, and may have had the evidence".to_owned()
+            "a part of the journal or of the recording is damaged or was not written, and it may have had the evidence"
+                .to_owned()
         }
         Missing::Inactive(kinds) => format!("the probe for {} was not active", records(kinds)),
         Missing::NoExit(open) => {
@@ -475,15 +476,16 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
 
 /// Why the first stop signal may have come before the observation.
 fn late_start(case: &Case<'_>) -> String {
-    match (case.gaps.late_start, unobserved(case)) {
+    match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
         (false, Some(unobserved)) => format!("{unobserved} before"),
         _ => "the process started before epitaph did".to_owned(),
     }
 }
 
-/// How long epitaph did not observe, in all.
-fn unobserved(case: &Case<'_>) -> Option<String> {
-    let all = case.gaps.unobserved_length();
+/// How long epitaph did not observe, in all these gaps.
+fn unobserved(case: &Case<'_>, counts: impl Fn(&Unobserved) -> bool) -> Option<String> {
+    let gaps = case.gaps.unobserved.iter().filter(|gap| counts(gap));
+    let all: Duration = gaps.map(Unobserved::length).sum();
     (!all.is_zero()).then(|| format!("epitaph did not observe for {}", seconds(all)))
 }
 

@@ -164,7 +164,7 @@ mod tests {
                               remedy: run the agent and the doctor as the same user, or `chown -R 0 /srv/epitaph/journal`
             problem  journal  /srv/epitaph/journal (`journal.directory`) cannot be written: /srv: Input/output error; without a journal, a restart forgets terminations in progress, and `epitaph why` and `list` find nothing
                               remedy: check the disk of /srv (`dmesg`), or set `journal.directory` to a directory on a disk that is writable
-            1 problem: the agent here would not keep its journal over a reboot
+            6 problems: the agent here would keep no journal, or none over a reboot
         "#]].assert_eq(&text(&findings));
     }
 

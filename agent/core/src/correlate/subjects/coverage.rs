@@ -293,7 +293,7 @@ impl Coverage {
     pub fn missing(&self, home: Home<'_>, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
         let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
-        let late = |&&(_, to): &&(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
+        let late = self.late_gaps(born, end).filter(|_| !stop_requested);
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             lost_inside: Vec::new(),
@@ -301,13 +301,7 @@ impl Coverage {
             earlier_stop: false,
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.has_gap(begin, end),
-            late_start: self
-                .gaps
-                .iter()
-                .filter(late)
-                .map(|&(_, to)| to)
-                .max()
-                .filter(|_| !stop_requested),
+            late_start: late.map(|(_, to)| to).max(),
             over_cap: false,
             main_unsure: None,
             not_recorded: false,
@@ -316,23 +310,25 @@ impl Coverage {
         }
     }
 
-    /// The gaps within that time, and the one that ended at `late`; those of which the end is known. No gap begins before the
-    /// process was born.
-    pub fn unobserved(&self, born: Boot, begin: Boot, end: Boot, late: Option<Boot>) -> Vec<Unobserved> {
-        let overlaps = |from: Boot, to: Boot| from < end && to > begin && to != Boot(u64::MAX);
-        let is_later = |from: Boot, to: Boot| Boot(0) < from && from < to;
-        let matters = |&&(from, to): &&(Boot, Boot)| is_later(from, to) && (overlaps(from, to) || Some(to) == late);
-        let gaps = self.gaps.iter().filter(matters);
-        gaps.map(|&(from, to)| Unobserved {
-            since: from.max(born),
-            until: to,
-        })
-        .collect()
+    /// Gaps of the process before that end, so recent that a stop signal of then may be the reason for it.
+    fn late_gaps(&self, born: Boot, end: Boot) -> impl Iterator<Item = (Boot, Boot)> {
+        let is_late = move |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
+        self.gaps.iter().copied().filter(is_late)
     }
 
-    /// Whether the process was observed before the gap that ended at `until`.
-    pub fn was_observed(&self, born: Boot, until: Boot) -> bool {
-        self.gaps.iter().any(|&(from, to)| born < from && from < to && to == until)
+    /// Whether the process ran before its observation began, so shortly before that end.
+    pub fn is_late_start(&self, born: Boot, end: Boot) -> bool {
+        self.late_gaps(born, end).any(|(from, to)| from <= born || from == to)
+    }
+
+    /// The gaps after the begin of the process's observation: those within that time, and with `late` those shortly before the end.
+    /// Without a gap whose end is not known.
+    pub fn unobserved(&self, born: Boot, (begin, end, until): (Boot, Boot, Boot), late: bool) -> Vec<Unobserved> {
+        let late: Vec<(Boot, Boot)> = self.late_gaps(born, end).filter(|_| late).collect();
+        let overlaps = |gap: &(Boot, Boot)| gap.0 < until && gap.1 > begin && gap.1 != Boot(u64::MAX);
+        let gaps = self.gaps.iter().filter(|gap| overlaps(gap) || late.contains(gap));
+        let later = gaps.filter(|(from, to)| born < *from && from < to);
+        later.map(|&(since, until)| Unobserved { since, until }).collect()
     }
 
     /// Whether a part of that time was not observed.

@@ -138,6 +138,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     missing.damaged = !missing.not_recorded && not_kept(&[Hole::NotRecorded, Hole::Damaged]);
     let mut losses = context.coverage.losses_inside(home, reach, until);
     let not_recorded = context.coverage.losses_by(&[Hole::NotRecorded], home, reach, until);
+    let damaged = context.coverage.losses_by(&[Hole::Damaged], home, reach, until);
     for (kind, count) in state.rare().doubts.within(reach, until) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
         let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
@@ -149,15 +150,15 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             None => losses.push((kind, count)),
         }
     }
-    let before_begin = |kind: Kind| {
-        not_recorded
-            .iter()
-            .find(|(known, _)| *known == kind)
-            .map_or(0, |(_, count)| *count)
+    // What no kernel lost. Lost events of sockets are stated whatever the reason: the severity depends on them.
+    let not_kept = |kind: Kind| -> u64 {
+        let damaged = damaged.iter().filter(|_| kind != Kind::Tcp);
+        let of_kind = not_recorded.iter().chain(damaged).filter(|(known, _)| *known == kind);
+        of_kind.map(|(_, count)| *count).sum()
     };
     let lost = losses
         .iter()
-        .map(|(kind, count)| (*kind, count.saturating_sub(before_begin(*kind))));
+        .map(|(kind, count)| (*kind, count.saturating_sub(not_kept(*kind))));
     let lost = lost.filter(|(_, count)| *count > 0);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
@@ -218,12 +219,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: lost.map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing
-                .late_start
-                .is_some_and(|began| !context.coverage.was_observed(born, began)),
-            unobserved: context
-                .coverage
-                .unobserved(born, begin, until.max(end.plus(context.reorder)), missing.late_start),
+            late_start: missing.late_start.is_some() && context.coverage.is_late_start(born, end),
+            unobserved: {
+                let time = (begin, end, until.max(end.plus(context.reorder)));
+                context.coverage.unobserved(born, time, missing.late_start.is_some())
+            },
             inactive_probes: context.coverage.inactive_probes(),
             clock_step: context.coverage.step_after(begin),
         },

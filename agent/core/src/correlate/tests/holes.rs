@@ -110,8 +110,8 @@ fn a_damaged_recording_did_not_lose_records_in_the_kernel() {
         &SECOND_UNIT.replace("+30 mkdir web.service", ""),
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) exited with code 3, but the reason is unknown: a part of the recording or of the journal is damaged or missing, and may have had the evidence
-              fix: read the agent's own verdict (`epitaph why`, `epitaph list`), which may be from before the damage; replace the disk if it damages files
+              `web` (pid 200) exited with code 3, but the reason is unknown: a part of the journal or of the recording is damaged or was not written, and it may have had the evidence
+              fix: look up the reason in the agent's log of that time: a disk that was full, read-only or slow, or a damaged file; what is missing cannot be recovered
         "#]],
     );
 }

@@ -260,6 +260,60 @@ fn a_stop_signal_may_have_come_in_the_gap_before_the_exit() {
     );
 }
 
+/// What was not observed after the exit is no reason for it.
+#[test]
+fn gaps_before_the_exit_are_added_up() {
+    check(
+        &restarted(
+            "
+            +1 tick
+            +6 start
+            +6 found main
+            +6 scanned
+            +50 tick
+            +53 start
+            +53 found main
+            +53 scanned
+            +60 exit main 0
+            +61 tick
+            +66 start
+            +66 scanned
+            +80 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 8.0 s before, so a stop signal may have been missed
+              fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+        "#]],
+    );
+}
+
+/// The first observation of the process began shortly before the exit, and was interrupted.
+#[test]
+fn a_restart_does_not_hide_a_late_start() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+        +100 start
+        +100 found main
+        +100 scanned
+        +105 tick
+        +110 start
+        +110 found main
+        +110 scanned
+        +115 exit main 0
+        +140 tick
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+              fix: nothing to fix: the process started before epitaph did
+        "#]],
+    );
+}
+
 /// The stop signal went with the journal's oldest segment, and the agent was killed within the grace period.
 #[test]
 fn what_went_with_the_oldest_segment_may_have_been_decisive() {

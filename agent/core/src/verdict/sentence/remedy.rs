@@ -196,8 +196,8 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
             "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
         }
         Missing::Damaged => {
-            "read the agent's own verdict (`epitaph why`, `epitaph list`), which may be from before the damage; replace the disk if it damages \
-             files"
+            "look up the reason in the agent's log of that time: a disk that was full, read-only or slow, or a damaged file; what is missing \
+             cannot be recovered"
                 .to_owned()
         }
         Missing::Inactive(_) => {
