@@ -92,7 +92,7 @@ pub struct ListArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhyFormat {
-    /// For a terminal, 80 columns wide, at most 100
+    /// As wide as the terminal, at most 100 columns; 80 elsewhere
     #[default]
     Text,
     /// One JSON object

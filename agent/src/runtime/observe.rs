@@ -177,7 +177,7 @@ fn start_runtimes(config: &Config) -> Option<Runtimes> {
     let started = privileges::without(|| Runtimes::start(files));
     started
         .inspect_err(
-            |error| tracing::warn!(%error, "cannot start the thread that reads the names of containers: they are unknown"),
+            |error| tracing::warn!(%error, "cannot start the thread that reads container names: containers are reported by id only"),
         )
         .ok()
 }

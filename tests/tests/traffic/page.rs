@@ -45,7 +45,7 @@ all connections because the program returns from main looks the same to the kern
 
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
 lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
-*lost*, and *lost* never more than *counted* and *undecided* together. *At most* bounds *undecided* in every run.
+*lost*, and *lost* never more than *counted* and *undecided* together. The column *At most* is the test's limit for *undecided* in each run.
 Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request unanswered, after an answered one; `stream`
 with the first message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an
 answer. Ends: `exit` at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust: returns from main), then exits;

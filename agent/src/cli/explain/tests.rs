@@ -286,10 +286,10 @@ fn what_kubectl_shows() {
         Some("oomkilled"),
         expect![[r#"
             OOMKilled, OOM, oom-kill
-              The OOM killer killed a process of the container: not necessarily the main
-              process, and not necessarily at its end, because the reason stays in the
-              status once any process was killed. A kill of the main process can also be
-              missing there.
+              The OOM killer killed a process of the container: perhaps not the main
+              process, and perhaps long before the container exited: the reason stays in
+              the status once any process was killed. A kill of the main process can also
+              be missing there.
 
             Verdicts that fit
               oom-killed  The OOM killer killed the main process because memory ran out.

@@ -67,8 +67,8 @@ pub const WORDS: [Word; 55] = [
     },
     Word {
         names: &["OOMKilled", "OOM", "oom-kill"],
-        meaning: "The OOM killer killed a process of the container: not necessarily the main process, and not necessarily at its end, because \
-                  the reason stays in the status once any process was killed. A kill of the main process can also be missing there.",
+        meaning: "The OOM killer killed a process of the container: perhaps not the main process, and perhaps long before the container \
+                  exited: the reason stays in the status once any process was killed. A kill of the main process can also be missing there.",
         verdicts: &["oom-killed", "oom-child"],
     },
     Word {

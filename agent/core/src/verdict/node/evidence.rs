@@ -42,7 +42,7 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
             facts.begin,
             Source::Kubelet,
             format!(
-                "shutdownGracePeriod {}, of it {} for critical pods ({})",
+                "shutdownGracePeriod {}, of which {} for critical pods ({})",
                 setting(config.total),
                 setting(config.critical),
                 config.source

@@ -168,7 +168,7 @@ pub(super) fn blocked(how: Blocked) -> Option<String> {
         Blocked::Stopped => "continue the process (SIGCONT) before the stop",
         Blocked::Traced => "detach the debugger before the stop",
         Blocked::Masked => {
-            "unblock the signal (a signal mask is inherited over fork and exec), or read it by sigwait or signalfd"
+            "unblock the signal (a signal mask is inherited across fork and exec), or read it with sigwait or signalfd"
         }
         Blocked::HandlerNeverEntered | Blocked::NothingEntered => {
             "find what kept the process from running: a disk or network mount that hangs, or no CPU time"
