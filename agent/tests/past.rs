@@ -478,7 +478,7 @@ fn a_journal_that_is_not_there_has_a_remedy() {
     assert!(code == 66 && error.contains("journal.directory"), "{code} {error}");
     // An empty one knows nothing.
     let (code, error) = refused(&["why", "x", "--journal", directory.path().to_str().unwrap()], "");
-    assert!(code == 66 && error.contains("which has none"), "{code} {error}");
+    assert!(code == 66 && error.contains("no agent has written there"), "{code} {error}");
     // Some other directory is not one.
     std::fs::create_dir(directory.path().join("journal")).unwrap();
     std::fs::write(directory.path().join("notes.txt"), "x").unwrap();

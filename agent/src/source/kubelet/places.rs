@@ -49,13 +49,13 @@ pub const PLACES: [Place; 11] = [
         name: "RKE2",
         config: None,
         config_directory: Some("/var/lib/rancher/rke2/agent/etc/kubelet.conf.d"),
-        advice: "write a drop-in into /var/lib/rancher/rke2/agent/etc/kubelet.conf.d, or name a file with kubelet-arg: [config=FILE]",
+        advice: "write a drop-in into /var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
     },
     Place {
         name: "k3s",
         config: None,
         config_directory: Some("/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"),
-        advice: "write a drop-in into /var/lib/rancher/k3s/agent/etc/kubelet.conf.d, or name a file with kubelet-arg: [config=FILE]",
+        advice: "write a drop-in into /var/lib/rancher/k3s/agent/etc/kubelet.conf.d",
     },
     Place {
         name: "k0s",
