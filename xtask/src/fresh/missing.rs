@@ -146,6 +146,10 @@ impl Reader {
 
     fn report(&mut self, program: &str, pid: u32, parent: u32, thread: &str) {
         let own = self.running.get(&pid);
+        // The events of two processors may come out of order: this is the search that found the program that runs.
+        if own.is_some_and(|process| process.file == program) {
+            return;
+        }
         let mut starters: Vec<String> = own.iter().map(|process| process.file.clone()).collect();
         let mut next = parent;
         while let Some(process) = self.running.get(&next).filter(|_| starters.len() < GENERATIONS) {
@@ -248,6 +252,12 @@ mod tests {
         // execve in a thread other than the main one: the thread takes over the process's pid.
         let by_a_thread = "failed\t13\t11\t10\t-2\tt\t/usr/local/bin/ls\nexec\t13\t11\t10\t/usr/bin/ls\n";
         assert_eq!(shown(by_a_thread), [""; 0]);
+    }
+
+    #[test]
+    fn a_search_that_comes_after_its_success_found_the_program() {
+        let events = "exec\t12\t12\t11\t/usr/bin/ls\nfailed\t12\t12\t11\t-2\tt\t/usr/local/bin/ls\nexit\t12\t0\n";
+        assert_eq!(shown(events), [""; 0]);
     }
 
     #[test]

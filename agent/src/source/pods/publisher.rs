@@ -114,7 +114,9 @@ impl Publisher {
                 tracing::warn!("{reason}; kernel events are observed meanwhile, and missed changes are listed later");
             }
             PodsState::Away { reason: None } => {}
-            PodsState::Synced => tracing::info!(node = %self.node, "connected to the Kubernetes API: the pods of this node are listed and watched"),
+            PodsState::Synced => {
+                tracing::info!(node = %self.node, "connected to the Kubernetes API: the pods of this node are listed and watched")
+            }
         }
         self.state = Some(state.clone());
         self.send(Input::Pods(state)).await
