@@ -215,6 +215,8 @@ pub enum Question {
     Observation,
     /// Would this node shut its pods down gracefully?
     Shutdown,
+    /// Would the agent keep its journal?
+    Journal,
 }
 
 #[derive(Debug, Args)]
@@ -324,7 +326,8 @@ pub struct KubernetesArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
-    /// Send traces and metrics to this collector, such as http://localhost:4317 (`epitaph replay` sends traces only)
+    /// Send traces and metrics to this collector, such as http://localhost:4317; filters do not apply (`epitaph replay` sends the traces of
+    /// the whole recording, no metrics)
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]

@@ -51,6 +51,7 @@ pub fn export<W: Write>(reader: &mut Reader, part: Part, out: W) -> Result<Expor
         expected: None,
         last: Boot(0),
         misses: false,
+        left_out: None,
         exported: Exported::default(),
     };
     while let Some(evidence) = reader.next_evidence() {
@@ -79,6 +80,8 @@ struct Export<W: Write> {
     last: Boot,
     /// After the last frame evidence is missing.
     misses: bool,
+    /// Since when evidence was left out, of the boot with this id: also of a run that ended before the part.
+    left_out: Option<(String, Boot)>,
     exported: Exported,
 }
 
@@ -150,10 +153,16 @@ impl<W: Write> Export<W> {
         }
         if self.part.since.is_some_and(|since| wall < since) && !run.begun {
             run.is_cut |= !run.states.take(now, tag, body);
+            let (boot, since) = (&run.observation.boot_id, run.observation.since);
+            if run.is_cut && self.left_out.as_ref().is_none_or(|(of, _)| of != boot) {
+                self.left_out = Some((boot.clone(), since));
+            }
             return Ok(());
         }
         if !run.begun {
-            begin(run, self.last, &mut self.out, &mut self.writer, now)?;
+            let left_out = self.left_out.as_ref().filter(|(boot, _)| *boot == run.observation.boot_id);
+            let since = left_out.map(|(_, since)| *since);
+            begin(run, since, self.last, &mut self.out, &mut self.writer, now)?;
             self.exported.runs += 1;
         }
         self.lose(now)?;
@@ -176,15 +185,17 @@ impl<W: Write> Export<W> {
     }
 }
 
-/// Writes what the evidence of a run needs before it.
+/// Writes what the evidence of a run needs before it. `left_out`: since when evidence is left out.
 fn begin<W: Write>(
     run: &mut Run,
+    left_out: Option<Boot>,
     last: Boot,
     out: &mut Option<W>,
     writer: &mut Option<Writer<W>>,
     now: Boot,
 ) -> Result<(), WriteError> {
     run.begun = true;
+    let is_first = out.is_some();
     let since = run.observation.since;
     if let Some(out) = out.take() {
         *writer = Some(Writer::new(out, &run.observation)?);
@@ -196,8 +207,8 @@ fn begin<W: Write>(
     for (at, body) in std::mem::take(&mut run.states).in_order() {
         writer.frame(at, TAG_INPUT, &body)?;
     }
-    if run.is_cut {
-        let before = Input::none_recorded(since);
+    if run.is_cut || is_first && left_out.is_some() {
+        let before = Input::none_recorded(left_out.unwrap_or(since));
         before.iter().try_for_each(|lost| writer.input(now, lost))?;
     }
     Ok(())

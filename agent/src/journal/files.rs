@@ -242,6 +242,7 @@ fn not_created(path: &Path, errno: Errno) -> io::Error {
         (io::ErrorKind::NotFound, Err(missing)) if missing.kind() == io::ErrorKind::NotFound => {
             format!("{} does not exist", parent.display())
         }
+        (io::ErrorKind::NotADirectory, _) => format!("a part of {} is not a directory", parent.display()),
         (io::ErrorKind::PermissionDenied, Ok(metadata)) => format!(
             "{} belongs to user {}, mode {:o}, and the agent is user {} without capabilities",
             parent.display(),

@@ -92,6 +92,7 @@ pub(crate) struct Place {
 pub struct Reader {
     directory: Directory,
     segments: VecDeque<u64>,
+    has_segments: bool,
     open: Option<Segment>,
     skipped: Skipped,
     holes: Holes,
@@ -190,6 +191,7 @@ impl Reader {
         }
         Ok(Reader {
             directory,
+            has_segments: !segments.is_empty(),
             segments,
             open: None,
             skipped,
@@ -257,6 +259,11 @@ impl Reader {
     }
 
     /// What was not returned so far.
+    /// Whether an agent has begun to write.
+    pub fn has_segments(&self) -> bool {
+        self.has_segments
+    }
+
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }

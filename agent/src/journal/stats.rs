@@ -67,7 +67,7 @@ impl Trouble {
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Trouble::Full,
             ErrorKind::ReadOnlyFilesystem => Trouble::ReadOnly,
-            ErrorKind::NotFound => Trouble::Missing,
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Trouble::Missing,
             ErrorKind::PermissionDenied => Trouble::Refused,
             _ if refusal(error).is_some() => Trouble::Refused,
             _ => Trouble::Failing,

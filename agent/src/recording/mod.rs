@@ -59,7 +59,7 @@ impl HasRemedy for ReadError {
         let remedy = match self {
             ReadError::NotARecording => "give a file from `epitaph record` or `epitaph export`",
             ReadError::Newer { .. } => "replay it with the epitaph that wrote it, or a newer one",
-            ReadError::DamagedHeader => "record again",
+            ReadError::DamagedHeader => "record, export or copy it again",
             ReadError::Read(_) => return None,
         };
         Some(remedy.into())

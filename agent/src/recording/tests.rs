@@ -218,9 +218,9 @@ fn other_files_are_refused() {
         the file is not a recording
         remedy: give a file from `epitaph record` or `epitaph export`
         the header of the recording is damaged: the machine and the start are not known
-        remedy: record again
+        remedy: record, export or copy it again
         the header of the recording is damaged: the machine and the start are not known
-        remedy: record again
+        remedy: record, export or copy it again
     "#]]
     .assert_eq(&rows.concat());
 }

@@ -122,7 +122,7 @@ async fn finish(
     export: Export,
     logging: Logging,
 ) {
-    tracing::debug!("shutting down: sending the queues");
+    tracing::info!("ending: sending what is queued, {} s at most", FLUSH.as_secs());
     if let Some(thread) = &thread {
         thread.flush(FLUSH / 4);
     }

@@ -46,6 +46,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
     }
     if report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
         tracing::warn!(
+            remedy = "copy or export the file again, if it is a copy or an export",
             ended = recorded.ended(),
             tail_bytes = report.tail_bytes,
             damaged = report.damaged,

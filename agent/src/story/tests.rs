@@ -424,7 +424,7 @@ fn connects_before_a_restart_are_not_called_lost() {
     report.gaps.lost = [("tcp".into(), 2), ("process_exit".into(), 1)].into();
     let missing = text::missing(&report).unwrap();
     assert!(
-        missing.contains("2 tcp records were lost, or not kept over a restart of epitaph"),
+        missing.contains("records of TCP connections were lost, or not kept over a restart of epitaph"),
         "{missing}"
     );
     assert!(missing.contains("1 process_exit record was lost"), "{missing}");

@@ -12,7 +12,7 @@ use super::list;
 use super::snippet::{Snippet, snippets};
 use super::timeline::timeline;
 use super::words::{between, hanging, many, moment, paragraph, short};
-use crate::history::{At, Gaps, Group, Kubernetes, Report, Reported, Subject};
+use crate::history::{At, Gaps, Group, Kubernetes, Report, Reported, Subject, Unobserved};
 
 /// Columns of a page of text; a wider terminal is not filled.
 #[derive(Clone, Copy, Debug)]
@@ -164,6 +164,17 @@ fn records(count: u64, kind: &str) -> String {
     format!("{} {were}", many(count, &format!("{kind} record")))
 }
 
+/// Since when the process may have exited: it did in a time without observation, whose end is all that is known.
+fn exited_in_gap(of: &Report) -> Option<Wall> {
+    let end = of.end.filter(|_| of.status.is_none())?;
+    let in_gap = |gap: &&Unobserved| {
+        gap.begin
+            .zip(gap.end)
+            .is_some_and(|(begin, until)| begin.0 < end.0 && end.0 <= until.0)
+    };
+    of.gaps.unobserved.iter().find(in_gap)?.begin.map(|begin| begin.0)
+}
+
 /// What the evidence may lack; None if it is whole.
 pub(super) fn missing(shown: &Report) -> Option<String> {
     let reports = || std::iter::once(shown).chain(&shown.containers);
@@ -204,15 +215,12 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
         let times: Vec<(At, At)> = unobserved.iter().filter_map(|gap| gap.begin.zip(gap.end)).collect();
         if let Some((since, _)) = times.first() {
             let all = times.iter().map(|(begin, end)| between(begin.0, end.0)).sum();
-            add(not_observed(all, &moment(since.0), times.len()));
+            add(not_observed(all, &format!("{} UTC", moment(since.0)), times.len()));
         }
         for (kind, count) in lost {
             match &**kind {
                 // Also what the journal does not keep: the connects of clients, before a restart.
-                "tcp" => add(format!(
-                    "{} lost, or not kept over a restart of epitaph",
-                    records(*count, kind)
-                )),
+                "tcp" => add("records of TCP connections were lost, or not kept over a restart of epitaph".to_owned()),
                 _ => add(format!("{} lost", records(*count, kind))),
             }
         }
@@ -269,17 +277,22 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
         ),
     };
     let mut rows = vec![first];
-    rows.extend(shown.end.map(|end| ("ended", format!("{} UTC", moment(end.0)))));
+    rows.extend(shown.end.map(|end| match exited_in_gap(shown) {
+        Some(since) => ("ended", format!("between {} and {} UTC", moment(since), moment(end.0))),
+        None => ("ended", format!("{} UTC", moment(end.0))),
+    }));
     let decisive = shown
         .containers
         .iter()
         .find(|of| of.verdict == shown.verdict)
         .unwrap_or(shown);
     if let Some((start, end)) = decisive.main.as_ref().and_then(|main| main.start).zip(decisive.end) {
-        rows.push((
-            "ran",
-            format!("{}, since {} UTC", short(between(start.0, end.0)), moment(start.0)),
-        ));
+        let ran = short(between(start.0, end.0));
+        let ran = match exited_in_gap(decisive) {
+            Some(since) => format!("{} to {ran}", short(between(start.0, since))),
+            None => ran,
+        };
+        rows.push(("ran", format!("{ran}, since {} UTC", moment(start.0))));
     }
     if let Some(context) = context(shown) {
         if let Some(end) = &context.reported {

@@ -7,7 +7,8 @@ use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
 /// In seven columns at most: `0 s`, `2.3 ms`, `120 ms`, `32.3 s`, `12m30s`, `3h05m`, `12d03h`.
 pub fn short(d: Duration) -> String {
-    let seconds = d.as_secs();
+    // To the nearest second, as sentences have it.
+    let seconds = d.saturating_add(Duration::from_millis(500)).as_secs();
     match d.as_micros() {
         0 => "0 s".to_owned(),
         us @ 1..10_000 => format!("{:.1} ms", us as f64 / 1e3),

@@ -246,10 +246,11 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>, observation: &Observation) ->
         let since = clock(observation, first.since);
         parts.push(not_observed(gaps.unobserved_length(), &since, unobserved.len()));
     }
-    parts.extend(
-        lost.iter()
-            .map(|(kind, n)| format!("{n} {kind} {} lost", if *n == 1 { "record" } else { "records" })),
-    );
+    parts.extend(lost.iter().map(|(kind, n)| match *kind {
+        // Also what the journal and an export do not have: the number counts these, too.
+        "tcp" => "tcp records lost or not kept".to_owned(),
+        _ => format!("{n} {kind} {} lost", if *n == 1 { "record" } else { "records" }),
+    }));
     if *over_cap > 0 {
         parts.push(format!("{over_cap} evidence items lost"));
     }

@@ -164,11 +164,19 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             )
         }
         Why::Forced => match case.kill() {
-            Some(kill) => format!(
-                "{} sent SIGKILL{} to {who} without a stop signal first",
-                runtime(case, &kill.sender),
-                by_cgroup(kill.cgroup_kill)
-            ),
+            Some(kill) => {
+                let by = runtime(case, &kill.sender);
+                let before = match case.stop() {
+                    Some(stop) => format!(
+                        "without a stop signal of its own, {} after {} had sent {}",
+                        seconds(kill.at.since(stop.at)),
+                        actor(&stop.sender),
+                        stop.signal
+                    ),
+                    None => "without a stop signal first".to_owned(),
+                };
+                format!("{by} sent SIGKILL{} to {who} {before}", by_cgroup(kill.cgroup_kill))
+            }
             None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
         },
         Why::Oom => {
@@ -477,6 +485,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
 /// Why the first stop signal may have come before the observation.
 fn late_start(case: &Case<'_>) -> String {
     match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
+        _ if case.missing.not_recorded => "the recording begins too late".to_owned(),
         (false, Some(unobserved)) => format!("{unobserved} before"),
         _ => "the process started before epitaph did".to_owned(),
     }

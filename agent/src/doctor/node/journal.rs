@@ -34,6 +34,8 @@ pub enum NotWritable {
         owner: u32,
         user: u32,
     },
+    /// `journal.group`: only a member of the group may give it the directory.
+    Group(u32),
     Other {
         at: PathBuf,
         error: String,
@@ -83,6 +85,7 @@ fn problem(why: &NotWritable) -> String {
         NotWritable::Foreign { owner, user } => {
             format!("it belongs to user {owner}, and an agent of user {user} does not use it")
         }
+        NotWritable::Group(group) => format!("this user is not in group {group} (`journal.group`)"),
         NotWritable::Other { at, error } => format!("{}: {error}", at.display()),
     }
 }
@@ -109,6 +112,11 @@ fn remedy(path: &std::path::Path, why: &NotWritable) -> String {
         }
         NotWritable::Foreign { user, .. } => format!(
             "run the agent and the doctor as the same user, or `chown -R {user} {}`",
+            path.display()
+        ),
+        NotWritable::Group(group) => format!(
+            "run the doctor as the agent, and the agent in group {group} (systemd: `SupplementaryGroups={group}`, Kubernetes: \
+             `supplementalGroups: [{group}]`), or `install -d -g {group} -m 2750 {}`",
             path.display()
         ),
         NotWritable::Other { at, .. } => format!("check the disk of {} (`dmesg`), {ELSEWHERE}", at.display()),

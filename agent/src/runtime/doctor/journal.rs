@@ -5,16 +5,16 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::statfs::{self, FsType, statfs};
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, access, getegid, geteuid, getgroups};
 
 use crate::doctor::node::{Journal, NotWritable};
 
-pub fn journal(path: &Path) -> Journal {
+pub fn journal(path: &Path, group: Option<u32>) -> Journal {
     // The agent makes the directory itself: what exists of the path must be writable.
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(path);
     Journal {
         path: path.to_owned(),
-        writable: writable(path, existing),
+        writable: writable(path, existing).and_then(|()| may_share(path, group)),
         volatile: statfs(existing).ok().and_then(|found| volatile(found.filesystem_type())),
     }
 }
@@ -46,6 +46,17 @@ fn writable(path: &Path, existing: &Path) -> Result<(), NotWritable> {
     }
 }
 
+/// The agent gives capabilities up, also the one to give files to any group.
+fn may_share(path: &Path, group: Option<u32>) -> Result<(), NotWritable> {
+    let Some(group) = group else { return Ok(()) };
+    let has_it = path.metadata().is_ok_and(|metadata| metadata.gid() == group);
+    let is_member = getegid().as_raw() == group || getgroups().is_ok_and(|groups| groups.contains(&group.into()));
+    match has_it || is_member {
+        true => Ok(()),
+        false => Err(NotWritable::Group(group)),
+    }
+}
+
 fn volatile(kind: FsType) -> Option<&'static str> {
     /// A container's own layer goes with the container.
     const KINDS: [(FsType, &str); 2] = [(statfs::TMPFS_MAGIC, "tmpfs"), (statfs::OVERLAYFS_SUPER_MAGIC, "overlay")];
@@ -63,23 +74,29 @@ mod tests {
     fn what_the_agent_would_refuse_or_miss_is_found() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
-        assert_eq!(journal(&at("journal")).writable, Ok(()), "the agent makes it");
-        assert_eq!(journal(place.path()).writable, Ok(()));
-        assert_eq!(journal(&at("a/b/journal")).writable, Err(NotWritable::NoParent(at("a/b"))));
+        assert_eq!(journal(&at("journal"), None).writable, Ok(()), "the agent makes it");
+        assert_eq!(journal(place.path(), None).writable, Ok(()));
+        let own = place.path().metadata().unwrap().gid();
+        assert_eq!(journal(place.path(), Some(own)).writable, Ok(()));
+        assert_eq!(journal(place.path(), Some(4242)).writable, Err(NotWritable::Group(4242)));
+        assert_eq!(
+            journal(&at("a/b/journal"), None).writable,
+            Err(NotWritable::NoParent(at("a/b")))
+        );
         std::os::unix::fs::symlink(place.path(), at("link")).unwrap();
-        assert_eq!(journal(&at("link")).writable, Err(NotWritable::NotADirectory));
+        assert_eq!(journal(&at("link"), None).writable, Err(NotWritable::NotADirectory));
         std::os::unix::fs::symlink(at("nowhere"), at("dangling")).unwrap();
-        assert_eq!(journal(&at("dangling")).writable, Err(NotWritable::NotADirectory));
+        assert_eq!(journal(&at("dangling"), None).writable, Err(NotWritable::NotADirectory));
         std::fs::write(at("file"), "x").unwrap();
-        assert_eq!(journal(&at("file")).writable, Err(NotWritable::NotADirectory));
+        assert_eq!(journal(&at("file"), None).writable, Err(NotWritable::NotADirectory));
         if geteuid().is_root() {
             std::fs::create_dir(at("foreign")).unwrap();
             std::os::unix::fs::chown(at("foreign"), Some(33), None).unwrap();
             let foreign = NotWritable::Foreign { owner: 33, user: 0 };
-            assert_eq!(journal(&at("foreign")).writable, Err(foreign));
+            assert_eq!(journal(&at("foreign"), None).writable, Err(foreign));
         }
         // Read-only for everybody, root too.
-        let proc = journal(Path::new("/proc/sys/journal")).writable;
+        let proc = journal(Path::new("/proc/sys/journal"), None).writable;
         assert!(proc.is_err(), "{proc:?}");
     }
 }

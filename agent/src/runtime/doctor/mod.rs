@@ -12,7 +12,7 @@ use super::{RuntimeError, privileges};
 use crate::cli::{self, Question, SysExit};
 use crate::clock;
 use crate::config::{Config, Env};
-use crate::doctor::{self, Cgroups, Facts, Probes, Trouble};
+use crate::doctor::{self, Cgroups, Facts, Probes, Topic, Trouble};
 use crate::error::{HasRemedy, chain};
 use crate::source::kernel::{self, Kernel, LoadError, Rights};
 use crate::source::procfs::Procfs;
@@ -24,11 +24,17 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
     if let Some(root) = &args.root {
         findings.extend(doctor::node::examine(&node::image(root)?));
     } else {
-        if args.only != Some(Question::Shutdown) {
+        let is_asked = |question| args.only.is_none_or(|only| only == question);
+        if is_asked(Question::Observation) {
             findings.extend(doctor::examine(&gather(&config)));
         }
-        if args.only != Some(Question::Observation) {
-            findings.extend(doctor::node::examine(&node::live(args, &config, env)?));
+        if is_asked(Question::Shutdown) || is_asked(Question::Journal) {
+            let found = doctor::node::examine(&node::live(args, &config, env)?);
+            // What the agent of this machine is configured to do is known with the node only.
+            findings.extend(found.into_iter().filter(|finding| match finding.topic {
+                Topic::Journal => is_asked(Question::Journal),
+                Topic::Shutdown | Topic::Observation => is_asked(Question::Shutdown),
+            }));
         }
     }
     let shown = match args.output {

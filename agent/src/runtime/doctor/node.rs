@@ -82,7 +82,11 @@ pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, R
         },
         pods: node_pods(config, &agents, in_pod),
         scheduled: is_host.then(|| scheduled(&root)).flatten(),
-        journal: agents.journal.directory.as_deref().map(journal),
+        journal: agents
+            .journal
+            .directory
+            .as_deref()
+            .map(|path| journal(path, agents.journal.group)),
     })
 }
 

@@ -197,6 +197,8 @@ impl Source {
                 crate::story::moment(since)
             ),
             None => match &self.input {
+                // An agent begins a segment at its start.
+                Input::Journal(reader) if reader.has_segments() => format!(" in {}, which has none so far", self.name),
                 Input::Journal(_) => format!(" in {}: no agent has written there; the agent's /readyz shows why", self.name),
                 _ => format!(" in {}, which has none", self.name),
             },

@@ -19,6 +19,8 @@ pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
 const KEPT: usize = 256;
 /// The same of losses: all containers of a node can be noisy at once.
 const KEPT_LOSSES: usize = 1024;
+/// Two agents measure the time of the same event themselves: at most so far apart.
+pub(super) const BETWEEN_AGENTS: Duration = Duration::from_millis(1);
 /// A smaller step of the wall clock is an adjustment.
 const STEP: Duration = Duration::from_secs(1);
 /// The probes without which sockets are not observed.
@@ -31,6 +33,8 @@ pub(super) struct Coverage {
     /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
     clock: Option<WallOffset>,
+    /// When both this run and the one before observed, as an agent that waited for its predecessor's journal.
+    twice: Option<(Boot, Boot)>,
     /// When the wall clock stepped, and by how many nanoseconds.
     steps: VecDeque<(Boot, i64)>,
 }
@@ -141,12 +145,19 @@ impl<'a> Home<'a> {
 impl Coverage {
     /// The observation starts (again) at `since`; the previous one ended at `ended`.
     pub fn start(&mut self, ended: Boot, since: Boot) {
+        self.twice = (since < ended).then_some((since, ended));
         self.gaps.push_back((ended.min(since), since));
         if self.gaps.len() > KEPT
             && let (Some(first), Some(second)) = (self.gaps.pop_front(), self.gaps.front_mut())
         {
             second.0 = first.0;
         }
+    }
+
+    /// The record may be the second one of the same event: the run before may have had it, too.
+    pub fn was_observed_twice(&self, at: Boot) -> bool {
+        let is_in = |(since, ended): (Boot, Boot)| since.minus(BETWEEN_AGENTS) <= at && at <= ended.plus(BETWEEN_AGENTS);
+        self.twice.is_some_and(is_in)
     }
 
     pub fn forget_probes(&mut self) {

@@ -13,7 +13,7 @@ use super::clients::Clients;
 use super::coverage::{LossPlace, Whose};
 use super::doubt::Span;
 use super::subject::{Candidate, ProcessId, State};
-use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
+use super::timeline::{OomFact, RUN_GAP, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
 use super::{SubjectEvent, Subjects, TOUCH};
 use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, What};
@@ -227,6 +227,10 @@ impl Subjects {
             sender: sender.clone(),
             signal: *signal,
         };
+        let known = |timeline: &Timeline| timeline.signals.iter().any(|known| known.is_same(&fact));
+        if self.coverage.was_observed_twice(at) && state.timeline.as_deref().is_some_and(known) {
+            return;
+        }
         if state.announces(now, target.start) {
             out.push(SubjectEvent::Seen {
                 own,

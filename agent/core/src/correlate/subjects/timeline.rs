@@ -7,6 +7,7 @@ use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Actor, Role};
 use crate::time::Boot;
 
+use super::coverage::BETWEEN_AGENTS;
 use super::inside::InnerFacts;
 use super::subject::ProcessId;
 use super::traffic::Sockets;
@@ -242,6 +243,15 @@ impl SignalFact {
         let is_inside = matches!(self.sender.role, Role::Inside | Role::Itself);
         let armed = self.signal.armed.map(Armed::is_armed);
         armed.unwrap_or_else(|| !is_inside && armed_before_version_4(&self.signal))
+    }
+
+    /// The record of another agent of the same event.
+    pub fn is_same(&self, other: &SignalFact) -> bool {
+        let (a, b) = (&self.signal, &other.signal);
+        let near = |at: Boot| at.0.abs_diff(other.at.0) <= nanos(BETWEEN_AGENTS);
+        (self.sender.tgid, a.signal, a.code) == (other.sender.tgid, b.signal, b.code)
+            && (a.target.tgid, a.target.start) == (b.target.tgid, b.target.start)
+            && (near(self.at) || near(self.last))
     }
 
     fn is_like(&self, other: &SignalFact) -> bool {

@@ -163,7 +163,7 @@ fn the_runtime_kills_what_an_operator_had_asked() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
+              The container runtime sent SIGKILL to PID 1 `app` without a stop signal of its own, 2.0 s after `bash` (pid 70, on the host) had sent SIGTERM
               fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
         "#]],
     );

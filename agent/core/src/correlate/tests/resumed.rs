@@ -260,6 +260,39 @@ fn a_stop_signal_may_have_come_in_the_gap_before_the_exit() {
     );
 }
 
+/// An agent that waits for its predecessor's journal observes meanwhile: both have the record of the same signal.
+#[test]
+fn a_signal_that_two_agents_observed_is_one() {
+    let repeated = |second: &str| {
+        let text = restarted(&format!(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +1.2 tick
+            +0.5 start
+            +0.5 found main
+            +0.5 scanned
+            {second} TERM runc -> main handler
+            +1.001 enter main TERM
+            +1.9 exit main 0
+            +20 tick
+            "
+        ));
+        let mut core = Correlator::new(Limits::default());
+        let inputs = script::parse(&text).inputs;
+        let mut reports = Vec::new();
+        for (now, input) in inputs {
+            reports.extend(core.handle(now, input).reports);
+        }
+        let stops = reports.into_iter().filter_map(|report| match report {
+            Report::Terminated(t) => t.facts.stop.map(|stop| stop.repeated),
+            _ => None,
+        });
+        stops.collect::<Vec<_>>()
+    };
+    assert_eq!((repeated("+1.00001"), repeated("+1.1")), (vec![0], vec![1]));
+}
+
 /// What was not observed after the exit is no reason for it.
 #[test]
 fn gaps_before_the_exit_are_added_up() {

@@ -196,8 +196,8 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
             "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
         }
         Missing::Damaged => {
-            "look up the reason in the agent's log of that time: a disk that was full, read-only or slow, or a damaged file; what is missing \
-             cannot be recovered"
+            "make a copy or an export again if that is what is damaged; of the journal itself, the agent's log of that time has the reason: a disk \
+             that was full, read-only or slow, or a damaged file"
                 .to_owned()
         }
         Missing::Inactive(_) => {
