@@ -290,7 +290,12 @@ fn the_maps_take_no_more_than_stated() {
     } else {
         MAPS_BYTES
     };
-    assert!(bytes.is_some_and(|bytes| bytes > 9 << 20 && bytes <= most), "{text}");
+    // From 5.11 to 6.3 the kernel computes the size from keys and values: ring buffers, which have none, count as nothing.
+    let least = match kernel() {
+        release if ((5, 11)..(6, 4)).contains(&release) => 4 << 20,
+        _ => 9 << 20,
+    };
+    assert!(bytes.is_some_and(|bytes| bytes > least && bytes <= most), "{text}");
 }
 
 /// Run by the test above.
