@@ -493,6 +493,8 @@ pub struct MissingEvidence {
     pub not_recorded: bool,
     /// The same, or a part of the recording or of the journal is damaged or missing.
     pub damaged: bool,
+    /// The recording begins so shortly before the end that a stop signal may have come before.
+    pub begins_late: bool,
     /// Without an observed stop signal: when the first one may have come, if its record is lost.
     pub stop_lost_since: Option<Boot>,
 }
@@ -505,9 +507,10 @@ pub enum Open {
     ObservationEnded,
     /// The cap on live timelines closed it.
     TimelineCap,
-    /// The process exited in a gap of the observation, which began then.
+    /// The process exited in a gap of the observation, between these two.
     InGap {
         since: Boot,
+        until: Boot,
     },
     /// The node went down: this is the last that is known.
     NodeDown,

@@ -52,6 +52,7 @@ pub fn export<W: Write>(reader: &mut Reader, part: Part, out: W) -> Result<Expor
         last: Boot(0),
         misses: false,
         left_out: None,
+        begun: None,
         exported: Exported::default(),
     };
     while let Some(evidence) = reader.next_evidence() {
@@ -82,6 +83,8 @@ struct Export<W: Write> {
     misses: bool,
     /// Since when evidence was left out, of the boot with this id: also of a run that ended before the part.
     left_out: Option<(String, Boot)>,
+    /// Boot id of the run that was begun last.
+    begun: Option<String>,
     exported: Exported,
 }
 
@@ -160,8 +163,12 @@ impl<W: Write> Export<W> {
             return Ok(());
         }
         if !run.begun {
-            let left_out = self.left_out.as_ref().filter(|(boot, _)| *boot == run.observation.boot_id);
+            // Stated by the first run of its boot.
+            let boot = &run.observation.boot_id;
+            let is_first = self.begun.as_ref() != Some(boot);
+            let left_out = self.left_out.as_ref().filter(|(of, _)| is_first && of == boot);
             let since = left_out.map(|(_, since)| *since);
+            self.begun = Some(boot.clone());
             begin(run, since, self.last, &mut self.out, &mut self.writer, now)?;
             self.exported.runs += 1;
         }
@@ -195,7 +202,6 @@ fn begin<W: Write>(
     now: Boot,
 ) -> Result<(), WriteError> {
     run.begun = true;
-    let is_first = out.is_some();
     let since = run.observation.since;
     if let Some(out) = out.take() {
         *writer = Some(Writer::new(out, &run.observation)?);
@@ -207,7 +213,7 @@ fn begin<W: Write>(
     for (at, body) in std::mem::take(&mut run.states).in_order() {
         writer.frame(at, TAG_INPUT, &body)?;
     }
-    if run.is_cut || is_first && left_out.is_some() {
+    if run.is_cut || left_out.is_some() {
         let before = Input::none_recorded(left_out.unwrap_or(since));
         before.iter().try_for_each(|lost| writer.input(now, lost))?;
     }

@@ -258,12 +258,12 @@ impl Reader {
         self.holes.until(now)
     }
 
-    /// What was not returned so far.
     /// Whether an agent has begun to write.
     pub fn has_segments(&self) -> bool {
         self.has_segments
     }
 
+    /// What was not returned so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }

@@ -277,15 +277,20 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
         ),
     };
     let mut rows = vec![first];
-    rows.extend(shown.end.map(|end| match exited_in_gap(shown) {
-        Some(since) => ("ended", format!("between {} and {} UTC", moment(since), moment(end.0))),
-        None => ("ended", format!("{} UTC", moment(end.0))),
-    }));
     let decisive = shown
         .containers
         .iter()
         .find(|of| of.verdict == shown.verdict)
         .unwrap_or(shown);
+    rows.extend(shown.end.map(|end| {
+        let since = exited_in_gap(decisive).filter(|_| decisive.end == shown.end);
+        let (since, end) = (since.map(moment), moment(end.0));
+        let text = match since.filter(|since| *since != end) {
+            Some(since) => format!("between {since} and {end} UTC"),
+            None => format!("{end} UTC"),
+        };
+        ("ended", text)
+    }));
     if let Some((start, end)) = decisive.main.as_ref().and_then(|main| main.start).zip(decisive.end) {
         let ran = short(between(start.0, end.0));
         let ran = match exited_in_gap(decisive) {

@@ -319,7 +319,8 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         return finding;
     };
     let missing = match missing {
-        Missing::Lost(_) | Missing::LateStart if holes.not_recorded => Missing::NotRecorded,
+        Missing::Lost(_) if holes.not_recorded => Missing::NotRecorded,
+        Missing::LateStart if holes.begins_late => Missing::NotRecorded,
         Missing::Lost(_) if holes.damaged => Missing::Damaged,
         missing => missing,
     };

@@ -15,7 +15,9 @@ use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Traffic, Unobserved};
+use crate::termination::{
+    Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
+};
 use crate::time::Boot;
 
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
@@ -166,11 +168,12 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::Forced => match case.kill() {
             Some(kill) => {
                 let by = runtime(case, &kill.sender);
-                let before = match case.stop() {
+                // Others' signals that mostly mean "reload" explain nothing.
+                let before = match case.stop().filter(|stop| stop.signal.is_conventional_stop()) {
                     Some(stop) => format!(
                         "without a stop signal of its own, {} after {} had sent {}",
                         seconds(kill.at.since(stop.at)),
-                        actor(&stop.sender),
+                        sender_of(case, stop),
                         stop.signal
                     ),
                     None => "without a stop signal first".to_owned(),
@@ -244,12 +247,15 @@ fn stopped(case: &Case<'_>) -> String {
 /// "the container runtime sent SIGTERM to PID 1 `sh`".
 fn sent(case: &Case<'_>) -> String {
     let Some(stop) = case.stop() else { return String::new() };
-    let sender = match stop.sender.role {
+    format!("{} sent {} to {}", sender_of(case, stop), stop.signal, target(case.main()))
+}
+
+fn sender_of(case: &Case<'_>, stop: &Stop) -> String {
+    match stop.sender.role {
         Role::Kernel => "the terminal".to_owned(),
         Role::Unknown => "an unknown sender".to_owned(),
         _ => runtime(case, &stop.sender),
-    };
-    format!("{sender} sent {} to {}", stop.signal, target(case.main()))
+    }
 }
 
 /// The words between the stop signal and the exit. A handler ran only if the kernel recorded its entry.
@@ -440,7 +446,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             let open = match open {
                 Open::CgroupRemoved => "the cgroup was removed, and no exit of the main process was seen".to_owned(),
                 Open::ObservationEnded => format!("{OBSERVATION_ENDED} {} was still shutting down", subject(case)),
-                Open::InGap { since: gap } => {
+                Open::InGap { since: gap, .. } => {
                     format!(
                         "the process exited within {} in which epitaph did not observe",
                         seconds(case.end.since(*gap))
@@ -485,7 +491,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
 /// Why the first stop signal may have come before the observation.
 fn late_start(case: &Case<'_>) -> String {
     match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
-        _ if case.missing.not_recorded => "the recording begins too late".to_owned(),
+        _ if case.missing.begins_late => "the recording begins too late".to_owned(),
         (false, Some(unobserved)) => format!("{unobserved} before"),
         _ => "the process started before epitaph did".to_owned(),
     }

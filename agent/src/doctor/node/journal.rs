@@ -71,6 +71,18 @@ pub(super) fn finding(journal: &Journal) -> Finding {
     }
 }
 
+/// Where no journal is configured.
+pub fn none() -> Finding {
+    Finding {
+        topic: Topic::Journal,
+        ..Finding::note(
+            "journal",
+            format!("`journal.directory` is not set: {LOST}"),
+            Some("set `journal.directory` to a directory on a disk, such as /var/lib/epitaph/journal".into()),
+        )
+    }
+}
+
 fn problem(why: &NotWritable) -> String {
     match why {
         NotWritable::ReadOnly(at) => format!("the file system of {} is read-only", at.display()),

@@ -23,7 +23,7 @@ use crate::source::kubelet::{Configured, Located, Origin};
 use crate::source::pods::PodGrace;
 use crate::source::systemd::conf::LogindConf;
 
-pub use journal::{Journal, NotWritable};
+pub use journal::{Journal, NotWritable, none as no_journal};
 pub use ready::{Readiness, ReadyCheck, ReadyState};
 
 /// The node's facts.

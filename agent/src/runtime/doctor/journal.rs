@@ -49,7 +49,10 @@ fn writable(path: &Path, existing: &Path) -> Result<(), NotWritable> {
 /// The agent gives capabilities up, also the one to give files to any group.
 fn may_share(path: &Path, group: Option<u32>) -> Result<(), NotWritable> {
     let Some(group) = group else { return Ok(()) };
-    let has_it = path.metadata().is_ok_and(|metadata| metadata.gid() == group);
+    // Whoever is not in the group cannot set this mode, only leave it.
+    let has_it = path
+        .metadata()
+        .is_ok_and(|metadata| metadata.gid() == group && metadata.mode() & 0o7777 == 0o2750);
     let is_member = getegid().as_raw() == group || getgroups().is_ok_and(|groups| groups.contains(&group.into()));
     match has_it || is_member {
         true => Ok(()),
@@ -76,8 +79,7 @@ mod tests {
         let at = |name: &str| place.path().join(name);
         assert_eq!(journal(&at("journal"), None).writable, Ok(()), "the agent makes it");
         assert_eq!(journal(place.path(), None).writable, Ok(()));
-        let own = place.path().metadata().unwrap().gid();
-        assert_eq!(journal(place.path(), Some(own)).writable, Ok(()));
+        assert_eq!(journal(place.path(), Some(getegid().as_raw())).writable, Ok(()));
         assert_eq!(journal(place.path(), Some(4242)).writable, Err(NotWritable::Group(4242)));
         assert_eq!(
             journal(&at("a/b/journal"), None).writable,

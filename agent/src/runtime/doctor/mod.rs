@@ -35,6 +35,9 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
                 Topic::Journal => is_asked(Question::Journal),
                 Topic::Shutdown | Topic::Observation => is_asked(Question::Shutdown),
             }));
+            if findings.is_empty() {
+                findings.push(doctor::node::no_journal());
+            }
         }
     }
     let shown = match args.output {

@@ -317,6 +317,7 @@ impl Coverage {
             main_unsure: None,
             not_recorded: false,
             damaged: false,
+            begins_late: false,
             stop_lost_since: None,
         }
     }

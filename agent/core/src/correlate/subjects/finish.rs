@@ -47,7 +47,12 @@ pub(super) struct Context<'a> {
 pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<TerminationFacts> {
     let main = state.main();
     let exit = main.as_ref().and_then(|main| main.exit);
-    let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(now);
+    let unseen = match open {
+        // The scan that did not show the process came later.
+        Open::InGap { until, .. } => now.min(until),
+        _ => now,
+    };
+    let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(unseen);
     let empty = Timeline::default();
     let timeline = state.timeline.as_deref().unwrap_or(&empty);
     let signals = to_main(timeline, main.as_ref(), end);
@@ -136,6 +141,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let not_kept = |why: &[Hole]| is_not_kept(context, why, home, state, around);
     missing.not_recorded = not_kept(&[Hole::NotRecorded]);
     missing.damaged = !missing.not_recorded && not_kept(&[Hole::NotRecorded, Hole::Damaged]);
+    let late_reach = (end.minus(LATE_REACH).max(born), end);
+    missing.begins_late = !context
+        .coverage
+        .losses_by(&[Hole::NotRecorded], home, late_reach.0, late_reach.1)
+        .is_empty();
     let mut losses = context.coverage.losses_inside(home, reach, until);
     let not_recorded = context.coverage.losses_by(&[Hole::NotRecorded], home, reach, until);
     let damaged = context.coverage.losses_by(&[Hole::Damaged], home, reach, until);

@@ -73,7 +73,8 @@ impl Subjects {
                 .retain(|of| of.exit.is_some() || is_main(of) || scan.shows(of));
             let has_ended = state.main().is_some_and(|main| main.exit.is_none() && !scan.shows(&main));
             if has_ended {
-                self.finish(*own, Open::InGap { since: scan.gap.0 }, around, out);
+                let (since, until) = scan.gap;
+                self.finish(*own, Open::InGap { since, until }, around, out);
             }
         }
         all.retain(|own| !scan.cgroups.contains(own) && self.subjects.contains_key(own));
