@@ -417,6 +417,31 @@ fn counts_of_a_list() {
     "#]].assert_eq(&summary_json(&counts));
 }
 
+/// The process exited while epitaph was restarted: nobody knows when.
+#[test]
+fn an_end_in_a_gap_is_between_two_times() {
+    use std::time::Duration;
+
+    use epitaph_core::termination::Unobserved;
+
+    let mut t = sample::unknown_unit();
+    t.facts.exit = None;
+    t.facts.gaps.unobserved = vec![Unobserved {
+        since: t.end.minus(Duration::from_secs(118)),
+        until: t.end,
+    }];
+    let line = core_json::line(&core_json::termination(&t, &sample::observation()));
+    let shown = text(&story("nginx.service", &[line]), Columns(80), Style::Plain, false);
+    let ended = shown
+        .lines()
+        .filter(|line| line.contains("ended") || line.contains("not observed"));
+    expect![[r#"
+          03:04:05.000      0 s |***********************| not observed, 1.5 s
+          03:04:06.500    1.5 s |                      *| end; the exit was not observed
+        ended     between 2026-01-02 03:04:05 and 2026-01-02 03:04:06 UTC"#]]
+    .assert_eq(&ended.collect::<Vec<_>>().join("\n"));
+}
+
 /// The journal does not keep the connects of clients: nothing proves that records were lost.
 #[test]
 fn connects_before_a_restart_are_not_called_lost() {

@@ -192,7 +192,7 @@ fn not_observed(gap: &Unobserved) -> Option<Row> {
         at: begin,
         until: Some(end),
         mark: Mark::Plain,
-        label: format!("epitaph does not observe, {}", short(between(begin, end))),
+        label: format!("not observed, {}", short(between(begin, end))),
     })
 }
 

@@ -39,6 +39,28 @@ fn an_exit_in_the_gap_is_reported_and_its_status_is_unknown() {
     );
 }
 
+/// A scan takes a while; the journal of a predecessor may take half a minute before it.
+#[test]
+fn an_exit_in_the_gap_was_before_the_observation_began_again() {
+    check(
+        &restarted(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +2 tick
+            +6 start
+            +9 scanned
+            +20 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` terminated is unknown: the process exited within 4.0 s in which epitaph did not observe; SIGTERM had been sent before
+              fix: look up the exit code in the log of the container runtime or systemd: epitaph was not running when the process exited
+        "#]],
+    );
+}
+
 /// Killed while it took something else: kernel records that are as old as the last one taken may have waited.
 #[test]
 fn the_gap_begins_with_the_last_kernel_record_that_was_taken() {
