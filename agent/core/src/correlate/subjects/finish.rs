@@ -229,7 +229,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: lost.map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing.late_start.is_some() && context.coverage.is_late_start(born, end),
+            late_start: missing.late_start.is_some() && !missing.begins_late && context.coverage.is_late_start(born, end),
             unobserved: {
                 let time = (begin, end, until.max(end.plus(context.reorder)));
                 context.coverage.unobserved(born, time, missing.late_start.is_some())
