@@ -269,7 +269,11 @@ fn a_file_that_is_not_a_recording_is_not_replayed() -> anyhow::Result<()> {
     for name in ["text", "empty"] {
         refuses(&replay(name)?, 65, &[&stage.path(name), "`epitaph record`"]);
     }
-    refuses(&replay("header")?, 65, &[&stage.path("header"), "record again"]);
+    refuses(
+        &replay("header")?,
+        65,
+        &[&stage.path("header"), "record, export or copy it again"],
+    );
     refuses(&replay("none")?, 66, &[&stage.path("none"), "`epitaph record`"]);
     refuses(&stage.run(&["replay", &stage.path("")])?, 66, &[]);
     Ok(())

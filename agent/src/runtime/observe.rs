@@ -101,6 +101,9 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     };
 
     drop(screen);
+    if is_agent {
+        tracing::info!("ending: sending what is queued, {} s at most", FLUSH.as_secs());
+    }
     finish(opened.map(|opened| opened.thread), posting, export, logging).await;
     serving.abort();
     observed
@@ -122,7 +125,7 @@ async fn finish(
     export: Export,
     logging: Logging,
 ) {
-    tracing::info!("ending: sending what is queued, {} s at most", FLUSH.as_secs());
+    tracing::debug!("shutting down: sending the queues");
     if let Some(thread) = &thread {
         thread.flush(FLUSH / 4);
     }
