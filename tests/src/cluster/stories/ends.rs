@@ -49,7 +49,7 @@ pub const STORIES: &[Story] = &[
         },
         Expected {
             sentence: &["SIGTERM", "exited with code 2"],
-            ..one("nonzero-exit", &[("app", "nonzero-exit")])
+            ..one("default-action", &[("app", "default-action")])
         },
     ),
     deleted(
@@ -270,7 +270,7 @@ const fn agent_ends(
                 verdict: "unknown",
                 containers: &[("app", "unknown")],
                 spans: &[],
-                sentence: &["code 0", "not observing for part of that time"],
+                sentence: &["code 0", "epitaph did not observe for"],
                 whole: false,
                 ..CLEAN
             },
