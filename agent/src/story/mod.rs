@@ -19,7 +19,7 @@ pub use markdown::markdown;
 pub use snippet::{Snippet, snippets};
 pub use text::{Columns, text};
 pub use timeline::{Mark, Part, Row, timeline};
-pub use words::{cut, many, moment, paragraph};
+pub use words::{many, moment, paragraph};
 
 use crate::history::{Found, Report};
 

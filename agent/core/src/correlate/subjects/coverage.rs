@@ -322,10 +322,8 @@ impl Coverage {
         }
     }
 
-    /// Gaps of the process before that end, so recent that a stop signal of then may be the reason for it.
     fn late_gaps(&self, born: Boot, end: Boot) -> impl Iterator<Item = (Boot, Boot)> {
-        let is_late = move |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
-        self.gaps.iter().copied().filter(is_late)
+        self.gaps.iter().copied().filter(move |gap| is_late(*gap, born, end))
     }
 
     /// Whether the process ran before its observation began, so shortly before that end.
@@ -336,9 +334,11 @@ impl Coverage {
     /// The gaps after the begin of the process's observation: those within that time, and with `late` those shortly before the end.
     /// Without a gap whose end is not known.
     pub fn unobserved(&self, born: Boot, (begin, end, until): (Boot, Boot, Boot), late: bool) -> Vec<Unobserved> {
-        let late: Vec<(Boot, Boot)> = self.late_gaps(born, end).filter(|_| late).collect();
         let overlaps = |gap: &(Boot, Boot)| gap.0 < until && gap.1 > begin && gap.1 != Boot(u64::MAX);
-        let gaps = self.gaps.iter().filter(|gap| overlaps(gap) || late.contains(gap));
+        let gaps = self
+            .gaps
+            .iter()
+            .filter(|gap| overlaps(gap) || late && is_late(**gap, born, end));
         let later = gaps.filter(|(from, to)| born < *from && from < to);
         later.map(|&(since, until)| Unobserved { since, until }).collect()
     }
@@ -360,6 +360,11 @@ impl Coverage {
     fn is_observed(&self, name: &str) -> bool {
         self.probes.get(name).is_some_and(ProbeState::is_observed)
     }
+}
+
+/// The gap was in the process's life, and ended so shortly before that end that a stop signal of then may be the reason for it.
+fn is_late((_, to): (Boot, Boot), born: Boot, end: Boot) -> bool {
+    born < to && to.plus(LATE_REACH) > end && to <= end
 }
 
 impl Loss {
