@@ -160,25 +160,39 @@ pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// `sk` may be NULL (no listener), or a mini socket whose memory ends after `sock_common`; `skb` may be NULL (a reset of our own
-/// accord).
+/// `sk` may be NULL (no listener), the listener, or a mini socket whose memory ends after `sock_common`; `skb` may be NULL (a reset of
+/// our own accord).
 #[inline(always)]
 unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
     unsafe {
-        let unconnected = if sk.is_null() {
+        let state: u8 = if sk.is_null() { 0 } else { Direct::get(sk, Field::SockState) };
+        let unconnected = if sk.is_null() || state == LISTEN {
             if skb.is_null() {
                 return;
             }
-            without_socket(skb)
-        } else {
-            let state: u8 = Direct::get(sk, Field::SockState);
-            if state != TIME_WAIT && state != NEW_SYN_RECV {
-                return reset_by_full(sk, skb, state, reason);
-            }
+            let netns = if sk.is_null() { netns_of_packet(skb) } else { netns(sk) };
+            without_connection(skb, netns)
+        } else if state == TIME_WAIT || state == NEW_SYN_RECV {
             Some(by_mini(sk, state))
+        } else {
+            return reset_by_full(sk, skb, state, reason);
         };
-        if let Some(unconnected) = unconnected {
-            reset_of_closed(&unconnected, reason);
+        let Some(of) = unconnected else { return };
+        if state == LISTEN {
+            reset_by_listener(sk, &of, reason);
+        } else if let Some(cgroup) = maps::closed_by(of.netns, of.local_port, of.local) {
+            reset_of_packet(cgroup, &of, of.state, of.flags, reason);
+        }
+    }
+}
+
+/// The listener has no remote end: the packet does.
+#[inline(always)]
+unsafe fn reset_by_listener(sk: Ptr, of: &Unconnected, reason: u32) {
+    unsafe {
+        let cgroup = socket_cgroup(sk);
+        if maps::is_armed(cgroup) {
+            reset_of_packet(cgroup, of, LISTEN, tcp_flags::FULL_SOCKET, reason);
         }
     }
 }
@@ -198,7 +212,7 @@ unsafe fn reset_by_full(sk: Ptr, skb: Ptr, state: u8, reason: u32) {
     }
 }
 
-/// Both ends of a reset that no full socket sent. Only the port says to whom its client wanted to talk.
+/// Both ends of a reset that no connected socket sent. Only the port says to whom its client wanted to talk.
 struct Unconnected {
     netns: u32,
     local: [u64; 2],
@@ -209,10 +223,23 @@ struct Unconnected {
     flags: u32,
 }
 
-/// A packet that met no socket. A SYN is a refused connection. Any other packet belongs to a closed connection, or to a
+/// Of the device that received it; 0 unknown. A packet that met a socket has lost its device.
+#[inline(always)]
+unsafe fn netns_of_packet(skb: Ptr) -> u32 {
+    unsafe {
+        let device: Ptr = Direct::get(skb, Field::SkbDev);
+        if device.is_null() {
+            return 0;
+        }
+        let net: Ptr = Direct::get(device, Field::NetDeviceNet);
+        Direct::get(net, Field::NetInum)
+    }
+}
+
+/// A packet that met no socket, or a listener only. A SYN is a refused connection. Any other packet belongs to a closed connection, or to a
 /// connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
 #[inline(always)]
-unsafe fn without_socket(skb: Ptr) -> Option<Unconnected> {
+unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
     const FIN: u8 = 0x01;
@@ -225,11 +252,6 @@ unsafe fn without_socket(skb: Ptr) -> Option<Unconnected> {
             return None;
         }
         let not_syn = if bits & (SYN | ACK) == SYN { 0 } else { tcp_flags::NOT_SYN };
-        let device: Ptr = Direct::get(skb, Field::SkbDev);
-        if device.is_null() {
-            return None;
-        }
-        let net: Ptr = Direct::get(device, Field::NetDeviceNet);
         let (mut remote, mut local) = ([0_u64; 2], [0_u64; 2]);
         if Probed::read::<u8>(ip) >> 4 == 6 {
             [remote, local] = Probed::read(ip.add(8));
@@ -240,7 +262,7 @@ unsafe fn without_socket(skb: Ptr) -> Option<Unconnected> {
         }
         let [source, destination]: [u16; 2] = Probed::read(tcp);
         Some(Unconnected {
-            netns: Direct::get(net, Field::NetInum),
+            netns,
             local,
             remote,
             local_port: u16::from_be(destination),
@@ -268,13 +290,9 @@ unsafe fn by_mini(sk: Ptr, state: u8) -> Unconnected {
     }
 }
 
-/// A reset on the port of a closed listener.
 #[inline(always)]
-unsafe fn reset_of_closed(of: &Unconnected, reason: u32) {
+unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, reason: u32) {
     unsafe {
-        let Some(cgroup) = maps::closed_by(of.netns, of.local_port, of.local) else {
-            return;
-        };
         let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, of.netns) else {
             return;
         };
@@ -282,8 +300,8 @@ unsafe fn reset_of_closed(of: &Unconnected, reason: u32) {
         write_ends(record, of.local, of.remote);
         (*record).local_port = of.local_port;
         (*record).remote_port = of.remote_port;
-        (*record).new_state = of.state;
-        (*record).flags = of.flags;
+        (*record).new_state = state;
+        (*record).flags = flags;
         (*record).reason = reason;
         entry.submit(0);
     }

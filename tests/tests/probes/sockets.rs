@@ -1,8 +1,13 @@
 //! Sockets of a cgroup that is being stopped, and those of its clients.
 
 use std::collections::HashSet;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 
 use epitaph_tests::network::Network;
+use nix::sys::socket::sockopt::TcpRepair;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
 
 use super::*;
 
@@ -107,6 +112,46 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     );
 }
 
+/// A client whose connection the server does not know: made without a handshake, as a checkpoint's restoration makes it (TCP_REPAIR).
+#[test]
+fn the_listeners_reset_names_the_client() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let (_server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
+    let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+    probes.kernel.arm(cgroup.id()).expect("arm");
+    for (host, port) in [(Ipv4Addr::LOCALHOST.into(), ports[0]), (Ipv6Addr::LOCALHOST.into(), ports[1])] {
+        let mut client = unannounced(SocketAddr::new(host, port)).expect("a connection without a handshake");
+        let _ = client.write_all(b"whom do you mean");
+        let own = client.local_addr().expect("address");
+        let reset = probes.tcp("reset", |tcp| matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote == own);
+        let state = Some(TcpState::Listen);
+        assert!(
+            matches!(reset.op, TcpOp::ResetSent { state: of, .. } if of == state),
+            "{reset:?}"
+        );
+        assert_eq!(
+            (reset.cgroup, reset.has_socket, reset.not_syn, reset.local),
+            (Some(cgroup.id()), true, false, SocketAddr::new(host, port))
+        );
+    }
+}
+
+fn unannounced(to: SocketAddr) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let socket = socket::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    socket::setsockopt(&socket, TcpRepair, &1)?;
+    let loopback = SockaddrStorage::from(SocketAddr::new(to.ip(), 0));
+    socket::bind(socket.as_raw_fd(), &loopback)?;
+    socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
+    socket::setsockopt(&socket, TcpRepair, &0)?;
+    Ok(TcpStream::from(socket))
+}
+
 const CONNECTED: TcpOp = TcpOp::State {
     old: TcpState::SynSent,
     new: TcpState::Established,
@@ -197,7 +242,7 @@ fn connects_of_the_kubelet_and_failed_connects_of_others_are_reported() {
     probes.settle();
     for (home, by) in [(&kubelet, Client::Kubelet), (&other, Client::Other)] {
         for to in &all {
-            let to: std::net::SocketAddr = to.parse().expect("an address");
+            let to: SocketAddr = to.parse().expect("an address");
             let of = |probes: &Probes, op: TcpOp| -> Vec<Tcp> {
                 let all = probes.seen.iter().filter_map(|(_, event)| match event {
                     Event::Tcp(tcp)

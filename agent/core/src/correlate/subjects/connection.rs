@@ -49,6 +49,8 @@ pub(super) struct Connection {
     /// An RST from a socket whose client had acknowledged all, also a FIN.
     pub reset_acknowledged: Option<Boot>,
     pub queued: Option<Boot>,
+    /// An RST by the listener, for a packet that is no SYN.
+    pub by_listener: Option<Boot>,
     /// An RST without a socket, not for a SYN.
     pub late: Option<Boot>,
     /// Closed from this side while established, with what was under way.
@@ -136,6 +138,7 @@ impl Connection {
             self.reset,
             self.reset_acknowledged,
             self.queued,
+            self.by_listener,
             self.late,
             ended,
         ];
@@ -185,7 +188,14 @@ impl Connection {
     /// A connection that was established, and closed.
     pub fn is_end_of_one(&self) -> bool {
         let reset = self.reset.is_some() || self.reset_acknowledged.is_some() || self.queued.is_some();
-        reset || self.late.is_some() || self.ended.is_some()
+        reset || self.by_listener.is_some() || self.late.is_some() || self.ended.is_some()
+    }
+
+    /// An RST by the listener for a client whose connection is not known to have ended. Otherwise it answers the client's last
+    /// acknowledgement, for a FIN that was sent again.
+    pub fn reset_by_listener(&self) -> Option<Boot> {
+        let has_ended = self.closed.is_some() || self.ended.is_some();
+        self.by_listener.filter(|_| !has_ended)
     }
 
     /// An RST for bytes that the client may have sent when it knew of the close.
@@ -295,6 +305,7 @@ pub(super) enum Fact {
     Reset,
     ResetAcknowledged,
     Queued,
+    ByListener,
     Late,
     Ended(Use),
     Closed,
@@ -304,6 +315,9 @@ pub(super) enum Fact {
 impl Fact {
     /// An RST from a socket in `state`.
     pub fn of_reset(tcp: &Tcp, state: Option<TcpState>) -> Fact {
+        if state == Some(TcpState::Listen) {
+            return Fact::ByListener;
+        }
         // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
         let Some(progress) = tcp.progress else {
             return Fact::ResetAcknowledged;

@@ -5,8 +5,8 @@
 //!   many threads can reuse a port at once, also the port of a connection: a SYN earlier than the shortest retransmission time
 //!   is another client's. A SYN that no closed listener would have accepted does not count: it would have been refused before,
 //!   too.
-//! - *reset*: an RST from an existing socket; or an RST without a socket for a handshake during the close. A connection that was cut
-//!   and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
+//! - *reset*: an RST from an existing socket, but for the listener's to a client whose connection had ended; or an RST without a socket
+//!   for a handshake during the close. A connection that was cut and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
 //!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
 //! - *queued*, of these: closed with the listener, before any process held the connection. A client that had closed first, even its own
 //!   half only, is not among them: without a byte of its own it lost nothing, with bytes it is undecided.
@@ -241,6 +241,7 @@ impl Sockets {
             Fact::ResetAcknowledged => first(&mut connection.reset_acknowledged, at),
             Fact::Queued => first(&mut connection.queued, at),
             Fact::Late => first(&mut connection.late, at),
+            Fact::ByListener => first(&mut connection.by_listener, at),
             Fact::Closed => first(&mut connection.closed, at),
             Fact::Ended(used) => {
                 if connection.ended.is_none_or(|(known, _)| known > at) {
@@ -391,7 +392,8 @@ impl Sockets {
             return None;
         }
         let queued = within(connection.queued);
-        let mut reset = earlier(within(connection.reset), queued);
+        let by_socket = earlier(connection.reset, connection.reset_by_listener());
+        let mut reset = earlier(within(by_socket), queued);
         let unproven = within(earlier(connection.late, connection.reset_acknowledged));
         let is_unanswered = connection.ended.is_some_and(|(_, used)| used == Use::Unanswered);
         // Without all of the records, the close before may be lost.

@@ -49,6 +49,25 @@ fn refused_after_the_listener_closed() {
     );
 }
 
+/// The client's last acknowledgement, for a FIN that was sent again, comes when the server's socket is gone.
+#[test]
+fn the_listeners_reset_is_a_loss_of_a_client_whose_connection_has_not_ended() {
+    let verdict = |client: &str| {
+        traffic(&format!(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app half-closed-by-itself 80 5001 sent=10 received=10
+        +1.2 tcp app reset-by-listener 80 {client}
+        +2.0 tcp app closed 80
+        +2.7 exit main 0
+        "
+        ))
+    };
+    assert_eq!(verdict("5001"), TrafficAxis::Quiet);
+    assert_eq!(verdict("5002"), TrafficAxis::Reset);
+}
+
 /// The admin's closes at the stop signal, the other when it is drained.
 #[test]
 fn the_window_is_that_of_the_port_that_was_refused() {
