@@ -1,6 +1,6 @@
 //! The way of the stop signal inside a container or unit: a span for each process that another one sent it to.
 
-use epitaph_core::event::Kind;
+use epitaph_core::event::{Kind, SignalResult};
 use epitaph_core::report::Termination;
 use epitaph_core::termination::Forward;
 use epitaph_core::time::Boot;
@@ -39,6 +39,7 @@ fn span(forward: &Forward, t: &Termination, at: &Frame, parent: SpanId) -> SpanD
     a.text(key::STOP_SENDER_COMM, sender.comm.to_string());
 
     let mut events: Vec<(Boot, &'static str)> = Vec::new();
+    events.extend((forward.result == SignalResult::Ignored).then_some((forward.at, "stop-signal-ignored")));
     events.extend(forward.handler_entered.map(|at| (at, "handler.entered")));
     events.extend(forward.raised_again.map(|raised| (raised.at, raised_again(raised))));
     events.extend(forward.kill.map(|kill| (kill.at, "SIGKILL")));
