@@ -283,8 +283,15 @@ fn killer(name: &str) -> serde_json::Value {
     let script =
         "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = prey-of-a-pod ]; then kill -9 ${p#/proc/}; fi; done";
     let app = json!({"name": "app", "image": VICTIM, "imagePullPolicy": "Never", "command": ["sh", "-c", script]});
+    // On the node of its prey: a cluster may have several.
+    let beside = json!({"labelSelector": {"matchLabels": {"story": name}}, "topologyKey": "kubernetes.io/hostname"});
     pod(
         &format!("{name}-killer"),
-        json!({"hostPID": true, "restartPolicy": "Never", "containers": [app]}),
+        json!({
+            "hostPID": true,
+            "restartPolicy": "Never",
+            "containers": [app],
+            "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}},
+        }),
     )
 }

@@ -110,6 +110,8 @@ fn demanding(name: &str, story: &str) -> Value {
         json!({"resources": {"requests": {"cpu": "1100m"}}}),
     );
     pod["metadata"]["labels"] = json!({"story": story});
+    // Both on one node: a cluster may have several.
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node-1"});
     pod
 }
 
