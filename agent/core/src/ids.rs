@@ -150,7 +150,8 @@ impl Comm {
 
 impl fmt::Display for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.as_bytes().utf8_chunks() {
+        // Programs that write their title over their arguments end it with spaces.
+        for chunk in self.as_bytes().trim_ascii_end().utf8_chunks() {
             for c in chunk.valid().chars() {
                 if c.is_control() || c == '\\' {
                     write!(f, "{}", c.escape_default())?

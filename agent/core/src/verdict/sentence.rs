@@ -155,8 +155,8 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 }
                 _ => "the handler started".to_owned(),
             };
-            let sent_on = match (inside::receivers(case), inside::forwards_to_nobody(case)) {
-                (Some(receivers), _) => format!(" and forwarded it to {receivers}, which stopped"),
+            let sent_on = match (inside::sent_on(case), inside::forwards_to_nobody(case)) {
+                (Some(sent_on), _) => format!(" and {sent_on}, which stopped"),
                 (None, Some(others)) => format!(" and sent no signal to {others}"),
                 (None, None) => String::new(),
             };
@@ -260,7 +260,7 @@ fn sender_of(case: &Case<'_>, stop: &Stop) -> String {
 
 /// The words between the stop signal and the exit. A handler ran only if the kernel recorded its entry.
 fn ran_handler(case: &Case<'_>) -> String {
-    let sent_on = inside::receivers(case).map_or(String::new(), |to| format!(" and sent the signal on to {to}"));
+    let sent_on = inside::sent_on(case).map_or(String::new(), |sent_on| format!(" and {sent_on}"));
     match case.stop() {
         Some(stop) if stop.handler_entered.is_some() => format!(", the handler ran{sent_on}, and"),
         Some(stop) if stop.state.blocked || stop.state.sigwait => {
@@ -372,7 +372,9 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
         Some(ExitStatus::Exited(code)) => format!("exited with code {code}"),
         _ => "was terminated by the default action".to_owned(),
     };
-    format!("{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work in flight was lost")
+    format!(
+        "{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work that the handler had not finished was lost"
+    )
 }
 
 fn oom_child(case: &Case<'_>, who: &str) -> String {

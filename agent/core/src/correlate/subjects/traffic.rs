@@ -263,6 +263,12 @@ impl Sockets {
         self.refused
     }
 
+    /// The program itself closed a listener in this time.
+    pub fn has_closed_listener(&self, from: Boot, to: Boot) -> bool {
+        let closed = self.listeners.closed(|at| from <= at && at <= to);
+        closed.iter().any(|listener| !listener.by_exit)
+    }
+
     /// The traffic of a termination.
     pub fn within(&self, window: &Window<'_>) -> Traffic {
         let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);

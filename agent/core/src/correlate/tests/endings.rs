@@ -297,7 +297,7 @@ fn without_a_closed_listener_the_same_is_a_reflex() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 1: any work in flight was lost
+              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 1: any work that the handler had not finished was lost
               fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
         "#]],
     );
@@ -391,7 +391,7 @@ fn a_child_that_the_init_signalled_does_not_rule_it_out() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              `tini` forwarded SIGTERM to `server`, whose handler raised SIGTERM again at once, so the default action terminated it: any work in flight was lost
+              `tini` forwarded SIGTERM to `server`, whose handler raised SIGTERM again at once, so the default action terminated it: any work that the handler had not finished was lost
               fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -408,7 +408,7 @@ fn a_reflex_of_pid_1_that_exits_with_128_plus_the_signal() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 143: any work in flight was lost
+              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 143: any work that the handler had not finished was lost
               fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
         "#]],
     );
@@ -443,7 +443,6 @@ fn an_error_code_long_after_a_discarded_signal_is_the_applications() {
         ",
         ),
         expect![[r#"
-            early: PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal
             nonzero-exit: Stopped/NonzeroExit/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 1, 3.0 s later
               fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number

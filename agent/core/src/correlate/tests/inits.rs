@@ -140,7 +140,7 @@ fn tini_and_a_program_that_blocks_it() {
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
               `tini` forwarded SIGTERM to `python3`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: unblock the signal (a signal mask is inherited across fork and exec), or read it with sigwait or signalfd
+              fix: unblock the signal (a signal mask is inherited across fork and exec), read it with sigwait or signalfd, or declare the signal that the program reads (`STOPSIGNAL` in the image)
         "#]],
     );
 }
@@ -197,7 +197,7 @@ fn a_blocked_signal_that_still_waits_is_blocked() {
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: unblock the signal (a signal mask is inherited across fork and exec), or thaw the process before the stop
+              fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads (`STOPSIGNAL` in the image)
         "#]],
     );
 }
@@ -431,6 +431,27 @@ fn tini_that_is_not_pid_1() {
     );
 }
 
+/// Twisted: the shutdown has begun, and raises the signal for what its caller may have had as a handler.
+#[test]
+fn a_discarded_second_signal_after_a_listener_was_closed_is_no_early_warning() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0003 enter main TERM
+        +1.0009 tcp app closed 80
+        +1.0013 TERM main -> main default blocked waiting=TERM already-armed
+        +1.0014 discard main TERM
+        +2.2 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.2 s later
+        "#]],
+    );
+}
+
 #[test]
 fn node_as_pid_1_raises_the_signal_again_in_vain() {
     check_evidence(
@@ -513,7 +534,7 @@ fn go_as_pid_1_raises_it_again_and_exits_with_2() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 2: any work in flight was lost
+              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 2: any work that the handler had not finished was lost
               fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
         "#]],
     );
@@ -552,7 +573,7 @@ fn node_below_tini_is_terminated_by_its_second_signal() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              `tini` forwarded SIGTERM to `python3`, whose handler raised SIGTERM again at once, so the default action terminated it: any work in flight was lost
+              `tini` forwarded SIGTERM to `python3`, whose handler raised SIGTERM again at once, so the default action terminated it: any work that the handler had not finished was lost
               fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
         "#]],
     );

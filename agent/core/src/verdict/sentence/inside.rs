@@ -63,11 +63,17 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             )
         }
         InnerEnd::DefaultAction => {
-            let how = match forward.raised_again {
-                Some(_) => format!("whose handler raised {signal} again at once, so the default action terminated it"),
-                None => format!("which has no {signal} handler and was terminated by the default action"),
+            let (how, lost) = match forward.raised_again {
+                Some(_) => (
+                    format!("whose handler raised {signal} again at once, so the default action terminated it"),
+                    "any work that the handler had not finished",
+                ),
+                None => (
+                    format!("which has no {signal} handler and was terminated by the default action"),
+                    "any work in flight",
+                ),
             };
-            format!("{chain}, {how}{}: any work in flight was lost", left(case))
+            format!("{chain}, {how}{}: {lost} was lost", left(case))
         }
         InnerEnd::Nonzero => {
             let status = forward.exit.map_or(String::new(), |exit| evidence::status(exit.status));
@@ -170,14 +176,20 @@ pub(super) fn in_vain(main: &MainProcess, signal: Signal) -> String {
     )
 }
 
-/// Whom the main process sent the stop signal on to: "`app`", "4 processes". None: nobody.
-pub(super) fn receivers(case: &Case<'_>) -> Option<String> {
+/// What the main process sent to others: "sent the signal on to `app`", "sent SIGQUIT to 4 processes". None: nothing.
+pub(super) fn sent_on(case: &Case<'_>) -> Option<String> {
     let main = case.main()?.tgid;
-    let mut of_main = case.inside.forwards.iter().filter(|forward| forward.sender.tgid == main);
-    let first = of_main.next()?;
-    Some(match of_main.count() as u64 + case.inside.more {
+    let of_main = || case.inside.forwards.iter().filter(|forward| forward.sender.tgid == main);
+    let first = of_main().next()?;
+    let to = match of_main().count() as u64 - 1 + case.inside.more {
         0 => name(case.main(), &case.inside, &first.target),
         more => format!("{} processes", more + 1),
+    };
+    let is_one_signal = of_main().all(|forward| forward.signal == first.signal);
+    Some(match case.stop() {
+        _ if !is_one_signal => format!("sent signals to {to}"),
+        Some(stop) if stop.signal != first.signal => format!("sent {} to {to}", first.signal),
+        _ => format!("sent the signal on to {to}"),
     })
 }
 

@@ -127,14 +127,28 @@ pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> 
     if let Some(text) = serves_on(case) {
         return Some(text);
     }
-    if case.kubernetes.is_some() {
-        return kubernetes::grace_remedy(case, finding);
-    }
-    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
-    let grace = seconds(grace.unwrap_or_default());
-    Some(format!(
-        "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
-    ))
+    let text = match case.kubernetes {
+        Some(_) => kubernetes::grace_remedy(case, finding)?,
+        None => {
+            let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
+            let grace = seconds(grace.unwrap_or_default());
+            format!("the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown")
+        }
+    };
+    Some(text + &may_not_stop(case).unwrap_or_default())
+}
+
+/// The listener was open up to the exit: the signal may have begun no shutdown at all.
+fn may_not_stop(case: &Case<'_>) -> Option<String> {
+    let signal = case.stop()?.signal;
+    let listeners = &case.traffic().listeners;
+    let is_open = !listeners.is_empty() && listeners.iter().all(|listener| listener.by_exit);
+    is_open.then(|| {
+        format!(
+            "; the listener stayed open, so {signal} may not stop this program (some reload at {signal}): then declare the signal that does \
+             (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container)"
+        )
+    })
 }
 
 /// The process accepted connections in the second half of its time, and never closed its listener: more time alone may change nothing.
@@ -168,7 +182,8 @@ pub(super) fn blocked(how: Blocked) -> Option<String> {
         Blocked::Stopped => "continue the process (SIGCONT) before the stop",
         Blocked::Traced => "detach the debugger before the stop",
         Blocked::Masked => {
-            "unblock the signal (a signal mask is inherited across fork and exec), or read it with sigwait or signalfd"
+            "unblock the signal (a signal mask is inherited across fork and exec), read it with sigwait or signalfd, or declare the signal that \
+             the program reads (`STOPSIGNAL` in the image)"
         }
         Blocked::HandlerNeverEntered | Blocked::NothingEntered => {
             "find what kept the process from running: a disk or network mount that hangs, or no CPU time"

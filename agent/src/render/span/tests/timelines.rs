@@ -118,6 +118,7 @@ fn a_forwarded_stop_signal_has_a_span_for_each_process_that_got_it() {
           epitaph.stop.disposition=ignore
           epitaph.stop.sender.pid=100
           epitaph.stop.sender.comm=tini
+          @3 stop-signal-ignored 
           @10001 SIGKILL 
     "#]]
     .assert_eq(&all[forwarded..]);
