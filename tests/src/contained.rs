@@ -13,6 +13,30 @@ use crate::cgroup::Mounts;
 use crate::runtime::{Did, Kill, Spec, Stop};
 use crate::sys::random_hex;
 
+/// What to start, and how it is stopped.
+#[derive(Clone, Debug)]
+pub struct Container {
+    /// PID 1 and its arguments.
+    pub command: Vec<String>,
+    /// It is ready once connections to this address are accepted; None: once it prints so.
+    pub listens: Option<SocketAddr>,
+    pub signal: i32,
+    /// From the signal to SIGKILL.
+    pub grace: Duration,
+}
+
+impl Container {
+    /// A program that prints when it is ready, stopped by SIGTERM.
+    pub fn new(command: Vec<String>, grace: Duration) -> Container {
+        Container {
+            command,
+            listens: None,
+            signal: SIGTERM,
+            grace,
+        }
+    }
+}
+
 /// Ended by the runtime when dropped.
 #[derive(Debug)]
 pub struct Contained {
@@ -25,26 +49,25 @@ pub struct Contained {
 }
 
 impl Contained {
-    /// Starts `command` as PID 1, stopped by SIGTERM with `grace`; `players` has the stand-in runtime, `directory` is where the program
-    /// works.
+    /// Starts `container`; `players` has the stand-in runtime, `directory` is where the program works.
     ///
     /// # Errors
     /// There is no cgroup mount, or the runtime cannot be started.
-    pub fn start(players: &Path, directory: &Path, grace: Duration, command: Vec<String>) -> anyhow::Result<Contained> {
+    pub fn start(players: &Path, directory: &Path, container: Container) -> anyhow::Result<Contained> {
         let id = random_hex(32)?;
         let spec = Spec {
             scope: format!("docker-{id}.scope"),
-            command,
+            command: container.command,
             pid_namespace: true,
             memory_limit: None,
             stop: Stop::Signal {
-                signal: SIGTERM,
-                grace,
+                signal: container.signal,
+                grace: container.grace,
                 frozen: false,
                 kill: Kill::Main,
             },
             mounts: Mounts::find()?,
-            listens: None,
+            listens: container.listens,
             directory: directory.to_path_buf(),
         };
         let mut runtime = Command::new(players.join("stand-in-runtime"))

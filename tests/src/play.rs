@@ -232,7 +232,7 @@ impl Players {
             }
             Program::Installed(program) => {
                 let place = Place::new(&directory, &victim)?;
-                listens = (program.ready == Ready::Listens).then(|| SocketAddr::from(([127, 0, 0, 1], place.port)));
+                listens = (program.ready == Ready::Listens).then(|| place.address());
                 place.configure(program.configuration)?;
                 program.command.iter().map(|word| place.fill(word)).collect()
             }

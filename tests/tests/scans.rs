@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use epitaph_tests::agent::{Agent, program};
 use epitaph_tests::cgroup::{Mounts, SLICE};
-use epitaph_tests::contained::Contained;
+use epitaph_tests::contained::{Contained, Container};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::network::Network;
 use epitaph_tests::skip::skip;
@@ -274,7 +274,7 @@ impl Played {
         let (to, lines) = channel();
         let agent = Agent::start(&program(&players), None, None, to)?;
         next(&lines, &agent)?;
-        let container = Contained::start(&players, directory.path(), TIMEOUT, command)?;
+        let container = Contained::start(&players, directory.path(), Container::new(command, TIMEOUT))?;
         Ok(Played {
             agent,
             lines,

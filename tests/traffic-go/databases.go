@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -66,14 +67,12 @@ func postgresClient(use, address string) (client, error) {
 		_, err := io.CopyN(io.Discard, answers, int64(binary.BigEndian.Uint32(head[1:]))-4)
 		return head[0], err
 	}
-	until := func(kind byte) error {
+	// `Z`: ready for a query; `E`: an error.
+	answer := func() (byte, error) {
 		for {
 			got, err := next()
-			if err != nil || got == kind {
-				return err
-			}
-			if got == 'E' {
-				return fmt.Errorf("the server reported an error")
+			if err != nil || got == 'Z' || got == 'E' {
+				return got, err
 			}
 		}
 	}
@@ -82,17 +81,34 @@ func postgresClient(use, address string) (client, error) {
 		_, err := conn.Write(append(append(message, text...), 0))
 		return err
 	}
+	connect := func() (err error) {
+		if conn, err = net.Dial("tcp", address); err != nil {
+			return err
+		}
+		answers = bufio.NewReader(conn)
+		settings := "user\x00postgres\x00\x00"
+		start := binary.BigEndian.AppendUint32(nil, uint32(len(settings)+8))
+		start = append(binary.BigEndian.AppendUint32(start, 3<<16), settings...)
+		if _, err = conn.Write(start); err != nil {
+			return err
+		}
+		got, err := answer()
+		if err == nil && got == 'E' {
+			err = errors.New("the server does not take the session")
+		}
+		return err
+	}
 	begin := func(text string) func() error {
 		return func() (err error) {
-			if conn, err = net.Dial("tcp", address); err != nil {
-				return err
-			}
-			answers = bufio.NewReader(conn)
-			settings := "user\x00postgres\x00\x00"
-			start := binary.BigEndian.AppendUint32(nil, uint32(len(settings)+8))
-			start = append(binary.BigEndian.AppendUint32(start, 3<<16), settings...)
-			if _, err = conn.Write(start); err == nil {
-				err = until('Z')
+			// It listens before it has started.
+			for range 100 {
+				if err = connect(); err == nil {
+					break
+				}
+				if conn != nil {
+					_ = conn.Close()
+				}
+				time.Sleep(pause)
 			}
 			time.Sleep(pause)
 			if err == nil && text != "" {
@@ -103,9 +119,10 @@ func postgresClient(use, address string) (client, error) {
 	}
 	switch use {
 	case "idle":
-		return client{begin: begin(""), rest: func() error { _ = until('Z'); return nil }}, nil
+		return client{begin: begin(""), rest: func() error { _, _ = io.Copy(io.Discard, answers); return nil }}, nil
 	case "next":
-		return client{begin: begin("select pg_sleep(30)"), rest: func() error { return until('Z') }}, nil
+		// An error is an answer, as status 503 is.
+		return client{begin: begin("select pg_sleep(30)"), rest: func() error { _, err := answer(); return err }}, nil
 	}
 	return client{}, fmt.Errorf("no use of postgres named %q", use)
 }

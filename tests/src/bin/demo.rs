@@ -33,11 +33,13 @@ fn play() -> anyhow::Result<bool> {
                 return Ok(true);
             }
             "--packages" => {
-                packages(programs::all()).iter().for_each(|package| println!("{package}"));
+                packages(programs::all().filter_map(programs::installed))
+                    .iter()
+                    .for_each(|package| println!("{package}"));
                 return Ok(true);
             }
             "--everyday-packages" => {
-                packages(programs::everyday())
+                packages(programs::everyday_programs())
                     .iter()
                     .for_each(|package| println!("{package}"));
                 return Ok(true);

@@ -8,8 +8,9 @@ mod place;
 mod runtimes;
 mod servers;
 mod table;
+pub mod with_clients;
 
-pub(crate) use place::Place;
+pub use place::Place;
 pub use table::table;
 
 use std::path::Path;
@@ -30,7 +31,7 @@ pub struct Installed {
     /// Configuration, written into the story's own directory: name, text.
     pub configuration: &'static [(&'static str, &'static str)],
     /// Program and arguments. In these and in the configuration `$DIR` is the story's own directory, `$PORT` a free port on the loopback,
-    /// and `$VICTIM` the path of the victim.
+    /// `$VICTIM` the path of the victim, and `$UPSTREAM` the address of the server behind a proxy.
     pub command: &'static [&'static str],
     pub ready: Ready,
     /// What its documentation says of this signal.
@@ -61,18 +62,19 @@ pub fn everyday() -> impl Iterator<Item = &'static Story> {
     inits::STORIES.iter().chain(runtimes::STORIES)
 }
 
+/// The programs of the everyday tests, the servers with clients among them.
+pub fn everyday_programs() -> impl Iterator<Item = &'static Installed> {
+    everyday().filter_map(installed).chain(with_clients::ALL)
+}
+
 /// All programs.
 pub fn all() -> impl Iterator<Item = &'static Story> {
     everyday().chain(servers::STORIES)
 }
 
 /// The packages that the programs need, each once.
-pub fn packages<'a>(of: impl Iterator<Item = &'a Story>) -> Vec<&'static str> {
-    let mut packages: Vec<_> = of
-        .filter_map(installed)
-        .flat_map(|program| program.packages)
-        .copied()
-        .collect();
+pub fn packages<'a>(of: impl Iterator<Item = &'a Installed>) -> Vec<&'static str> {
+    let mut packages: Vec<_> = of.flat_map(|program| program.packages).copied().collect();
     packages.sort_unstable();
     packages.dedup();
     packages

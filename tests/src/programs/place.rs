@@ -1,14 +1,18 @@
 //! Where a program runs: its directory and port, in its command and its configuration.
 
 use std::io::Result;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-pub(crate) struct Place<'a> {
+/// A directory and a port of its own.
+#[derive(Debug)]
+pub struct Place<'a> {
     directory: &'a Path,
     victim: &'a str,
-    pub port: u16,
+    port: u16,
+    /// The server behind a proxy.
+    upstream: Option<SocketAddr>,
 }
 
 impl Place<'_> {
@@ -16,13 +20,34 @@ impl Place<'_> {
     /// No free port.
     pub fn new<'a>(directory: &'a Path, victim: &'a str) -> Result<Place<'a>> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        Ok(Place { directory, victim, port })
+        Ok(Place {
+            directory,
+            victim,
+            port,
+            upstream: None,
+        })
+    }
+
+    /// For a proxy of this server.
+    #[must_use]
+    pub fn before(mut self, upstream: SocketAddr) -> Self {
+        self.upstream = Some(upstream);
+        self
+    }
+
+    /// What it serves.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
     pub fn fill(&self, text: &str) -> String {
         text.replace("$DIR", &self.directory.to_string_lossy())
             .replace("$PORT", &self.port.to_string())
             .replace("$VICTIM", self.victim)
+            .replace(
+                "$UPSTREAM",
+                &self.upstream.map(|address| address.to_string()).unwrap_or_default(),
+            )
     }
 
     /// Writes the files; a script is executable.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nix::libc::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH};
+use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use super::{CLEAN, Installed, Ready, by, stopped};
+use super::{CLEAN, Installed, Ready, by, ignored, stopped, unclean};
 use crate::story::{End, Expected, Story};
 
-const NGINX: Installed = Installed {
+pub(super) const NGINX: Installed = Installed {
     name: "nginx",
     packages: &["nginx-light"],
     files: &["/usr/sbin/nginx"],
@@ -21,7 +21,7 @@ const NGINX: Installed = Installed {
     documented: "TERM, INT: fast shutdown.",
 };
 
-const APACHE: Installed = Installed {
+pub(super) const APACHE: Installed = Installed {
     name: "Apache httpd",
     packages: &["apache2-bin"],
     files: &["/usr/sbin/apache2"],
@@ -37,7 +37,7 @@ const APACHE: Installed = Installed {
     documented: "TERM: the parent attempts to kill off all of its children at once.",
 };
 
-const REDIS: Installed = Installed {
+pub const REDIS: Installed = Installed {
     name: "Redis",
     packages: &["redis-server"],
     files: &["/usr/bin/redis-server"],
@@ -47,7 +47,7 @@ const REDIS: Installed = Installed {
     documented: "SIGTERM, SIGINT: shutdown when safe, with a save if one is configured.",
 };
 
-const POSTGRESQL: Installed = Installed {
+pub const POSTGRESQL: Installed = Installed {
     name: "PostgreSQL",
     packages: &["postgresql", "util-linux"],
     files: &["/usr/lib/postgresql", "/usr/bin/setpriv"],
@@ -64,7 +64,7 @@ const POSTGRESQL: Installed = Installed {
     documented: "SIGTERM: smart shutdown, which waits for all sessions.",
 };
 
-const HAPROXY: Installed = Installed {
+pub(super) const HAPROXY: Installed = Installed {
     name: "HAProxy",
     packages: &["haproxy"],
     files: &["/usr/sbin/haproxy"],
@@ -78,7 +78,7 @@ const HAPROXY: Installed = Installed {
     documented: "TERM, INT: immediate stop of all processes.",
 };
 
-const GUNICORN: Installed = Installed {
+pub(super) const GUNICORN: Installed = Installed {
     name: "gunicorn",
     packages: &["gunicorn"],
     files: &["/usr/bin/gunicorn"],
@@ -110,6 +110,398 @@ const JAVA: Installed = Installed {
     documented: "SIGTERM, SIGINT, SIGHUP: shutdown hooks run, exit code 128 + signal number.",
 };
 
+const MEMCACHED: Installed = Installed {
+    name: "memcached",
+    packages: &["memcached"],
+    files: &["/usr/bin/memcached"],
+    configuration: &[],
+    command: &[
+        "/usr/bin/memcached",
+        "-u",
+        "nobody",
+        "-l",
+        "127.0.0.1",
+        "-p",
+        "$PORT",
+        "-U",
+        "0",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM, SIGINT: stop; the cache is lost. The manual page names no signal.",
+};
+
+/// Without workers: with them the first process exits before its workers have.
+const LIGHTTPD: Installed = Installed {
+    name: "lighttpd",
+    packages: &["lighttpd"],
+    files: &["/usr/sbin/lighttpd"],
+    configuration: &[(
+        "lighttpd.conf",
+        "server.document-root = \"$DIR\"\nserver.bind = \"127.0.0.1\"\nserver.port = $PORT\nserver.errorlog = \"$DIR/error.log\"\n",
+    )],
+    command: &["/usr/sbin/lighttpd", "-D", "-f", "$DIR/lighttpd.conf"],
+    ready: Ready::Listens,
+    documented: "SIGTERM: shuts down immediately, terminates existing connections.",
+};
+
+const SQUID: Installed = Installed {
+    name: "Squid",
+    packages: &["squid"],
+    files: &["/usr/sbin/squid"],
+    configuration: &[(
+        "squid.conf",
+        "http_port 127.0.0.1:$PORT\npid_filename none\naccess_log none\ncache_log $DIR/cache.log\ncoredump_dir $DIR\n\
+         netdb_filename none\npinger_enable off\nshutdown_lifetime 1 second\ncache_effective_user proxy\nhttp_access deny all\n",
+    )],
+    command: &[
+        "/bin/sh",
+        "-c",
+        "chown proxy $DIR; exec /usr/sbin/squid --foreground -YC -f $DIR/squid.conf",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM: shutdown pending until all active sockets are closed, at most shutdown_lifetime.",
+};
+
+const VARNISH: Installed = Installed {
+    name: "Varnish",
+    packages: &["varnish"],
+    files: &["/usr/sbin/varnishd"],
+    configuration: &[("default.vcl", "vcl 4.1;\nbackend default none;\n")],
+    command: &[
+        "/usr/sbin/varnishd",
+        "-F",
+        "-a",
+        "127.0.0.1:$PORT",
+        "-f",
+        "$DIR/default.vcl",
+        "-n",
+        "$DIR/work",
+        "-j",
+        "none",
+        "-s",
+        "malloc,16m",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM, SIGINT: the manager stops its child, then exits. The manual page names no signal.",
+};
+
+const MARIADB: Installed = Installed {
+    name: "MariaDB",
+    packages: &["mariadb-server-core"],
+    files: &["/usr/sbin/mariadbd"],
+    configuration: &[(
+        "run",
+        "#!/bin/sh\nset -e\nmkdir $DIR/data\nchown nobody $DIR/data\n\
+         exec /usr/sbin/mariadbd --no-defaults --user=nobody --datadir=$DIR/data --skip-grant-tables --skip-networking=0 \
+         --bind-address=127.0.0.1 --port=$PORT --socket=$DIR/data/socket --pid-file=$DIR/data/pid \
+         --innodb-log-file-size=4M --innodb-buffer-pool-size=16M\n",
+    )],
+    command: &["$DIR/run"],
+    ready: Ready::Listens,
+    documented: "SIGTERM: normal shutdown.",
+};
+
+const MOSQUITTO: Installed = Installed {
+    name: "Mosquitto",
+    packages: &["mosquitto"],
+    files: &["/usr/sbin/mosquitto"],
+    configuration: &[(
+        "mosquitto.conf",
+        "listener $PORT 127.0.0.1\nallow_anonymous true\nuser root\n",
+    )],
+    command: &["/usr/sbin/mosquitto", "-c", "$DIR/mosquitto.conf"],
+    ready: Ready::Listens,
+    documented: "SIGTERM, SIGINT: stop. The manual page names SIGHUP, SIGUSR1 and SIGUSR2 only.",
+};
+
+const BIND: Installed = Installed {
+    name: "BIND",
+    packages: &["bind9"],
+    files: &["/usr/sbin/named"],
+    configuration: &[(
+        "named.conf",
+        "options { directory \"$DIR\"; pid-file none; listen-on port $PORT { 127.0.0.1; }; listen-on-v6 { none; }; recursion no;\n\
+         session-keyfile none; managed-keys-directory \"$DIR\"; dnssec-validation no; };\ncontrols { };\n",
+    )],
+    command: &["/usr/sbin/named", "-f", "-n", "2", "-c", "$DIR/named.conf"],
+    ready: Ready::Listens,
+    documented: "SIGINT, SIGTERM: shut down the server.",
+};
+
+const DNSMASQ: Installed = Installed {
+    name: "dnsmasq",
+    packages: &["dnsmasq-base"],
+    files: &["/usr/sbin/dnsmasq"],
+    configuration: &[],
+    command: &[
+        "/usr/sbin/dnsmasq",
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--no-resolv",
+        "--no-hosts",
+        "--user=root",
+        "--pid-file",
+        "--listen-address=127.0.0.1",
+        "--bind-interfaces",
+        "--port=$PORT",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM: stop. The manual page names the other signals.",
+};
+
+const PHP_FPM: Installed = Installed {
+    name: "PHP-FPM",
+    packages: &["php-fpm"],
+    files: &["/usr/lib/php"],
+    configuration: &[
+        // The program's name has PHP's version.
+        ("run", "#!/bin/sh\nexec /usr/sbin/php-fpm[0-9]* -F -n -y $DIR/php-fpm.conf\n"),
+        (
+            "php-fpm.conf",
+            "[global]\npid = $DIR/fpm.pid\nerror_log = $DIR/error.log\ndaemonize = no\nprocess_control_timeout = 5\n\
+         [www]\nuser = www-data\ngroup = www-data\nlisten = 127.0.0.1:$PORT\npm = static\npm.max_children = 2\n",
+        ),
+    ],
+    command: &["$DIR/run"],
+    ready: Ready::Listens,
+    documented: "SIGINT, SIGTERM: immediate termination.",
+};
+
+const UWSGI: Installed = Installed {
+    name: "uWSGI",
+    packages: &["uwsgi-core", "uwsgi-plugin-python3"],
+    files: &["/usr/bin/uwsgi-core", "/usr/lib/uwsgi/plugins/python3_plugin.so"],
+    configuration: &[(
+        "app.py",
+        "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'']\n",
+    )],
+    command: &[
+        "/usr/bin/uwsgi-core",
+        "--plugin",
+        "python3",
+        "--http-socket",
+        "127.0.0.1:$PORT",
+        "--master",
+        "--die-on-term",
+        "--processes",
+        "2",
+        "--chdir",
+        "$DIR",
+        "--module",
+        "app",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM: exits instead of a brutal reload, with --die-on-term.",
+};
+
+const PUMA: Installed = Installed {
+    name: "Puma",
+    packages: &["puma"],
+    files: &["/usr/bin/puma"],
+    configuration: &[("config.ru", "run ->(env) { [200, {}, ['']] }\n")],
+    command: &[
+        "/usr/bin/puma",
+        "-b",
+        "tcp://127.0.0.1:$PORT",
+        "-e",
+        "production",
+        "$DIR/config.ru",
+    ],
+    ready: Ready::Listens,
+    documented: "TERM: graceful stop, then a SignalException, unless raise_exception_on_sigterm is false.",
+};
+
+const UNICORN: Installed = Installed {
+    name: "unicorn",
+    packages: &["unicorn"],
+    files: &["/usr/bin/unicorn"],
+    command: &["/usr/bin/unicorn", "-l", "127.0.0.1:$PORT", "-E", "none", "$DIR/config.ru"],
+    documented: "INT, TERM: quick shutdown, kills all workers immediately.",
+    ..PUMA
+};
+
+const STARMAN: Installed = Installed {
+    name: "Starman",
+    packages: &["starman"],
+    files: &["/usr/bin/starman"],
+    configuration: &[("app.psgi", "sub { [200, [], ['']] };\n")],
+    command: &[
+        "/usr/bin/starman",
+        "--listen",
+        "127.0.0.1:$PORT",
+        "--workers",
+        "2",
+        "$DIR/app.psgi",
+    ],
+    ready: Ready::Listens,
+    documented: "QUIT: gracefully shuts down the workers.",
+};
+
+const HYPNOTOAD: Installed = Installed {
+    name: "Hypnotoad",
+    packages: &["libmojolicious-perl"],
+    files: &["/usr/bin/hypnotoad"],
+    configuration: &[(
+        "app.pl",
+        "use Mojolicious::Lite;\n\
+         app->config(hypnotoad => {listen => ['http://127.0.0.1:$PORT'], workers => 2, pid_file => '$DIR/pid'});\n\
+         get '/' => {text => ''};\napp->start;\n",
+    )],
+    command: &["/usr/bin/hypnotoad", "-f", "$DIR/app.pl"],
+    ready: Ready::Listens,
+    documented: "INT, TERM: shuts down the server immediately.",
+};
+
+const TWISTED: Installed = Installed {
+    name: "Twisted",
+    packages: &["python3-twisted"],
+    files: &["/usr/bin/twistd3"],
+    configuration: &[],
+    command: &[
+        "/usr/bin/twistd3",
+        "-n",
+        "--pidfile=",
+        "web",
+        "--listen",
+        "tcp:$PORT:interface=127.0.0.1",
+        "--path",
+        "$DIR",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGINT: clean shutdown; so is SIGTERM, which the manual page does not name.",
+};
+
+const CELERY: Installed = Installed {
+    name: "Celery",
+    packages: &["python3-celery"],
+    files: &["/usr/lib/python3/dist-packages/celery/__main__.py"],
+    configuration: &[(
+        "tasks.py",
+        "import os\nfrom celery import Celery\nfrom celery.signals import worker_ready\n\
+         app = Celery('tasks', broker='memory://')\n\
+         worker_ready.connect(lambda **_: os.write(1, b'ready\\n'), weak=False)\n",
+    )],
+    command: &[
+        "/usr/bin/python3",
+        "-m",
+        "celery",
+        "--workdir",
+        "$DIR",
+        "-A",
+        "tasks",
+        "worker",
+        "--concurrency",
+        "2",
+    ],
+    ready: Ready::Prints,
+    documented: "TERM: warm shutdown, which finishes the tasks under way.",
+};
+
+const ERLANG: Installed = Installed {
+    name: "Erlang",
+    packages: &["erlang-base"],
+    files: &["/usr/bin/erl"],
+    configuration: &[],
+    command: &[
+        "/usr/bin/erl",
+        "-noinput",
+        "-eval",
+        "spawn(fun() -> {ok, _} = gen_tcp:listen($PORT, [{ip, {127,0,0,1}}]), receive after infinity -> ok end end).",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM: as init:stop/0, which takes down all applications.",
+};
+
+const CADDY: Installed = Installed {
+    name: "Caddy",
+    packages: &["caddy"],
+    files: &["/usr/bin/caddy"],
+    configuration: &[(
+        "Caddyfile",
+        "{\n admin off\n auto_https off\n}\nhttp://127.0.0.1:$PORT {\n respond 200\n}\n",
+    )],
+    command: &[
+        "/usr/bin/env",
+        "HOME=$DIR",
+        "/usr/bin/caddy",
+        "run",
+        "--adapter",
+        "caddyfile",
+        "--config",
+        "$DIR/Caddyfile",
+    ],
+    ready: Ready::Listens,
+    documented: "SIGTERM, SIGINT: graceful exit.",
+};
+
+const NATS: Installed = Installed {
+    name: "NATS",
+    packages: &["nats-server"],
+    files: &["/usr/sbin/nats-server"],
+    configuration: &[],
+    command: &["/usr/sbin/nats-server", "-a", "127.0.0.1", "-p", "$PORT"],
+    ready: Ready::Listens,
+    documented: "SIGTERM, SIGINT: stops the server gracefully.",
+};
+
+/// Ready once it has joined its cluster of one: only then it handles signals.
+const ETCD: Installed = Installed {
+    name: "etcd",
+    packages: &["etcd-server"],
+    files: &["/usr/bin/etcd", "/bin/bash"],
+    configuration: &[],
+    command: &[
+        "/bin/bash",
+        "-c",
+        "exec /usr/bin/etcd --data-dir $DIR/data --listen-client-urls http://127.0.0.1:$PORT \
+         --advertise-client-urls http://127.0.0.1:$PORT --listen-peer-urls http://127.0.0.1:0 \
+         2> >(exec sed -n -u 's/.*ready to serve client requests.*/ready/p')",
+    ],
+    ready: Ready::Prints,
+    documented: "SIGTERM, SIGINT: shuts down. The manual page names no signal.",
+};
+
+const SSHD: Installed = Installed {
+    name: "OpenSSH sshd",
+    packages: &["openssh-server", "openssh-client"],
+    files: &["/usr/sbin/sshd", "/usr/bin/ssh-keygen"],
+    configuration: &[(
+        "run",
+        "#!/bin/sh\nset -e\nmkdir -p /run/sshd\nssh-keygen -q -t ed25519 -N '' -f $DIR/key\n\
+         exec /usr/sbin/sshd -D -e -f /dev/null -h $DIR/key -o ListenAddress=127.0.0.1:$PORT -o PidFile=none -o UsePAM=no\n",
+    )],
+    command: &["$DIR/run"],
+    ready: Ready::Listens,
+    documented: "SIGTERM: stops listening and exits. The manual page names SIGHUP only.",
+};
+
+const CRON: Installed = Installed {
+    name: "cron",
+    packages: &["cron"],
+    files: &["/usr/sbin/cron"],
+    configuration: &[],
+    command: &["/bin/sh", "-c", "echo ready; exec /usr/sbin/cron -f"],
+    ready: Ready::Prints,
+    documented: "The manual page names SIGHUP only; SIGTERM has no handler.",
+};
+
+const PGBOUNCER: Installed = Installed {
+    name: "PgBouncer",
+    packages: &["pgbouncer"],
+    files: &["/usr/sbin/pgbouncer"],
+    configuration: &[
+        (
+            "pgbouncer.ini",
+            "[databases]\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = $PORT\nunix_socket_dir =\nauth_type = trust\n\
+             auth_file = $DIR/users\n",
+        ),
+        ("users", "\"u\" \"p\"\n"),
+    ],
+    command: &["/usr/sbin/pgbouncer", "-q", "-u", "nobody", "$DIR/pgbouncer.ini"],
+    ready: Ready::Listens,
+    documented: "SIGTERM: immediate shutdown.",
+};
+
 /// A server and a signal. The grace is far longer than a server without clients needs.
 const fn server(name: &'static str, what: &'static str, program: Installed, signal: i32, expected: Expected) -> Story {
     Story {
@@ -117,6 +509,22 @@ const fn server(name: &'static str, what: &'static str, program: Installed, sign
         ..stopped(name, what, program, expected)
     }
 }
+
+/// Stopped with a signal that does not end it.
+const fn not_ended(name: &'static str, what: &'static str, program: Installed, signal: i32, expected: Expected) -> Story {
+    Story {
+        stop: by(signal, Duration::from_secs(2)),
+        ..stopped(name, what, program, expected)
+    }
+}
+
+/// PID 1 raises the signal again after its shutdown, and exits with an error because that did not end it.
+const RAISED_IN_VAIN: Expected = Expected {
+    end: End::Code(1),
+    sentence: &["raised SIGTERM again", "exited with code 1"],
+    remedy: &["exit with 0", "small init"],
+    ..CLEAN
+};
 
 pub(super) static STORIES: &[Story] = &[
     server("nginx-term", "fast shutdown", NGINX, SIGTERM, CLEAN),
@@ -194,5 +602,254 @@ pub(super) static STORIES: &[Story] = &[
             end: End::Code(143),
             ..CLEAN
         },
+    ),
+    server("memcached-term", "stop", MEMCACHED, SIGTERM, CLEAN),
+    server("lighttpd-term", "immediate shutdown", LIGHTTPD, SIGTERM, CLEAN),
+    server(
+        "lighttpd-int",
+        "graceful shutdown",
+        Installed {
+            documented: "SIGINT: shuts down gracefully, serves existing connections.",
+            ..LIGHTTPD
+        },
+        SIGINT,
+        CLEAN,
+    ),
+    server("squid-term", "shutdown", SQUID, SIGTERM, CLEAN),
+    server("varnish-term", "stop of the child", VARNISH, SIGTERM, CLEAN),
+    server("mariadb-term", "shutdown", MARIADB, SIGTERM, CLEAN),
+    not_ended(
+        "mariadb-int",
+        "SIGINT is blocked",
+        Installed {
+            documented: "SIGINT: for a debugger, with --debug-gdb only.",
+            ..MARIADB
+        },
+        SIGINT,
+        unclean(
+            End::Signal(SIGKILL),
+            "blocked-stop-signal",
+            &["`mariadbd`", "blocks SIGINT"],
+            &["unblock"],
+        ),
+    ),
+    server("mosquitto-term", "stop", MOSQUITTO, SIGTERM, CLEAN),
+    server("bind-term", "shutdown", BIND, SIGTERM, CLEAN),
+    server("dnsmasq-term", "stop", DNSMASQ, SIGTERM, CLEAN),
+    server("php-fpm-term", "immediate termination", PHP_FPM, SIGTERM, CLEAN),
+    server(
+        "php-fpm-quit",
+        "graceful stop",
+        Installed {
+            documented: "SIGQUIT: graceful stop.",
+            ..PHP_FPM
+        },
+        SIGQUIT,
+        CLEAN,
+    ),
+    server("uwsgi-term", "stop, with --die-on-term", UWSGI, SIGTERM, CLEAN),
+    server(
+        "uwsgi-int",
+        "stop",
+        Installed {
+            documented: "SIGINT, SIGQUIT: immediately kills the entire uWSGI stack.",
+            ..UWSGI
+        },
+        SIGINT,
+        CLEAN,
+    ),
+    server(
+        "puma-term",
+        "graceful stop as PID 1: the exception, which cannot end PID 1 by SIGTERM, makes it exit with 1",
+        PUMA,
+        SIGTERM,
+        RAISED_IN_VAIN,
+    ),
+    server(
+        "puma-cluster",
+        "graceful stop of a master with workers as PID 1",
+        Installed {
+            command: &[
+                "/usr/bin/puma",
+                "-w",
+                "2",
+                "-b",
+                "tcp://127.0.0.1:$PORT",
+                "-e",
+                "production",
+                "$DIR/config.ru",
+            ],
+            ..PUMA
+        },
+        SIGTERM,
+        RAISED_IN_VAIN,
+    ),
+    server(
+        "puma-int",
+        "graceful stop",
+        Installed {
+            documented: "INT: graceful stop, as Ctrl-C.",
+            ..PUMA
+        },
+        SIGINT,
+        CLEAN,
+    ),
+    Story {
+        pid_namespace: false,
+        ..server(
+            "puma-not-pid-1",
+            "graceful stop, in the host's pid namespace: the exception ends it by SIGTERM",
+            PUMA,
+            SIGTERM,
+            Expected {
+                end: End::Signal(SIGTERM),
+                ..CLEAN
+            },
+        )
+    },
+    server("unicorn-term", "quick shutdown", UNICORN, SIGTERM, CLEAN),
+    server(
+        "unicorn-quit",
+        "graceful shutdown",
+        Installed {
+            documented: "QUIT: graceful shutdown, waits for workers to finish their current request.",
+            ..UNICORN
+        },
+        SIGQUIT,
+        CLEAN,
+    ),
+    server("starman-quit", "graceful shutdown", STARMAN, SIGQUIT, CLEAN),
+    server("hypnotoad-term", "immediate shutdown", HYPNOTOAD, SIGTERM, CLEAN),
+    server(
+        "hypnotoad-quit",
+        "graceful shutdown",
+        Installed {
+            documented: "QUIT: shuts down the server gracefully.",
+            ..HYPNOTOAD
+        },
+        SIGQUIT,
+        CLEAN,
+    ),
+    Story {
+        pid_namespace: false,
+        ..server(
+            "twisted-not-pid-1",
+            "clean shutdown in the host's pid namespace, which then raises the signal again",
+            TWISTED,
+            SIGTERM,
+            Expected {
+                end: End::Signal(SIGTERM),
+                ..CLEAN
+            },
+        )
+    },
+    Story {
+        stop: by(SIGTERM, Duration::from_secs(30)),
+        ..stopped("celery-term", "warm shutdown", CELERY, CLEAN)
+    },
+    Story {
+        stop: by(SIGQUIT, Duration::from_secs(30)),
+        ..stopped(
+            "celery-quit",
+            "cold shutdown",
+            Installed {
+                documented: "QUIT: cold shutdown, which terminates as soon as possible.",
+                ..CELERY
+            },
+            CLEAN,
+        )
+    },
+    server("erlang-term", "init:stop/0", ERLANG, SIGTERM, CLEAN),
+    server(
+        "erlang-usr1",
+        "crash dump",
+        Installed {
+            documented: "SIGUSR1: forces a crash dump.",
+            ..ERLANG
+        },
+        SIGUSR1,
+        unclean(End::Code(1), "nonzero-exit", &["SIGUSR1", "exited with code 1"], &["log"]),
+    ),
+    server("caddy-term", "graceful exit", CADDY, SIGTERM, CLEAN),
+    server(
+        "caddy-quit",
+        "immediate exit",
+        Installed {
+            documented: "SIGQUIT: quits immediately, with code 2.",
+            ..CADDY
+        },
+        SIGQUIT,
+        unclean(End::Code(2), "nonzero-exit", &["SIGQUIT", "exited with code 2"], &["log"]),
+    ),
+    server(
+        "nats-term",
+        "graceful stop, and code 1",
+        NATS,
+        SIGTERM,
+        unclean(End::Code(1), "nonzero-exit", &["SIGTERM", "exited with code 1"], &["log"]),
+    ),
+    server("nats-int", "graceful stop", NATS, SIGINT, CLEAN),
+    server(
+        "nats-usr2",
+        "lame duck mode",
+        Installed {
+            documented: "SIGUSR2: stops the server after evicting all clients (lame duck mode).",
+            ..NATS
+        },
+        SIGUSR2,
+        CLEAN,
+    ),
+    server("etcd-term", "shutdown", ETCD, SIGTERM, CLEAN),
+    server(
+        "etcd-early",
+        "SIGTERM before it has joined its cluster, when it has no handler yet",
+        Installed {
+            command: &[
+                "/usr/bin/etcd",
+                "--data-dir",
+                "$DIR/data",
+                "--listen-client-urls",
+                "http://127.0.0.1:$PORT",
+                "--advertise-client-urls",
+                "http://127.0.0.1:$PORT",
+                "--listen-peer-urls",
+                "http://127.0.0.1:0",
+                "--initial-election-tick-advance=false",
+                "--election-timeout=40000",
+                "--heartbeat-interval=4000",
+            ],
+            ready: Ready::Listens,
+            ..ETCD
+        },
+        SIGTERM,
+        unclean(End::Code(2), "default-action", &["SIGTERM"], &["handle SIGTERM"]),
+    ),
+    server("sshd-term", "stop", SSHD, SIGTERM, CLEAN),
+    not_ended(
+        "cron-term",
+        "cron as PID 1 has no handler",
+        CRON,
+        SIGTERM,
+        ignored(
+            &["`cron` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `cron`"],
+        ),
+    ),
+    server(
+        "pgbouncer-term",
+        "immediate shutdown, and code 1",
+        PGBOUNCER,
+        SIGTERM,
+        unclean(End::Code(1), "nonzero-exit", &["SIGTERM", "exited with code 1"], &["log"]),
+    ),
+    server(
+        "pgbouncer-int",
+        "safe shutdown",
+        Installed {
+            documented: "SIGINT: safe shutdown, as PAUSE and SHUTDOWN: waits for the queries under way.",
+            ..PGBOUNCER
+        },
+        SIGINT,
+        CLEAN,
     ),
 ];

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Real programs
 
 What programs of Debian's packages do on a stop signal, and how Epitaph judges it. Each row is a test: the program runs as a container, gets
-the signal (if the row has one) and after two seconds SIGKILL, and the verdict must be the one in the row. `cargo xtask test` plays the inits and the language
+the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (servers 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits and the language
 runtimes, `cargo xtask test programs` also the servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
 

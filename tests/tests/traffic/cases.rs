@@ -2,6 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use epitaph_tests::programs::Installed;
+use epitaph_tests::programs::with_clients::{APACHE_PROXY, GUNICORN_SLOW, HAPROXY_PROXY, NGINX_PROXY, POSTGRESQL, REDIS};
+use nix::libc::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH};
+
 /// Clients of each case, each with a connection of its own.
 pub const CLIENTS: u64 = 3;
 
@@ -11,6 +15,19 @@ pub enum Server {
     Go,
     /// `tests/examples/grpc-server.rs`: tonic.
     Rust,
+    /// A proxy of the Go server, or a database.
+    Installed(&'static Installed),
+}
+
+impl Server {
+    /// As the page names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Server::Go => "Go",
+            Server::Rust => "Rust (tonic)",
+            Server::Installed(program) => program.name,
+        }
+    }
 }
 
 pub struct Case {
@@ -18,17 +35,31 @@ pub struct Case {
     pub protocol: &'static str,
     /// What each connection is used for at the stop signal.
     pub usage: &'static str,
-    /// How the server ends.
+    /// How the server ends: its own name for it, or the stop signal that its documentation names.
     pub way: &'static str,
     /// Connections that lose something, by the clients' log.
     pub lost: u64,
     /// Most connections that may be undecided.
     pub undecided: u64,
+    /// It waits for its clients until SIGKILL.
+    pub is_killed: bool,
+}
+
+impl Case {
+    pub fn signal(&self) -> i32 {
+        match self.way {
+            "SIGINT" => SIGINT,
+            "SIGQUIT" => SIGQUIT,
+            "SIGUSR1" => SIGUSR1,
+            "SIGWINCH" => SIGWINCH,
+            _ => SIGTERM,
+        }
+    }
 }
 
 impl Display for Case {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} {} {}", self.server, self.protocol, self.usage, self.way)
+        write!(f, "{} {} {} {}", self.server.name(), self.protocol, self.usage, self.way)
     }
 }
 
@@ -40,6 +71,21 @@ const fn go(protocol: &'static str, usage: &'static str, way: &'static str, lost
         way,
         lost,
         undecided,
+        is_killed: false,
+    }
+}
+
+const fn debian(
+    program: &'static Installed,
+    protocol: &'static str,
+    usage: &'static str,
+    way: &'static str,
+    lost: u64,
+    undecided: u64,
+) -> Case {
+    Case {
+        server: Server::Installed(program),
+        ..go(protocol, usage, way, lost, undecided)
     }
 }
 
@@ -104,4 +150,32 @@ pub const CASES: &[Case] = &[
     rust("stream", "close", 3, 3),
     rust("next", "graceful", 0, 3),
     rust("stream", "graceful", 0, 3),
+    debian(&NGINX_PROXY, "http", "idle", "SIGTERM", 0, 3),
+    debian(&NGINX_PROXY, "http", "next", "SIGTERM", 3, 0),
+    debian(&NGINX_PROXY, "http", "download", "SIGTERM", 3, 3),
+    debian(&NGINX_PROXY, "http", "idle", "SIGQUIT", 0, 3),
+    debian(&NGINX_PROXY, "http", "next", "SIGQUIT", 0, 0),
+    debian(&APACHE_PROXY, "http", "idle", "SIGTERM", 0, 3),
+    debian(&APACHE_PROXY, "http", "next", "SIGTERM", 3, 0),
+    debian(&APACHE_PROXY, "http", "idle", "SIGWINCH", 0, 3),
+    debian(&APACHE_PROXY, "http", "next", "SIGWINCH", 0, 0),
+    debian(&HAPROXY_PROXY, "http", "idle", "SIGTERM", 0, 3),
+    debian(&HAPROXY_PROXY, "http", "next", "SIGTERM", 3, 0),
+    debian(&HAPROXY_PROXY, "http", "idle", "SIGUSR1", 0, 3),
+    debian(&HAPROXY_PROXY, "http", "next", "SIGUSR1", 0, 0),
+    debian(&GUNICORN_SLOW, "http", "idle", "SIGTERM", 0, 3),
+    debian(&GUNICORN_SLOW, "http", "next", "SIGTERM", 0, 0),
+    debian(&GUNICORN_SLOW, "http", "next", "SIGQUIT", 0, 0),
+    debian(&REDIS, "redis", "idle", "SIGTERM", 0, 3),
+    debian(&REDIS, "redis", "next", "SIGTERM", 3, 0),
+    debian(&REDIS, "redis", "stream", "SIGTERM", 3, 3),
+    debian(&POSTGRESQL, "postgres", "idle", "SIGINT", 0, 3),
+    debian(&POSTGRESQL, "postgres", "next", "SIGINT", 0, 3),
+    debian(&POSTGRESQL, "postgres", "idle", "SIGQUIT", 0, 3),
+    debian(&POSTGRESQL, "postgres", "next", "SIGQUIT", 3, 3),
+    // A smart shutdown waits for its sessions.
+    Case {
+        is_killed: true,
+        ..debian(&POSTGRESQL, "postgres", "next", "SIGTERM", 3, 0)
+    },
 ];
