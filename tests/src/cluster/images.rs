@@ -26,6 +26,44 @@ pub const EPITAPH: &str = "localhost/epitaph:test";
 /// `/go-server`, an HTTP server that handles no signal.
 pub const GO_SERVER: &str = "localhost/go-server:test";
 
+/// Debian's programs of `stories::programs`, each at its own path, with busybox and the victim.
+pub const PROGRAMS: &str = "localhost/programs:test";
+/// Paths of these on this machine, from the packages that `cargo xtask cluster` installs.
+const INSTALLED: [&str; 5] = [
+    "/usr/bin/tini",
+    "/usr/bin/dumb-init",
+    "/usr/sbin/nginx",
+    "/usr/sbin/haproxy",
+    "/usr/bin/redis-server",
+];
+const NGINX_CONF: &str = "\
+daemon off;
+user root root;
+pid /tmp/nginx.pid;
+error_log stderr;
+worker_processes 2;
+events {}
+http {
+  access_log off;
+  client_body_temp_path /tmp/body;
+  proxy_temp_path /tmp/proxy;
+  fastcgi_temp_path /tmp/fastcgi;
+  uwsgi_temp_path /tmp/uwsgi;
+  scgi_temp_path /tmp/scgi;
+  server { listen 8080; return 200; }
+}
+";
+const HAPROXY_CFG: &str = "\
+defaults
+  mode http
+  timeout connect 1s
+  timeout client 5s
+  timeout server 5s
+frontend f
+  bind :8080
+  http-request return status 200
+";
+
 /// An archive on this machine, as `docker save` would write it.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -56,7 +94,18 @@ pub fn all(tools: &Tools, players: &Path, dir: &Path) -> anyhow::Result<Vec<Imag
         .busybox(&tools.node("busybox"))?
         .program(&stripped("victim")?, "/victim")?
         .entrypoint(&["/victim"]);
+    let mut programs = victim
+        .clone()
+        .named(PROGRAMS)
+        .text("/etc/group", "root:x:0:\n", 0o644)
+        .text("/tmp/.keep", "", 0o644)
+        .text("/etc/nginx.conf", NGINX_CONF, 0o644)
+        .text("/etc/haproxy.cfg", HAPROXY_CFG, 0o644);
+    for path in INSTALLED {
+        programs = programs.program(Path::new(path), path)?;
+    }
     let recipes = [
+        programs,
         Recipe::new(PAUSE)
             .program(&stripped("pause")?, "/pause")?
             .entrypoint(&["/pause"]),

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, done, shell};
+use crate::{agent::Built, bpf, debian, done, shell};
 
 pub use {
     oldest::task as test_oldest, programs::build as programs, rootfs::Suite, stories::task as test, tools::api as api_tools,
@@ -60,9 +60,15 @@ pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
     }
 }
 
+/// For the image `programs` (`tests/src/cluster/images.rs`).
+const PROGRAMS: [&str; 5] = ["tini", "dumb-init", "nginx-light", "haproxy", "redis-server"];
+
 /// Builds what is missing, and starts what does not run.
 fn up(nodes: u8) -> Result<ExitCode> {
     let tools = tools::all(nodes > 0)?;
+    if nodes > 0 {
+        debian::ensure(&PROGRAMS, "pods of real programs")?;
+    }
     run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools))
 }
 

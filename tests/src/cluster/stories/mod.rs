@@ -5,6 +5,7 @@ mod ends;
 mod evictions;
 mod hooks;
 pub(crate) mod manifest;
+mod programs;
 mod restarts;
 mod workloads;
 
@@ -21,6 +22,7 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
         evictions::STORIES,
         containers::STORIES,
         workloads::STORIES,
+        programs::STORIES,
     ]
     .into_iter()
     .flatten()
