@@ -192,7 +192,8 @@ unsafe fn reset_by_listener(sk: Ptr, of: &Unconnected, reason: u32) {
     unsafe {
         let cgroup = socket_cgroup(sk);
         if maps::is_armed(cgroup) {
-            reset_of_packet(cgroup, of, LISTEN, tcp_flags::FULL_SOCKET, reason);
+            let flags = tcp_flags::FULL_SOCKET | of.flags & tcp_flags::NOT_SYN;
+            reset_of_packet(cgroup, of, LISTEN, flags, reason);
         }
     }
 }

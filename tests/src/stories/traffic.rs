@@ -106,7 +106,7 @@ pub(super) static STORIES: &[Story] = &[
                 ..suffered(
                     "undecided-connections",
                     "undecided",
-                    &["2 connections were still open at the exit"],
+                    &["2 connections may have had a request under way"],
                 )
             },
         )

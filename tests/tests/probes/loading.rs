@@ -183,8 +183,8 @@ const VERIFIER_BOUNDS: [(&str, u32, u32); 15] = [
     ("signal_deliver", 5410, 2470),
     ("signal_generate", 35120, 12080),
     ("tcp_receive_reset", 3100, 1950),
-    ("tcp_send_reset", 4360, 2350),
-    ("tcp_send_reset_reason", 1340, 2290),
+    ("tcp_send_reset", 5960, 3040),
+    ("tcp_send_reset_reason", 1340, 3010),
 ];
 
 /// The first measured kernel whose verifier prunes most states that the verifier of 6.1 processes again.

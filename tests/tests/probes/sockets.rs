@@ -132,7 +132,7 @@ fn the_listeners_reset_names_the_client() {
         );
         assert_eq!(
             (reset.cgroup, reset.has_socket, reset.not_syn, reset.local),
-            (Some(cgroup.id()), true, false, SocketAddr::new(host, port))
+            (Some(cgroup.id()), true, true, SocketAddr::new(host, port))
         );
     }
 }

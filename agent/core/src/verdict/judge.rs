@@ -19,7 +19,7 @@ use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 
-pub use inside::REFLEX;
+pub use inside::is_at_once;
 
 pub(super) use hook::{Hook, HookEnd, quoted};
 pub(super) use shutdown::{by_systemd_shutdown, own_grace};

@@ -606,8 +606,8 @@ fn undecided(traffic: &Traffic) -> String {
         _ => "; some clients had not received all of the last answer",
     };
     format!(
-        "{} still open at the exit, and the kernel cannot tell whether a request was under way{unacknowledged}",
-        were(traffic.undecided.count, "connection")
+        "{} may have had a request under way, which the kernel cannot tell{unacknowledged}",
+        many(traffic.undecided.count, "connection")
     )
 }
 

@@ -188,14 +188,13 @@ impl Connection {
     /// A connection that was established, and closed.
     pub fn is_end_of_one(&self) -> bool {
         let reset = self.reset.is_some() || self.reset_acknowledged.is_some() || self.queued.is_some();
-        reset || self.by_listener.is_some() || self.late.is_some() || self.ended.is_some()
+        reset || self.reset_by_listener().is_some() || self.late.is_some() || self.ended.is_some()
     }
 
-    /// An RST by the listener for a client whose connection is not known to have ended. Otherwise it answers the client's last
-    /// acknowledgement, for a FIN that was sent again.
+    /// An RST by the listener for a client whose connection is not known to have ended before.
     pub fn reset_by_listener(&self) -> Option<Boot> {
-        let has_ended = self.closed.is_some() || self.ended.is_some();
-        self.by_listener.filter(|_| !has_ended)
+        let end = earlier(self.closed, self.ended.map(|(at, _)| at));
+        self.by_listener.filter(|&at| end.is_none_or(|end| end > at))
     }
 
     /// An RST for bytes that the client may have sent when it knew of the close.

@@ -10,7 +10,7 @@ use crate::termination::{
 };
 use crate::time::Boot;
 use crate::verdict;
-use crate::verdict::judge::{OOM_CHILD_REACH, REFLEX};
+use crate::verdict::judge::{OOM_CHILD_REACH, is_at_once};
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Hole, Home, LATE_REACH};
@@ -262,10 +262,9 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
     let process = main.process();
     let (at, sentence) = match stop.raised_again {
         Some(raised) if raised.discarded => {
-            let entered = stop.handler_entered?;
-            // Otherwise the shutdown is under way, and may end by another way than the signal's.
-            let is_reflex = raised.at.since(entered) <= REFLEX && !raised.acted;
-            if !is_reflex || timeline.sockets.has_closed_listener(entered, raised.at) {
+            let is_shutdown =
+                |entered| !is_at_once(entered, raised) || timeline.sockets.has_closed_listener(entered, raised.at);
+            if stop.handler_entered.is_some_and(is_shutdown) {
                 return None;
             }
             (raised.at, verdict::raised_in_vain(&process, stop.signal))

@@ -5,8 +5,9 @@
 //!   many threads can reuse a port at once, also the port of a connection: a SYN earlier than the shortest retransmission time
 //!   is another client's. A SYN that no closed listener would have accepted does not count: it would have been refused before,
 //!   too.
-//! - *reset*: an RST from an existing socket, but for the listener's to a client whose connection had ended; or an RST without a socket
-//!   for a handshake during the close. A connection that was cut and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
+//! - *reset*: an RST from an existing socket; or an RST without a socket for a handshake during the close. A connection that was cut
+//!   and then reset counts as reset. An RST by a listener that is open is no loss of a client whose connection had ended (its last
+//!   acknowledgement, for a FIN that was sent again), and otherwise undecided: anyone can send a packet that is no SYN. An RST for data that came after the close of another connection proves a loss only if the client
 //!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
 //! - *queued*, of these: closed with the listener, before any process held the connection. A client that had closed first, even its own
 //!   half only, is not among them: without a byte of its own it lost nothing, with bytes it is undecided.
@@ -156,6 +157,14 @@ impl Sockets {
                 },
                 true,
             ) => Fact::Closed,
+            // A second SYN is refused for its own sake. Records before had neither the client nor its flags.
+            (
+                TcpOp::ResetSent {
+                    state: Some(TcpState::Listen),
+                    ..
+                },
+                true,
+            ) if !tcp.not_syn && tcp.remote.port() != 0 => return true,
             (TcpOp::ResetSent { state, .. }, true) => Fact::of_reset(tcp, state),
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
@@ -398,8 +407,7 @@ impl Sockets {
             return None;
         }
         let queued = within(connection.queued);
-        let by_socket = earlier(connection.reset, connection.reset_by_listener());
-        let mut reset = earlier(within(by_socket), queued);
+        let mut reset = earlier(within(connection.reset), queued);
         let unproven = within(earlier(connection.late, connection.reset_acknowledged));
         let is_unanswered = connection.ended.is_some_and(|(_, used)| used == Use::Unanswered);
         // Without all of the records, the close before may be lost.
@@ -423,7 +431,7 @@ impl Sockets {
             };
             return Some((End::Ended(used), at));
         }
-        if let Some(at) = unproven {
+        if let Some(at) = earlier(unproven, within(connection.reset_by_listener())) {
             return Some((End::Ended(Use::Undecided { unacknowledged: false }), at));
         }
         // The kernel knows a closed port by number and network namespace: the client there may have meant another machine's port.

@@ -14,7 +14,7 @@ use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
 /// A process that sends itself the stop signal again so soon after its handler has entered has finished no work in between.
-pub const REFLEX: Duration = Duration::from_millis(10);
+const REFLEX: Duration = Duration::from_millis(10);
 /// A process that got the stop signal so short a time before its SIGKILL need not have run in between.
 const NO_TIME: Duration = Duration::from_millis(100);
 /// An exit so soon after a second signal that the kernel discarded follows from it.
@@ -59,6 +59,8 @@ impl Answer {
         let by_main = |forward: &Forward| case.main().is_some_and(|main| main.tgid == forward.sender.tgid);
         match answer {
             Answer::Unread(_) if case.inside.forwards.iter().any(by_main) => Answer::Read,
+            // The shutdown had begun before, and did not end.
+            Answer::RaisedInVain if !is_reflex(case, stop.handler_entered, stop.raised_again) => Answer::Handled,
             answer => answer,
         }
     }
@@ -154,7 +156,12 @@ pub(super) fn is_reflex(case: &Case<'_>, handler_entered: Option<Boot>, raised_a
     let is_between = |at: Boot| entered <= at && at <= raised.at;
     let mut listeners = case.traffic().listeners.iter();
     let has_closed = listeners.any(|listener| !listener.by_exit && is_between(listener.at));
-    raised.at.since(entered) <= REFLEX && !raised.acted && !has_closed
+    is_at_once(entered, raised) && !has_closed
+}
+
+/// Without a sign of work between the handler's entry and the second signal, listeners apart.
+pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
+    raised.at.since(entered) <= REFLEX && !raised.acted
 }
 
 /// The finding of a handler that was a reflex, or that looks so because a listener's end may not be recorded.

@@ -185,7 +185,8 @@ pub(super) fn sent_on(case: &Case<'_>) -> Option<String> {
         0 => name(case.main(), &case.inside, &first.target),
         more => format!("{} processes", more + 1),
     };
-    let is_one_signal = of_main().all(|forward| forward.signal == first.signal);
+    // Of the rest, neither the signal nor the sender is kept.
+    let is_one_signal = case.inside.more == 0 && of_main().all(|forward| forward.signal == first.signal);
     Some(match case.stop() {
         _ if !is_one_signal => format!("sent signals to {to}"),
         Some(stop) if stop.signal != first.signal => format!("sent {} to {to}", first.signal),

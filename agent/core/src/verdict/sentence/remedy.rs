@@ -80,7 +80,8 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
                 Some(inside::to_others(case, &target(case.main()), signal))
             }
-            _ => after_grace(case, finding),
+            _ if serves_on(case).is_some() => after_grace(case, finding),
+            _ => after_grace(case, finding).map(|text| text + &may_not_stop(case).unwrap_or_default()),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (_, Exit::Clean) if inside::lost_with_others(case).is_some() => {
@@ -135,20 +136,30 @@ pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> 
             format!("the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown")
         }
     };
-    Some(text + &may_not_stop(case).unwrap_or_default())
+    Some(text)
 }
 
-/// The listener was open up to the exit: the signal may have begun no shutdown at all.
+/// Up to the SIGKILL the program had closed no listener: the signal may have begun no shutdown at all.
 fn may_not_stop(case: &Case<'_>) -> Option<String> {
-    let signal = case.stop()?.signal;
-    let listeners = &case.traffic().listeners;
-    let is_open = !listeners.is_empty() && listeners.iter().all(|listener| listener.by_exit);
-    is_open.then(|| {
+    let (stop, kill) = case.stop().zip(case.kill())?;
+    let (traffic, signal) = (case.traffic(), stop.signal);
+    let is_known = traffic.observed && case.gaps.lost.is_empty() && case.gaps.over_cap == 0;
+    let mut listeners = traffic.listeners.iter();
+    let is_open = !traffic.listeners.is_empty() && listeners.all(|listener| listener.at >= kill.at);
+    (is_known && is_open).then(|| {
         format!(
-            "; the listener stayed open, so {signal} may not stop this program (some reload at {signal}): then declare the signal that does \
-             (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container)"
+            "; the listener stayed open, so {signal} may not stop this program (some reload at {signal}): then declare the signal that does ({})",
+            declared(case)
         )
     })
+}
+
+/// Where a stop signal is declared.
+fn declared(case: &Case<'_>) -> &'static str {
+    match case.subject {
+        Subject::Unit { .. } => "`KillSignal=` of the unit",
+        Subject::Container { .. } => "`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container",
+    }
 }
 
 /// The process accepted connections in the second half of its time, and never closed its listener: more time alone may change nothing.
@@ -167,10 +178,11 @@ fn serves_on(case: &Case<'_>) -> Option<String> {
         let signal = stop.signal;
         format!(
             "{} still accepted connections {} after {signal} and never closed its listener, so {signal} may not stop this program (some reload at \
-             {signal}): declare the signal that stops it (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the \
-             program does shut down at {signal}, close the listener first, and raise the grace period above {}",
+             {signal}): declare the signal that stops it ({}); if the program does shut down at {signal}, close the listener first, and raise the \
+             grace period above {}",
             target(case.main()),
             seconds(accepted.last.since(stop.at)),
+            declared(case),
             seconds(had)
         )
     })
@@ -182,8 +194,7 @@ pub(super) fn blocked(how: Blocked) -> Option<String> {
         Blocked::Stopped => "continue the process (SIGCONT) before the stop",
         Blocked::Traced => "detach the debugger before the stop",
         Blocked::Masked => {
-            "unblock the signal (a signal mask is inherited across fork and exec), read it with sigwait or signalfd, or declare the signal that \
-             the program reads (`STOPSIGNAL` in the image)"
+            "unblock the signal (a signal mask is inherited across fork and exec), or read it with sigwait or signalfd"
         }
         Blocked::HandlerNeverEntered | Blocked::NothingEntered => {
             "find what kept the process from running: a disk or network mount that hangs, or no CPU time"
