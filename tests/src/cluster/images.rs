@@ -94,18 +94,8 @@ pub fn all(tools: &Tools, players: &Path, dir: &Path) -> anyhow::Result<Vec<Imag
         .busybox(&tools.node("busybox"))?
         .program(&stripped("victim")?, "/victim")?
         .entrypoint(&["/victim"]);
-    let mut programs = victim
-        .clone()
-        .named(PROGRAMS)
-        .text("/etc/group", "root:x:0:\n", 0o644)
-        .text("/tmp/.keep", "", 0o644)
-        .text("/etc/nginx.conf", NGINX_CONF, 0o644)
-        .text("/etc/haproxy.cfg", HAPROXY_CFG, 0o644);
-    for path in INSTALLED {
-        programs = programs.program(Path::new(path), path)?;
-    }
+    let programs = programs(&victim)?;
     let recipes = [
-        programs,
         Recipe::new(PAUSE)
             .program(&stripped("pause")?, "/pause")?
             .entrypoint(&["/pause"]),
@@ -120,7 +110,30 @@ pub fn all(tools: &Tools, players: &Path, dir: &Path) -> anyhow::Result<Vec<Imag
             .program(&tools.program("go-server"), "/go-server")?
             .entrypoint(&["/go-server"]),
     ];
-    recipes.iter().map(|recipe| recipe.write(dir)).collect()
+    recipes.iter().chain(&programs).map(|recipe| recipe.write(dir)).collect()
+}
+
+/// Whether this machine has them.
+pub fn programs_are_here() -> bool {
+    INSTALLED.iter().all(|path| Path::new(path).is_file())
+}
+
+/// None where a program is not installed.
+fn programs(victim: &Recipe) -> anyhow::Result<Option<Recipe>> {
+    if !programs_are_here() {
+        return Ok(None);
+    }
+    let mut programs = victim
+        .clone()
+        .named(PROGRAMS)
+        .text("/etc/group", "root:x:0:\n", 0o644)
+        .text("/tmp/.keep", "", 0o644)
+        .text("/etc/nginx.conf", NGINX_CONF, 0o644)
+        .text("/etc/haproxy.cfg", HAPROXY_CFG, 0o644);
+    for path in INSTALLED {
+        programs = programs.program(Path::new(path), path)?;
+    }
+    Ok(Some(programs))
 }
 
 impl Recipe {

@@ -10,8 +10,9 @@ use epitaph_tests::cluster::lost::{self, Death};
 use epitaph_tests::cluster::node_shutdown::{self, Case};
 use epitaph_tests::cluster::play::Stage;
 use epitaph_tests::cluster::rollouts::{self, Row};
-use epitaph_tests::cluster::stories::{Story, stories};
+use epitaph_tests::cluster::stories::{self, Story, stories};
 use epitaph_tests::cluster::{Cluster, deploy};
+use epitaph_tests::skip::skip;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Emulated processors are slow, and stories mostly wait.
@@ -45,7 +46,14 @@ fn main() {
     });
     let stories = stories().map(|story| {
         let shared = Arc::clone(&shared);
-        Trial::test(format!("cluster::{}", story.name), move || shared.play(story))
+        let name = format!("cluster::{}", story.name);
+        Trial::test(name, move || match stories::lacks(story) {
+            Some(reason) => {
+                skip(story.name, reason);
+                Ok(())
+            }
+            None => shared.play(story),
+        })
     });
     let rollouts = [("prompt-proxy", false), ("late-proxy", true)]
         .into_iter()

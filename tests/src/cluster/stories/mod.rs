@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::cluster::images;
+
 /// All of them.
 pub fn stories() -> impl Iterator<Item = &'static Story> {
     [
@@ -26,6 +28,12 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// What this machine lacks for the story.
+pub fn lacks(story: &Story) -> Option<&'static str> {
+    let is_of_programs = programs::STORIES.iter().any(|of| of.name == story.name);
+    (is_of_programs && !images::programs_are_here()).then_some("a program of its image is not installed")
 }
 
 /// The pods' namespace.
