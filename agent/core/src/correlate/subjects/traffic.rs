@@ -408,7 +408,7 @@ impl Sockets {
         }
         let queued = within(connection.queued);
         let mut reset = earlier(within(connection.reset), queued);
-        let unproven = within(earlier(connection.late, connection.reset_acknowledged));
+        let unproven = earlier(within(connection.late), within(connection.reset_acknowledged));
         let is_unanswered = connection.ended.is_some_and(|(_, used)| used == Use::Unanswered);
         // Without all of the records, the close before may be lost.
         let is_first = connection.reset_after_fin().is_none() && (observed || connection.closed.is_some());
