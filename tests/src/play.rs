@@ -233,8 +233,7 @@ impl Players {
             Program::Installed(program) => {
                 let place = Place::new(&directory, &victim)?;
                 listens = (program.ready == Ready::Listens).then(|| place.address());
-                place.configure(program.configuration)?;
-                program.command.iter().map(|word| place.fill(word)).collect()
+                place.prepare(&program)?
             }
         };
         Ok(Spec {

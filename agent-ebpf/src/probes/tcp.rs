@@ -237,8 +237,8 @@ unsafe fn netns_of_packet(skb: Ptr) -> u32 {
     }
 }
 
-/// A packet that met no socket, or a listener only. A SYN is a refused connection. Any other packet belongs to a closed connection, or to a
-/// connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
+/// A packet that met no socket, or a listener only. A SYN is a refused connection. Any other packet belongs to a closed connection, or
+/// to a connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
 #[inline(always)]
 unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
     const SYN: u8 = 0x02;

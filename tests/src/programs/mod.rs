@@ -48,6 +48,11 @@ pub enum Ready {
 }
 
 impl Installed {
+    /// With what its documentation says of another signal.
+    const fn documented(self, documented: &'static str) -> Installed {
+        Installed { documented, ..self }
+    }
+
     /// Err with the missing file.
     pub fn is_here(&self) -> Result<(), String> {
         match self.files.iter().find(|file| !Path::new(file).exists()) {

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use super::Installed;
+
 /// A directory and a port of its own.
 #[derive(Debug)]
 pub struct Place<'a> {
@@ -40,7 +42,7 @@ impl Place<'_> {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    pub fn fill(&self, text: &str) -> String {
+    fn fill(&self, text: &str) -> String {
         text.replace("$DIR", &self.directory.to_string_lossy())
             .replace("$PORT", &self.port.to_string())
             .replace("$VICTIM", self.victim)
@@ -50,12 +52,12 @@ impl Place<'_> {
             )
     }
 
-    /// Writes the files; a script is executable.
+    /// Writes the program's configuration, in which a script is executable: the command that starts the program here.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn configure(&self, files: &[(&str, &str)]) -> Result<()> {
-        for (name, text) in files {
+    pub fn prepare(&self, program: &Installed) -> Result<Vec<String>> {
+        for (name, text) in program.configuration {
             let path = self.directory.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
@@ -64,6 +66,6 @@ impl Place<'_> {
             let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
         }
-        Ok(())
+        Ok(program.command.iter().map(|word| self.fill(word)).collect())
     }
 }

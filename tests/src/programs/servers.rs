@@ -531,10 +531,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "nginx-quit",
         "graceful shutdown",
-        Installed {
-            documented: "QUIT: graceful shutdown.",
-            ..NGINX
-        },
+        NGINX.documented("QUIT: graceful shutdown."),
         SIGQUIT,
         CLEAN,
     ),
@@ -542,10 +539,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "apache-winch",
         "graceful stop",
-        Installed {
-            documented: "WINCH: the children are advised to exit after their current request.",
-            ..APACHE
-        },
+        APACHE.documented("WINCH: the children are advised to exit after their current request."),
         SIGWINCH,
         CLEAN,
     ),
@@ -554,20 +548,14 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "postgresql-int",
         "fast shutdown",
-        Installed {
-            documented: "SIGINT: fast shutdown, which ends all sessions.",
-            ..POSTGRESQL
-        },
+        POSTGRESQL.documented("SIGINT: fast shutdown, which ends all sessions."),
         SIGINT,
         CLEAN,
     ),
     server(
         "postgresql-quit",
         "immediate shutdown",
-        Installed {
-            documented: "SIGQUIT: immediate shutdown without a shutdown checkpoint; recovery follows at the next start.",
-            ..POSTGRESQL
-        },
+        POSTGRESQL.documented("SIGQUIT: immediate shutdown without a shutdown checkpoint; recovery follows at the next start."),
         SIGQUIT,
         CLEAN,
     ),
@@ -575,10 +563,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "haproxy-usr1",
         "soft stop",
-        Installed {
-            documented: "USR1: soft stop; listeners are closed, and the processes exit when the last connection is closed.",
-            ..HAPROXY
-        },
+        HAPROXY.documented("USR1: soft stop; listeners are closed, and the processes exit when the last connection is closed."),
         SIGUSR1,
         CLEAN,
     ),
@@ -586,10 +571,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "gunicorn-quit",
         "quick shutdown",
-        Installed {
-            documented: "QUIT, INT: quick shutdown.",
-            ..GUNICORN
-        },
+        GUNICORN.documented("QUIT, INT: quick shutdown."),
         SIGQUIT,
         CLEAN,
     ),
@@ -608,10 +590,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "lighttpd-int",
         "graceful shutdown",
-        Installed {
-            documented: "SIGINT: shuts down gracefully, serves existing connections.",
-            ..LIGHTTPD
-        },
+        LIGHTTPD.documented("SIGINT: shuts down gracefully, serves existing connections."),
         SIGINT,
         CLEAN,
     ),
@@ -621,10 +600,7 @@ pub(super) static STORIES: &[Story] = &[
     not_ended(
         "mariadb-int",
         "SIGINT is blocked",
-        Installed {
-            documented: "SIGINT: for a debugger, with --debug-gdb only.",
-            ..MARIADB
-        },
+        MARIADB.documented("SIGINT: for a debugger, with --debug-gdb only."),
         SIGINT,
         unclean(
             End::Signal(SIGKILL),
@@ -640,10 +616,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "php-fpm-quit",
         "graceful stop",
-        Installed {
-            documented: "SIGQUIT: graceful stop.",
-            ..PHP_FPM
-        },
+        PHP_FPM.documented("SIGQUIT: graceful stop."),
         SIGQUIT,
         CLEAN,
     ),
@@ -651,10 +624,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "uwsgi-int",
         "stop",
-        Installed {
-            documented: "SIGINT, SIGQUIT: immediately kills the entire uWSGI stack.",
-            ..UWSGI
-        },
+        UWSGI.documented("SIGINT, SIGQUIT: immediately kills the entire uWSGI stack."),
         SIGINT,
         CLEAN,
     ),
@@ -687,10 +657,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "puma-int",
         "graceful stop",
-        Installed {
-            documented: "INT: graceful stop, as Ctrl-C.",
-            ..PUMA
-        },
+        PUMA.documented("INT: graceful stop, as Ctrl-C."),
         SIGINT,
         CLEAN,
     ),
@@ -711,10 +678,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "unicorn-quit",
         "graceful shutdown",
-        Installed {
-            documented: "QUIT: graceful shutdown, waits for workers to finish their current request.",
-            ..UNICORN
-        },
+        UNICORN.documented("QUIT: graceful shutdown, waits for workers to finish their current request."),
         SIGQUIT,
         CLEAN,
     ),
@@ -723,10 +687,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "hypnotoad-quit",
         "graceful shutdown",
-        Installed {
-            documented: "QUIT: shuts down the server gracefully.",
-            ..HYPNOTOAD
-        },
+        HYPNOTOAD.documented("QUIT: shuts down the server gracefully."),
         SIGQUIT,
         CLEAN,
     ),
@@ -752,10 +713,7 @@ pub(super) static STORIES: &[Story] = &[
         ..stopped(
             "celery-quit",
             "cold shutdown",
-            Installed {
-                documented: "QUIT: cold shutdown, which terminates as soon as possible.",
-                ..CELERY
-            },
+            CELERY.documented("QUIT: cold shutdown, which terminates as soon as possible."),
             CLEAN,
         )
     },
@@ -763,10 +721,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "erlang-usr1",
         "crash dump",
-        Installed {
-            documented: "SIGUSR1: forces a crash dump.",
-            ..ERLANG
-        },
+        ERLANG.documented("SIGUSR1: forces a crash dump."),
         SIGUSR1,
         unclean(End::Code(1), "nonzero-exit", &["SIGUSR1", "exited with code 1"], &["log"]),
     ),
@@ -774,10 +729,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "caddy-quit",
         "immediate exit",
-        Installed {
-            documented: "SIGQUIT: quits immediately, with code 2.",
-            ..CADDY
-        },
+        CADDY.documented("SIGQUIT: quits immediately, with code 2."),
         SIGQUIT,
         unclean(End::Code(2), "nonzero-exit", &["SIGQUIT", "exited with code 2"], &["log"]),
     ),
@@ -792,10 +744,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "nats-usr2",
         "lame duck mode",
-        Installed {
-            documented: "SIGUSR2: stops the server after evicting all clients (lame duck mode).",
-            ..NATS
-        },
+        NATS.documented("SIGUSR2: stops the server after evicting all clients (lame duck mode)."),
         SIGUSR2,
         CLEAN,
     ),
@@ -845,10 +794,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "pgbouncer-int",
         "safe shutdown",
-        Installed {
-            documented: "SIGINT: safe shutdown, as PAUSE and SHUTDOWN: waits for the queries under way.",
-            ..PGBOUNCER
-        },
+        PGBOUNCER.documented("SIGINT: safe shutdown, as PAUSE and SHUTDOWN: waits for the queries under way."),
         SIGINT,
         CLEAN,
     ),

@@ -237,8 +237,7 @@ impl Case {
         // Workers with a user of their own read it.
         std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))?;
         let place = Place::new(directory, "")?.before(upstream);
-        place.configure(program.configuration)?;
-        let command = program.command.iter().map(|word| place.fill(word)).collect();
+        let command = place.prepare(program)?;
         Ok(Container {
             listens: Some(place.address()),
             signal: self.signal(),

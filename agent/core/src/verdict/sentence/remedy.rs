@@ -80,8 +80,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
                 Some(inside::to_others(case, &target(case.main()), signal))
             }
-            _ if serves_on(case).is_some() => after_grace(case, finding),
-            _ => after_grace(case, finding).map(|text| text + &may_not_stop(case).unwrap_or_default()),
+            _ => serves_on(case).or_else(|| Some(more_time(case, finding)? + &may_not_stop(case).unwrap_or_default())),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (_, Exit::Clean) if inside::lost_with_others(case).is_some() => {
@@ -125,18 +124,18 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    if let Some(text) = serves_on(case) {
-        return Some(text);
+    serves_on(case).or_else(|| more_time(case, finding))
+}
+
+fn more_time(case: &Case<'_>, finding: &Finding) -> Option<String> {
+    if case.kubernetes.is_some() {
+        return kubernetes::grace_remedy(case, finding);
     }
-    let text = match case.kubernetes {
-        Some(_) => kubernetes::grace_remedy(case, finding)?,
-        None => {
-            let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
-            let grace = seconds(grace.unwrap_or_default());
-            format!("the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown")
-        }
-    };
-    Some(text)
+    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
+    let grace = seconds(grace.unwrap_or_default());
+    Some(format!(
+        "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
+    ))
 }
 
 /// Up to the SIGKILL the program had closed no listener: the signal may have begun no shutdown at all.
