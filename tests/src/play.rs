@@ -179,8 +179,6 @@ impl Players {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
             let address = address.as_deref().context("the server did not print its address")?;
             let network = network.as_ref().context("only a network namespace of its own can reject")?;
-            // The player reports the signal just before sending it.
-            sleep(Duration::from_millis(200));
             seen.extend(self.calls("request", address, 1)?);
             network.reject()?;
             seen.extend(self.calls("connect", address, count)?);

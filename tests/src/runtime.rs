@@ -364,27 +364,30 @@ impl Shim {
                     emit(&Did::Frozen { at: boot_now() });
                 }
                 let at = boot_now();
+                self.kill_at = Some((at + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2), by));
+                kill(self.main.id().cast_signed(), signal)?;
+                // After the signal: a test that waits for this line acts on a container that has it.
                 emit(&Did::Signalled {
                     at,
                     signal,
                     sender: std::process::id(),
                 });
-                self.kill_at = Some((at + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2), by));
-                kill(self.main.id().cast_signed(), signal)
+                Ok(())
             }
         }
     }
 
     fn kill(&mut self, by: Kill) -> Result<()> {
-        emit(&Did::Killed {
-            at: boot_now(),
-            by,
-            sender: std::process::id(),
-        });
+        let at = boot_now();
         match by {
             Kill::Main => kill(self.main.id().cast_signed(), libc::SIGKILL)?,
             Kill::Cgroup => self.scope.kill()?,
         }
+        emit(&Did::Killed {
+            at,
+            by,
+            sender: std::process::id(),
+        });
         if self.frozen {
             self.scope.freeze(false)?;
             self.frozen = false;
