@@ -366,7 +366,7 @@ impl Live {
     /// The container, unit or cgroup of a process, for people.
     fn place(&self, task: &Task) -> String {
         let index = self.pipeline.core().index();
-        match (index.attribute(task), index.path(task.cgroup)) {
+        match (&*index.attribute(task), index.path(task.cgroup)) {
             (Attribution::Subject(subject, _), Some(path)) => format!("{subject}, cgroup {path}"),
             (Attribution::Subject(subject, _), None) => subject.to_string(),
             (_, Some(path)) => format!("cgroup {path}"),

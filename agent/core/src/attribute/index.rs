@@ -9,6 +9,7 @@
 //! `/proc/PID/cgroup` decides: see [`Index::attribute`]. `/proc/PID/cgroup` also decides on a machine with v1 alone: the kernel
 //! gives the id in one hierarchy, and another hierarchy may separate what that one does not.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::cgroups::{Cgroup, Cgroups};
@@ -89,10 +90,14 @@ impl Index {
     /// process's own facts decide, and without these the unit that an id names; unless some containers are not known by any v2
     /// id and the record has only a v2 id. If all this shows nothing, the container around the process's cgroup may: see
     /// [`Index::learn`].
-    pub fn attribute(&self, task: &Task) -> Attribution {
+    pub fn attribute(&self, task: &Task) -> Cow<'_, Attribution> {
         if let Some(place) = self.by_path(task.cgroup, task.v1_cgroup) {
-            return place.clone();
+            return Cow::Borrowed(place);
         }
+        Cow::Owned(self.attribute_further(task))
+    }
+
+    fn attribute_further(&self, task: &Task) -> Attribution {
         let by_ids = self.by_ids(task.cgroup, task.v1_cgroup);
         let container = task.container.filter(|_| task.ns_level <= CONTAINER_LEVEL);
         if self.is_final(task.cgroup, &by_ids) {
@@ -157,7 +162,7 @@ impl Index {
     /// container, but only if both have the same depth of pid namespaces: the first process of a container inside a container
     /// is a child of the runtime.
     pub fn attribute_descendant(&self, task: &Task) -> Attribution {
-        match (self.attribute(task), self.processes.parent(task)) {
+        match (self.attribute(task).into_owned(), self.processes.parent(task)) {
             (Attribution::Unknown(UnknownCgroup::ProcessGone), Some(parent)) if is_container(parent) => parent.clone(),
             (place, _) => place,
         }

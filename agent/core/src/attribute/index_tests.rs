@@ -60,7 +60,7 @@ impl Machine {
         show(self.index.attribute_cgroup(CgroupId::v2(id)))
     }
     fn of(&self, task: Task) -> String {
-        show(self.index.attribute(&task))
+        show(self.index.attribute(&task).into_owned())
     }
     /// What an exit of the task asks.
     fn asks(&self, task: Task) -> Vec<Question> {
@@ -241,7 +241,7 @@ fn hybrid_root_asks_the_process() {
     assert_eq!(m.asks(web), []);
     // The cgroup alone still shows nothing: for example a socket's.
     assert_eq!(m.cgroup(1), "NoId");
-    assert_eq!(m.index.attribute_process(Pid(42)), m.index.attribute(&web));
+    assert_eq!(m.index.attribute_process(Pid(42)), *m.index.attribute(&web));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Which inputs are evidence of a termination in progress: an agent keeps these, and after its restart another core gets them again.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -24,15 +25,12 @@ impl Correlator {
             Event::SignalDeliver(deliver) => index.attribute(&deliver.task),
             Event::ProcessExit(exit) => index.attribute(&exit.task),
             Event::ProcessExec(exec) => index.attribute(&exec.task),
-            Event::OomVictim(oom) => self.attribution.oom_place(oom),
-            Event::CgroupRmdir(removed) => index.attribute_cgroup(removed.cgroup),
-            Event::Tcp(tcp) if tcp.client.is_none() => index.attribute_within(tcp.cgroup?),
+            Event::OomVictim(oom) => Cow::Owned(self.attribution.oom_place(oom)),
+            Event::CgroupRmdir(removed) => Cow::Owned(index.attribute_cgroup(removed.cgroup)),
+            Event::Tcp(tcp) if tcp.client.is_none() => Cow::Owned(index.attribute_within(tcp.cgroup?)),
             Event::Tcp(_) | Event::CgroupMkdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => return None,
         };
-        match place {
-            Attribution::Subject(_, own) => Some(own),
-            Attribution::Host | Attribution::Unknown(_) => None,
-        }
+        place.own()
     }
 
     /// Whether a shutdown of the node is in progress, as far as known.

@@ -15,11 +15,10 @@ use crate::event::{
 };
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
-use crate::termination::Actor;
 use crate::time::Boot;
 
 use super::Limits;
-pub(super) use sender::INIT;
+pub(super) use sender::{INIT, Sender};
 
 /// Units that are, or hold, a kubelet: kubeadm and most distributions, k3s, RKE2, k0s, MicroK8s, and snaps.
 pub const KUBELET_UNITS: &[&str] = &[
@@ -97,7 +96,7 @@ pub(super) struct Evidence<'a> {
 pub(super) enum What<'a> {
     Signal {
         signal: &'a SignalGenerate,
-        sender: Actor,
+        sender: Sender<'a>,
     },
     Deliver(&'a SignalDeliver),
     Discarded(&'a SignalDiscarded),
@@ -332,7 +331,7 @@ impl Attributor {
                 (None, None) => Some(Attribution::Unknown(UnknownCgroup::NoId)),
             },
             // Announcements of agents are not evidence about a subject.
-            _ => task.map(|task| self.index.attribute(task)),
+            _ => task.map(|task| self.index.attribute(task).into_owned()),
         }
     }
 
@@ -347,7 +346,7 @@ impl Attributor {
         let what = match event {
             Event::SignalGenerate(signal) => What::Signal {
                 signal,
-                sender: sender::sender(&self.index, (own, subject), signal),
+                sender: Sender::of(&self.index, (own, subject), signal),
             },
             Event::SignalDeliver(deliver) => What::Deliver(deliver),
             Event::ProcessExit(exit) => What::Exit(exit),

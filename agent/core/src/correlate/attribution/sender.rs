@@ -1,5 +1,7 @@
 //! The role of a signal's sender for the target: by place and ancestry, never by name.
 
+use std::borrow::Cow;
+
 use crate::attribute::{Attribution, Index, Subject, UnknownCgroup};
 use crate::event::{SignalGenerate, Task};
 use crate::ids::{CgroupId, Comm, Pid};
@@ -27,29 +29,57 @@ const MONITORS: [&str; 2] = ["libpod-conmon-", "crio-conmon-"];
 
 pub(in crate::correlate) const INIT: Pid = Pid(1);
 
-/// The sender, with its role. `own` is the cgroup of the target's subject.
-pub(super) fn sender(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGenerate) -> Actor {
-    let sender = &signal.sender;
-    if signal.is_of_no_sender() {
-        return Actor {
-            tgid: Pid(0),
-            comm: Comm::new(""),
-            parent: Pid(0),
-            parent_comm: Comm::new(""),
-            role: Role::Unknown,
-            place: Attribution::Unknown(UnknownCgroup::NoId),
-            pod: None,
-        };
+/// The sender of a signal to a subject.
+#[derive(Debug)]
+pub(in crate::correlate) struct Sender<'a> {
+    signal: &'a SignalGenerate,
+    place: Cow<'a, Attribution>,
+    pub role: Role,
+}
+
+impl<'a> Sender<'a> {
+    /// `own` is the cgroup of the target's subject.
+    pub(super) fn of(index: &'a Index, (own, subject): (CgroupId, &Subject), signal: &'a SignalGenerate) -> Sender<'a> {
+        if signal.is_of_no_sender() {
+            return Sender {
+                signal,
+                place: Cow::Owned(Attribution::Unknown(UnknownCgroup::NoId)),
+                role: Role::Unknown,
+            };
+        }
+        let place = index.attribute(&signal.sender);
+        let role = role(index, (own, subject), signal, &place);
+        Sender { signal, place, role }
     }
-    let place = index.attribute(sender);
-    Actor {
-        tgid: sender.tgid,
-        comm: sender.comm,
-        parent: sender.ppid,
-        parent_comm: signal.sender_parent_comm,
-        role: role(index, (own, subject), signal, &place),
-        place,
-        pod: None,
+
+    /// As it is kept.
+    pub fn actor(&self) -> Actor {
+        let (place, role) = (self.place.clone().into_owned(), self.role);
+        let SignalGenerate {
+            sender,
+            sender_parent_comm,
+            ..
+        } = *self.signal;
+        if self.signal.is_of_no_sender() {
+            return Actor {
+                tgid: Pid(0),
+                comm: Comm::new(""),
+                parent: Pid(0),
+                parent_comm: Comm::new(""),
+                role,
+                place,
+                pod: None,
+            };
+        }
+        Actor {
+            tgid: sender.tgid,
+            comm: sender.comm,
+            parent: sender.ppid,
+            parent_comm: sender_parent_comm,
+            role,
+            place,
+            pod: None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenera
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
-use crate::termination::{Actor, Role, TerminationKey};
+use crate::termination::{Role, TerminationKey};
 use crate::time::Boot;
 use crate::verdict;
 
@@ -16,7 +16,7 @@ use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
 use super::{SubjectEvent, Subjects, TOUCH};
-use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, What};
+use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, Sender, What};
 
 impl Subjects {
     pub fn take(&mut self, now: Boot, found: Attributed<'_>, out: &mut Vec<SubjectEvent>) {
@@ -198,7 +198,7 @@ impl Subjects {
         true
     }
 
-    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: &Actor, out: &mut Vec<SubjectEvent>) {
+    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: &Sender<'_>, out: &mut Vec<SubjectEvent>) {
         let now = self.now;
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
@@ -224,7 +224,7 @@ impl Subjects {
             at,
             last: at,
             count: 1,
-            sender: sender.clone(),
+            sender: sender.actor(),
             signal: *signal,
         };
         let known = |timeline: &Timeline| timeline.signals.iter().any(|known| known.is_same(&fact));

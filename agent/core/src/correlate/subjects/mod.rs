@@ -284,7 +284,7 @@ impl Subjects {
     pub fn kept(&self) -> usize {
         let of = |state: &State| {
             let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
-            state.candidates.len() + state.exits.len() + state.rare().early.len() + state.below.len() + timeline
+            state.candidates.len() + state.exits.len() + state.early.len() + state.below.len() + timeline
         };
         let lists = self.due.len() + self.touched.len() + self.armed.len() + self.clients.kept() + self.gone.len();
         self.subjects.values().map(of).sum::<usize>() + lists

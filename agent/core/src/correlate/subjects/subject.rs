@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
@@ -32,10 +34,15 @@ const REFUSED_LATE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct State {
     pub subject: Subject,
-    pub candidates: Vec<Candidate>,
+    /// Nearly always one: beside the rest of the state, for each record looks at it.
+    pub candidates: SmallVec<[Candidate; 1]>,
     pub timeline: Option<Box<Timeline>>,
     /// Exits of processes that are not candidates, newest last.
     pub exits: VecDeque<(Boot, ProcessExit)>,
+    /// No exit of these is newer.
+    newest_exit: Boot,
+    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
+    pub early: InnerFacts,
     /// When the cgroup was removed.
     pub removed: Option<Boot>,
     /// The last reported main process, and its exit.
@@ -61,8 +68,8 @@ pub(super) struct State {
     /// When it was last announced as seen, and the earliest start of a process so far.
     announced: Option<(Boot, Boot)>,
     rare: Option<Box<Rare>>,
-    /// Bytes of `rare`, and of these what can be given up: counted again only after a change, because each look at it is a cache miss.
-    rare_weight: (usize, usize),
+    /// Bytes of `rare`: counted again only after a change, because each look at it is a cache miss.
+    rare_weight: usize,
     rare_changed: bool,
 }
 
@@ -71,8 +78,6 @@ pub(super) struct State {
 pub(super) struct Rare {
     /// Number of exits that were dropped since the timeline began.
     pub exits_dropped: u64,
-    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
-    pub early: InnerFacts,
     /// The process and time of the reported early warning.
     pub warned: Option<(ProcessId, Boot)>,
     /// When the sockets were last let go.
@@ -83,7 +88,6 @@ pub(super) struct Rare {
 
 static NOTHING_RARE: Rare = Rare {
     exits_dropped: 0,
-    early: InnerFacts::NONE,
     warned: None,
     unwatched_at: None,
     doubts: Doubts::NONE,
@@ -120,9 +124,11 @@ impl State {
     pub fn new(subject: Subject) -> State {
         State {
             subject,
-            candidates: Vec::new(),
+            candidates: SmallVec::new(),
             timeline: None,
             exits: VecDeque::new(),
+            newest_exit: Boot(0),
+            early: InnerFacts::default(),
             removed: None,
             finished: None,
             suspect: None,
@@ -137,7 +143,7 @@ impl State {
             armed: None,
             announced: None,
             rare: None,
-            rare_weight: (0, 0),
+            rare_weight: 0,
             rare_changed: false,
         }
     }
@@ -153,9 +159,9 @@ impl State {
 
     /// What concerns the life that ended then is over.
     pub fn begin_again(&mut self, end: Boot, is_next: impl Fn(&ProcessId) -> bool) {
+        self.early.retain(is_next);
         if let Some(rare) = &mut self.rare {
             rare.exits_dropped = 0;
-            rare.early.retain(is_next);
             rare.doubts.expire(end);
         }
     }
@@ -355,12 +361,12 @@ impl State {
             return;
         }
         if self.timeline.is_none() {
+            if self.newest_exit.plus(late) < at {
+                // Of ten thousand subjects none is in the processor's cache: no look at an exit, and the same slot for each health check.
+                self.exits.clear();
+            }
             while self.exits.front().is_some_and(|(old, _)| old.plus(late) < at) {
                 self.exits.pop_front();
-            }
-            if self.exits.is_empty() {
-                // The same slot for each health check, not the next one: of ten thousand subjects none is in the processor's cache.
-                self.exits.clear();
             }
         }
         if self
@@ -372,6 +378,7 @@ impl State {
         }
         // A main process that is known only after so many later exits never seems to exit: its verdict is `unknown`.
         self.exits.push_back((at, *exit));
+        self.newest_exit = self.newest_exit.max(at);
         let cap = if self.timeline.is_some() { cap } else { EXITS };
         while self.exits.len() > cap {
             self.exits.pop_front();
@@ -384,12 +391,10 @@ impl State {
     /// A process that is not a candidate entered its handler. Workers of a healthy subject reload: without a timeline the entry is kept
     /// for `late`, as an exit is, and begins none, unless there are many. False: not kept.
     pub fn entered(&mut self, at: Boot, task: &Task, signal: Signal, cap: usize, late: Duration) -> bool {
-        if let Some(rare) = &mut self.rare {
-            rare.early.expire(at.minus(late));
-        }
-        let facts = match self.timeline.is_some() || self.rare().early.len() >= cap {
+        self.early.expire(at.minus(late));
+        let facts = match self.timeline.is_some() || self.early.len() >= cap {
             true => &mut self.timeline().inside,
-            false => &mut self.rare_mut().early,
+            false => &mut self.early,
         };
         facts.entry(at, task, signal, false, cap)
     }
@@ -474,19 +479,22 @@ impl State {
             self.rare_weight = self.weigh_rare();
         }
         debug_assert_eq!(self.rare_weight, self.weigh_rare());
-        let (rare, early) = self.rare_weight;
+        let early = self.early.bytes();
         let exits = self.exits.capacity() * size_of::<(Boot, ProcessExit)>();
         let timeline = self.timeline.as_deref().map_or((0, 0), |timeline| {
             let bytes = timeline.bytes();
             (bytes, if timeline.is_squeezable() { bytes } else { 0 })
         });
-        let fixed = self.candidates.capacity() * size_of::<Candidate>() + self.below.capacity() * size_of::<CgroupId>();
-        (fixed + exits + rare + timeline.0, exits + early + timeline.1)
+        let candidates = match self.candidates.spilled() {
+            true => self.candidates.capacity() * size_of::<Candidate>(),
+            false => 0,
+        };
+        let fixed = candidates + self.below.capacity() * size_of::<CgroupId>() + self.rare_weight;
+        (fixed + exits + early + timeline.0, exits + early + timeline.1)
     }
 
-    fn weigh_rare(&self) -> (usize, usize) {
-        let rare = self.rare.as_deref();
-        rare.map_or((0, 0), |rare| (rare.bytes(), rare.early.bytes()))
+    fn weigh_rare(&self) -> usize {
+        self.rare.as_deref().map_or(0, Rare::bytes)
     }
 
     /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
@@ -496,7 +504,7 @@ impl State {
         if exits > 0 {
             self.rare_mut().exits_dropped += exits as u64;
         }
-        if !self.rare().early.is_empty() {
+        if !self.early.is_empty() {
             // Only a timeline knows what it lost.
             self.timeline();
         }
@@ -518,11 +526,10 @@ impl State {
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {
-        let (rare, rare_changed) = (self.rare.as_deref_mut(), &mut self.rare_changed);
+        let early = &mut self.early;
         self.timeline.get_or_insert_with(|| {
-            *rare_changed = true;
             Box::new(Timeline {
-                inside: rare.map(|rare| std::mem::take(&mut rare.early)).unwrap_or_default(),
+                inside: std::mem::take(early),
                 ..Timeline::default()
             })
         })
@@ -531,7 +538,7 @@ impl State {
 
 impl Rare {
     fn bytes(&self) -> usize {
-        size_of::<Rare>() + self.early.bytes() + self.doubts.bytes()
+        size_of::<Rare>() + self.doubts.bytes()
     }
 }
 

@@ -227,7 +227,7 @@ impl Subjects {
         if state.removed.is_some() {
             return self.begin_again(own, state, end, out);
         }
-        let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
+        let goes_on = |other: &mut Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
         state.candidates.retain(goes_on);
         self.release(own, &mut state, out);
         if state.timeline.is_some() {
