@@ -4,21 +4,22 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use crate::agent::Agent;
 use crate::cgroup::{Mounts, Scope};
+use crate::epitaph::{Epitaph, run};
 use crate::network::Network;
 use crate::play::{Players, Role};
+use crate::service::Service;
 use crate::stories::all;
 use crate::sys::random_hex;
 
@@ -29,9 +30,13 @@ const ORDERS: usize = 20_000;
 /// Between two orders of an attacker with a rate.
 const STEP: Duration = Duration::from_millis(10);
 const TO_END: Duration = Duration::from_secs(60);
-const TO_JUDGE: Duration = Duration::from_secs(120);
+/// Looks at the journal until all terminations are there.
+const LOOKS: u32 = 240;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// A port without a listener.
 const CLOSED: u16 = 9;
+/// The pod whose name the attackers forge.
+const FORGED_POD: &str = "11111111-2222-4333-8444-555555555555";
 
 /// Crashes, a kill from outside, and stops: each of them is unknown if a signal or an exit could have been lost.
 pub const ENDS: &[&str] = &[
@@ -62,10 +67,14 @@ pub enum Attack {
     ConnectsElsewhere,
     /// Nested cgroups that are made, used by a process that exits, and removed.
     Cgroups,
+    /// The same, with the names of containers of another pod.
+    ForgedCgroups,
     /// Pid namespaces whose init exits before its child.
     Inits,
     /// Stops of its own processes, by one with a runtime's name.
     Pretends,
+    /// Requests to the agent that are never complete, and such whose answer nobody reads.
+    Requests,
 }
 
 /// How often.
@@ -95,6 +104,7 @@ impl Outcome {
 /// A container whose processes do nothing but that.
 struct Attacker {
     scope: Scope,
+    /// Cgroups below its own.
     nested: Vec<PathBuf>,
     player: Child,
     out: BufReader<ChildStdout>,
@@ -102,29 +112,42 @@ struct Attacker {
 }
 
 impl Attacker {
-    fn start(players: &Path, attack: Attack, at_once: u32) -> anyhow::Result<Attacker> {
-        let (role, nested, network) = match attack {
-            Attack::Signals { nested } => ("storm", nested, None),
-            Attack::Exits => ("exits", 0, None),
-            Attack::Listeners => ("churn", 0, None),
-            Attack::Connects => ("connects", 0, None),
-            Attack::ConnectsElsewhere => ("connects", 0, Some(Network::create(false)?)),
-            Attack::Cgroups => ("cgroups", 1, None),
-            Attack::Inits => ("inits", 0, None),
-            Attack::Pretends => ("pretends", 0, None),
-        };
-        let mut address = network.as_ref().map_or(([127, 0, 0, 1], 0).into(), Network::address);
-        address.set_port(CLOSED);
-        let address = (role == "connects").then(|| address.to_string());
+    /// `agent`: where the agent listens.
+    fn start(players: &Path, attack: Attack, at_once: u32, agent: SocketAddr) -> anyhow::Result<Attacker> {
         let scope = Scope::create(&Mounts::find()?, &format!("cri-containerd-{}.scope", random_hex(32)?), None)?;
-        let nested: Vec<PathBuf> = (0..nested).map(|n| scope.home().join(format!("nested-{n}"))).collect();
+        let names = match attack {
+            Attack::Signals { nested } => (0..nested).map(|n| format!("nested-{n}")).collect(),
+            Attack::Cgroups => vec!["nested".to_owned()],
+            Attack::ForgedCgroups => vec![format!("kubepods-pod{}.slice", FORGED_POD.replace('-', "_"))],
+            _ => Vec::new(),
+        };
+        let nested: Vec<PathBuf> = names.iter().map(|name| scope.home().join(name)).collect();
         nested.iter().try_for_each(fs::create_dir)?;
+        let network = match attack {
+            Attack::ConnectsElsewhere => Some(Network::create(false)?),
+            _ => None,
+        };
+        let closed = network
+            .as_ref()
+            .map_or(Ipv4Addr::LOCALHOST.into(), |network| network.address().ip());
+        let below = |name: &str| nested.iter().map(|dir| dir.join(name).display().to_string()).collect();
+        let (role, args) = match attack {
+            Attack::Signals { .. } => ("storm", nested.iter().map(|dir| dir.display().to_string()).collect()),
+            Attack::Exits => ("exits", vec![]),
+            Attack::Listeners => ("churn", vec![]),
+            Attack::Connects | Attack::ConnectsElsewhere => ("connects", vec![SocketAddr::new(closed, CLOSED).to_string()]),
+            Attack::Cgroups => ("cgroups", below("")),
+            // An id has 64 digits, of which the player chooses four.
+            Attack::ForgedCgroups => ("cgroups", below(&format!("cri-containerd-{}", random_hex(30)?))),
+            Attack::Inits => ("inits", vec![]),
+            Attack::Pretends => ("pretends", vec![]),
+            Attack::Requests => ("requests", vec![agent.to_string()]),
+        };
         let mut player = Command::new(players.join("probe-player"))
             .arg("--cgroup")
             .arg(scope.home())
             .args([role, &at_once.to_string()])
-            .args(&nested)
-            .args(address)
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -170,43 +193,60 @@ impl Drop for Attacker {
     }
 }
 
+/// An agent as a service, and what its journal has.
 struct Watch {
-    agent: Agent,
-    lines: Receiver<Option<String>>,
+    epitaph: Epitaph,
+    service: Service,
+    journal: PathBuf,
 }
 
 impl Watch {
-    fn start(epitaph: &Path) -> anyhow::Result<Watch> {
-        let (to, lines) = channel();
-        let agent = Agent::start(epitaph, None, None, to)?;
-        let mut watch = Watch { agent, lines };
-        watch.next(|line| line["type"] == "observing")?;
-        Ok(watch)
+    /// `directory`: empty, for the journal, a log and a copy of the program.
+    fn start(program: &Path, directory: &Path) -> anyhow::Result<Watch> {
+        let epitaph = Epitaph::copied(program, directory)?;
+        let journal = directory.join("journal");
+        let setting = format!("journal.directory={}", journal.display());
+        let service = Service::start(&epitaph, directory, &["--set", &setting])?;
+        Ok(Watch {
+            epitaph,
+            service,
+            journal,
+        })
     }
 
-    fn next(&mut self, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
-        loop {
-            let line = self.lines.recv_timeout(TO_JUDGE).with_context(|| self.agent.log())?;
-            let line: Value = serde_json::from_str(&line.with_context(|| format!("it ended: {}", self.agent.log()))?)?;
-            if wanted(&line) {
-                return Ok(line);
-            }
-        }
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.service.port).into()
     }
 
     /// The terminations of all of them.
-    fn terminations(&mut self, of: &[Role]) -> anyhow::Result<Vec<(Role, Value)>> {
-        let mut rest: Vec<&Role> = of.iter().collect();
-        let mut found = Vec::new();
-        while !rest.is_empty() {
-            let line = self
-                .next(|line| line["type"] == "termination")
-                .with_context(|| format!("{} terminations were not reported", rest.len()))?;
-            if let Some(at) = rest.iter().position(|role| line["subject"]["id"] == role.subject.as_str()) {
-                found.push((rest.swap_remove(at).clone(), line));
+    fn terminations(&self, of: &[Role]) -> anyhow::Result<Vec<(Role, Value)>> {
+        let mut missing = 0;
+        for _ in 0..LOOKS {
+            let listed = self.listed()?;
+            let termination_of = |role: &Role| listed.iter().find(|line| line["subject"]["id"] == role.subject.as_str());
+            let found: Vec<_> = of
+                .iter()
+                .filter_map(|role| Some((role.clone(), termination_of(role)?.clone())))
+                .collect();
+            missing = of.len() - found.len();
+            if missing == 0 {
+                return Ok(found);
             }
+            thread::sleep(BETWEEN_LOOKS);
         }
-        Ok(found)
+        bail!("{missing} terminations were not reported: {}", self.service.log())
+    }
+
+    fn listed(&self) -> anyhow::Result<Vec<Value>> {
+        let mut list = self.epitaph.command();
+        list.args(["list", "--output", "json", "--since", "1d", "--journal"])
+            .arg(&self.journal);
+        let listed = run(list, [""; 0])?;
+        ensure!(listed.code.is_some_and(|code| code < 2), "{}", listed.err);
+        let lines: Vec<Value> = listed.out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let forged = lines.iter().find(|line| line["subject"]["pod_uid"] == FORGED_POD);
+        ensure!(forged.is_none(), "a container forged another pod's termination: {forged:?}");
+        Ok(lines)
     }
 }
 
@@ -239,19 +279,22 @@ fn play(players: &Players, names: &[&str], count: usize) -> anyhow::Result<Vec<R
     Ok(played.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Plays `count` victims while the attackers act, with `epitaph` watching; `players` is the directory of the programs.
+/// Plays `count` victims while the attackers act, with an agent of the program `epitaph` and its journal in `directory`; `players` is the
+/// directory of the programs.
 ///
 /// # Errors
 /// Something could not be played, or a termination was not reported at all.
 pub fn play_under(
     players: &Path,
     epitaph: &Path,
+    directory: &Path,
     attackers: &[(Attack, Rate)],
     names: &[&str],
     count: usize,
 ) -> anyhow::Result<Outcome> {
     let actors = Players::new(players)?;
-    let mut watch = Watch::start(epitaph)?;
+    let mut watch = Watch::start(epitaph, directory)?;
+    let agent = watch.address();
     let alone = play(&actors, names, names.len())?;
     let alone = watch.terminations(&alone)?;
 
@@ -261,7 +304,7 @@ pub fn play_under(
             .iter()
             .map(|&(attack, rate)| {
                 let done = &done;
-                scope.spawn(move || act_until(players, attack, rate, done))
+                scope.spawn(move || act_until(players, attack, rate, agent, done))
             })
             .collect();
         let victims = play(&actors, names, count);
@@ -280,7 +323,7 @@ pub fn play_under(
             other.push(format!("{}: {termination}", role.story.name));
         }
     }
-    ensure!(watch.agent.end(TO_END)?.success(), "{}", watch.agent.log());
+    ensure!(watch.service.end(TO_END)?.success(), "{}", watch.service.log());
     let victims = count;
     Ok(Outcome {
         victims,
@@ -290,12 +333,12 @@ pub fn play_under(
 }
 
 /// What it did in a second.
-fn act_until(players: &Path, attack: Attack, rate: Rate, done: &AtomicBool) -> anyhow::Result<f64> {
+fn act_until(players: &Path, attack: Attack, rate: Rate, agent: SocketAddr, done: &AtomicBool) -> anyhow::Result<f64> {
     let at_once = match rate {
         Rate::PerSecond(rate) => (rate / (Duration::from_secs(1).as_millis() / STEP.as_millis()) as u32).max(1),
         Rate::Full(at_once) => at_once,
     };
-    let mut attacker = Attacker::start(players, attack, at_once)?;
+    let mut attacker = Attacker::start(players, attack, at_once, agent)?;
     #[expect(clippy::disallowed_methods, reason = "an attacker's own clock")]
     let begin = Instant::now();
     let mut orders = 0;

@@ -31,7 +31,8 @@ fn under(test: &str, attackers: &[(Attack, Rate)], names: &[&str]) -> anyhow::Re
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut players = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
     players.pop();
-    let outcome = play_under(&players, &program(&players), attackers, names, VICTIMS)?;
+    let directory = tempfile::tempdir()?;
+    let outcome = play_under(&players, &program(&players), directory.path(), attackers, names, VICTIMS)?;
     let (kept, per_second) = (outcome.kept(), outcome.per_second);
     println!("{test}: {kept} of {VICTIMS} victims keep their verdict, under {per_second:.0} acts a second");
     ensure!(kept == VICTIMS, "the others:\n{}", outcome.other.join("\n"));
@@ -69,8 +70,19 @@ fn a_neighbour_that_opens_and_closes_listeners() -> anyhow::Result<()> {
 #[test]
 fn a_neighbour_that_plays_a_runtime() -> anyhow::Result<()> {
     let full = |attack| (attack, Rate::Full(100));
-    let attackers = [full(Attack::Cgroups), full(Attack::Inits), full(Attack::Pretends)];
+    let attackers = [
+        full(Attack::Cgroups),
+        full(Attack::ForgedCgroups),
+        full(Attack::Inits),
+        full(Attack::Pretends),
+    ];
     under("a_neighbour_that_plays_a_runtime", &attackers, ENDS)
+}
+
+#[test]
+fn a_neighbour_that_keeps_the_metrics_port_busy() -> anyhow::Result<()> {
+    let requests = (Attack::Requests, Rate::Full(100));
+    under("a_neighbour_that_keeps_the_metrics_port_busy", &[requests], ENDS)
 }
 
 #[test]

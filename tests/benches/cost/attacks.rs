@@ -50,9 +50,15 @@ const ROWS: &[Row] = &[
         victims: SERVERS,
     },
     Row {
-        what: "nested cgroups, pid namespaces, and stops by a runtime's name",
-        attacks: &[Attack::Cgroups, Attack::Inits, Attack::Pretends],
+        what: "nested cgroups, also under another pod's name, pid namespaces, and stops by a runtime's name",
+        attacks: &[Attack::Cgroups, Attack::ForgedCgroups, Attack::Inits, Attack::Pretends],
         rates: &[Rate::PerSecond(200), Rate::Full(100)],
+        victims: ENDS,
+    },
+    Row {
+        what: "requests to the agent's port, endless or with unread answers",
+        attacks: &[Attack::Requests],
+        rates: &[Rate::PerSecond(200), Rate::Full(200)],
         victims: ENDS,
     },
 ];
@@ -70,7 +76,8 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
         for &rate in row.rates {
             eprintln!("bench: {VICTIMS} victims, and {} ({rate:?})", row.what);
             let attackers: Vec<_> = row.attacks.iter().map(|&attack| (attack, rate)).collect();
-            let outcome = play_under(players, epitaph, &attackers, row.victims, VICTIMS)?;
+            let directory = tempfile::tempdir()?;
+            let outcome = play_under(players, epitaph, directory.path(), &attackers, row.victims, VICTIMS)?;
             enter(table, row.what, &goal, &outcome);
         }
     }

@@ -1,13 +1,11 @@
 //! A process that does one thing for the probes' tests: `probe-player [--cgroup DIR]... ROLE`. The process prints `ready` (and
 //! other values that the test needs) on its standard output, and exits when done or when its standard input closes.
-#![expect(
-    unsafe_code,
-    reason = "signal handlers, shared ports and single threads that exit have no safe form"
-)]
+#![expect(unsafe_code, reason = "signal handlers and single threads that exit have no safe form")]
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd as _};
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,6 +16,9 @@ use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen as listen_at, setsockopt, socket, sockopt,
+};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, setsid};
 
@@ -180,8 +181,8 @@ fn main() -> anyhow::Result<()> {
             })
         }
         "cgroups" => {
-            let (count, dir): (u32, _) = (args.next().unwrap_or_default().parse()?, args.next().unwrap_or_default());
-            at_each_line(|| (0..count).try_for_each(|number| cgroup_with_an_exit(&format!("{dir}/{number}"))))
+            let (count, path): (u32, _) = (args.next().unwrap_or_default().parse()?, args.next().unwrap_or_default());
+            at_each_line(|| (0..count).try_for_each(|number| cgroup_with_an_exit(&format!("{path}{number:04}"))))
         }
         "inits" => {
             let count: u32 = args.next().unwrap_or_default().parse()?;
@@ -191,6 +192,10 @@ fn main() -> anyhow::Result<()> {
             let count: u32 = args.next().unwrap_or_default().parse()?;
             fs::write("/proc/self/comm", "containerd-shim")?;
             at_each_line(|| (0..count).try_for_each(|_| stop_as_a_runtime()))
+        }
+        "requests" => {
+            let count: usize = args.next().unwrap_or_default().parse()?;
+            requests(count, &args.next().unwrap_or_default())
         }
         "hang-up" => hang_up(),
         other => anyhow::bail!("no role {other}"),
@@ -247,6 +252,31 @@ fn storm(count: usize, cgroups: &[String]) -> anyhow::Result<()> {
         child.wait()?;
     }
     Ok(())
+}
+
+/// At each line so many requests to this address, which stay open: half of them with a head that never ends, half of them with an
+/// answer that nobody reads.
+fn requests(count: usize, to: &str) -> anyhow::Result<()> {
+    /// Below the usual limit of open files.
+    const OPEN: usize = 800;
+    let endless = format!("GET /metrics HTTP/1.1\r\nx: {}", "a".repeat(400 << 10));
+    let mut open = VecDeque::with_capacity(OPEN);
+    let mut texts = [endless.as_str(), "GET /metrics HTTP/1.1\r\nhost: agent\r\n\r\n"]
+        .into_iter()
+        .cycle();
+    at_each_line(|| {
+        for text in texts.by_ref().take(count) {
+            let mut stream = TcpStream::connect(to)?;
+            stream.set_nonblocking(true)?;
+            // The server may close the connection at any time.
+            let _ = stream.write(text.as_bytes());
+            if open.len() == OPEN {
+                open.pop_front();
+            }
+            open.push_back(stream);
+        }
+        Ok(())
+    })
 }
 
 fn exits(count: u32) -> anyhow::Result<()> {
@@ -428,43 +458,12 @@ fn share(address: SocketAddrV4) -> anyhow::Result<()> {
 }
 
 /// With SO_REUSEPORT, which the standard library has not.
-fn shared_listener(address: SocketAddrV4) -> io::Result<TcpListener> {
-    const BACKLOG: libc::c_int = 128;
-    let done = |result: libc::c_int| {
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    };
-    let to = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from(*address.ip()).to_be(),
-        },
-        sin_zero: [0; 8],
-    };
-    let (on, size): (libc::c_int, _) = (1, |bytes: usize| bytes as libc::socklen_t);
-    // SAFETY: the descriptor is new; both structures live until their call returns, and have the sizes that are given.
-    unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let listener = TcpListener::from_raw_fd(fd);
-        let option = (&raw const on).cast();
-        done(libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_REUSEPORT,
-            option,
-            size(size_of_val(&on)),
-        ))?;
-        done(libc::bind(fd, (&raw const to).cast(), size(size_of_val(&to))))?;
-        done(libc::listen(fd, BACKLOG))?;
-        Ok(listener)
-    }
+fn shared_listener(address: SocketAddrV4) -> anyhow::Result<TcpListener> {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, sockopt::ReusePort, &true)?;
+    bind(socket.as_raw_fd(), &SockaddrIn::from(address))?;
+    listen_at(&socket, Backlog::new(128)?)?;
+    Ok(socket.into())
 }
 
 /// Listens on both loopbacks, accepts one client each and answers nothing. Any line closes the listeners; the end of the input
