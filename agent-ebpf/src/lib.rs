@@ -441,13 +441,15 @@ const fn bit(sig: u32) -> u64 {
     1 << (sig - 1)
 }
 
-/// Slots of the `NESTED` map, per CPU.
+/// The one value of the `NESTED` map, per CPU: how the second program at `inet_sock_set_state` knows the events that the first was
+/// skipped for.
 pub mod nested {
-    /// 1 while the program at `inet_sock_set_state` runs.
-    pub const RUNNING: u32 = 0;
-    /// Nested events that another program reported.
-    pub const REPORTED: u32 = 1;
-    pub const SLOTS: u32 = 2;
+    /// Events that the first program took and the second has not seen, each at its own place: events interrupt both programs and come
+    /// between them. One that the second program was skipped for stays until another needs its place.
+    pub const TAKEN: usize = 256;
+    /// How many events the second program reported.
+    pub const REPORTED: usize = TAKEN;
+    pub const WORDS: usize = TAKEN + 1;
 }
 
 /// How an agent announces itself to its peers, the other agents on the machine: a signal to itself that the kernel discards

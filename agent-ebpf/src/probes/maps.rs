@@ -67,7 +67,7 @@ static ARMED_COUNT: Array<u64> = Array::with_max_entries(armed_count::SLOTS, 0);
 
 /// See [`nested`].
 #[map]
-static NESTED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::SLOTS, 0);
+static NESTED: PerCpuArray<[u64; nested::WORDS]> = PerCpuArray::with_max_entries(1, 0);
 
 /// By [`epitaph_ebpf::closed_port`].
 #[map]
@@ -398,34 +398,43 @@ fn arm(cgroup: u64, owner: Owner) -> bool {
     }
 }
 
-/// Runs `program`; meanwhile [`is_nested`] returns true on this CPU.
+/// This CPU's own.
 #[inline(always)]
-pub fn while_running(program: impl FnOnce()) {
-    set_running(1);
-    program();
-    set_running(0);
+fn nested() -> Option<*mut u64> {
+    Some(NESTED.get_ptr_mut(0)?.cast())
 }
 
+/// Fibonacci hashing: sockets lie at multiples of their size.
 #[inline(always)]
-fn set_running(to: u64) {
-    if let Some(running) = NESTED.get_ptr_mut(nested::RUNNING) {
-        // SAFETY: this CPU's own slot. Volatile: an interrupting program reads it.
-        unsafe { running.write_volatile(to) };
+fn place_of(event: u64) -> usize {
+    const _: () = assert!(nested::TAKEN == 1 << 8);
+    (event.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+}
+
+/// The first program takes the event.
+#[inline(always)]
+pub fn take(event: u64) {
+    if let Some(nested) = nested() {
+        // SAFETY: a word of the value. Volatile: an interrupting program writes it, too.
+        unsafe { nested.add(place_of(event)).write_volatile(event) };
     }
 }
 
-/// Whether this program interrupts [`while_running`] on this CPU; counts the event.
+/// Whether the first program was skipped for the event; counts the event then.
 #[inline(always)]
-pub fn is_nested() -> bool {
-    let is_running = |running: *mut u64| unsafe { running.read_volatile() } != 0;
-    if !NESTED.get_ptr_mut(nested::RUNNING).is_some_and(is_running) {
-        return false;
+pub fn was_skipped(event: u64) -> bool {
+    let Some(nested) = nested() else { return false };
+    // SAFETY: as above.
+    unsafe {
+        let taken = nested.add(place_of(event));
+        let is_taken = taken.read_volatile() == event;
+        if is_taken {
+            taken.write_volatile(0);
+        } else {
+            add(nested.add(nested::REPORTED), 1);
+        }
+        !is_taken
     }
-    if let Some(count) = NESTED.get_ptr_mut(nested::REPORTED) {
-        // SAFETY: as in `count_lost`.
-        unsafe { add(count, 1) };
-    }
-    true
 }
 
 #[inline(always)]

@@ -29,7 +29,7 @@ pub struct Loss {
 pub struct Losses {
     /// By class, of no known owner; see [`Class::BY_OWNER`].
     unowned: PerCpuArray<MapData, u64>,
-    nested: PerCpuArray<MapData, u64>,
+    nested: PerCpuArray<MapData, [u64; nested::WORDS]>,
     accounts: HashMap<MapData, u64, Entry>,
     connects: HashMap<MapData, u32, u64>,
     /// The attached programs, to count the runs that the kernel skipped.
@@ -167,8 +167,8 @@ impl Losses {
 
     /// Events of skipped runs that the programs for nested events reported all the same.
     fn recovered_nested(&self) -> u64 {
-        let per_cpu = self.nested.get(&nested::REPORTED, 0);
-        per_cpu.map_or(0, |counts| counts.iter().sum())
+        let per_cpu = self.nested.get(&0, 0);
+        per_cpu.map_or(0, |values| values.iter().map(|value| value[nested::REPORTED]).sum())
     }
 }
 
