@@ -19,6 +19,8 @@ pub(super) const KEEP_REMOVED: Duration = Duration::from_secs(120);
 
 /// Cgroups nested in one container or unit with a path of their own.
 const NESTED: usize = 1_024;
+/// In place of a party's path: of cgroups without a path, for which nothing shows where they are nested.
+const NOWHERE: &str = "";
 
 pub(super) struct Cgroups {
     max_bytes: usize,
@@ -281,7 +283,10 @@ impl Cgroups {
         } else {
             UnknownCgroup::PathUnreadable
         };
-        self.put(cgroup, Cgroup::lost(now, Attribution::Unknown(why)));
+        // A container that makes cgroups without pause has thousands of them: they push each other out, and no container's own cgroup.
+        let party = Some(self.party(NOWHERE));
+        let lost = Cgroup::lost(now, Attribution::Unknown(why));
+        self.put(cgroup, Cgroup { party, ..lost });
         self.keep_removed(now, self.sequence, cgroup);
     }
 

@@ -759,3 +759,22 @@ fn the_party_of_one_of_too_many_nested_cgroups_is_known() {
     assert_eq!(index.party(last), Some(CgroupId::v2(2)));
     assert_eq!(index.party(CgroupId::v2(2)), None);
 }
+
+/// A container that makes more cgroups than its budget has records leaves thousands of them without a path and without a party.
+#[test]
+fn cgroups_of_which_nothing_is_known_push_no_container_out() {
+    let mut index = Index::new(10_000, 1_000, 64 << 20);
+    let own = CgroupId::v2(2);
+    let path = format!("/system.slice/docker-{:064x}.scope", 7);
+    index.insert(Boot(1), &CgroupFact::of(own, Ok(path)));
+    index.remove(Boot(2), own);
+    for id in 100..3_000 {
+        index.insert(Boot(3), &CgroupFact::of(CgroupId::v2(id), Err(CgroupFact::GONE.to_owned())));
+    }
+    assert!(matches!(index.attribute_cgroup(own), Attribution::Subject(..)));
+    assert_eq!(
+        index.attribute_cgroup(CgroupId::v2(100)),
+        Attribution::Unknown(UnknownCgroup::NeverSeen)
+    );
+    assert_eq!(index.drops(), 1_901);
+}
