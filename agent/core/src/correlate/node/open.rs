@@ -100,7 +100,7 @@ impl InProgress {
     }
 
     /// The shutdown, if it stopped the subject: its runtime did after the begin. A unit, or a container that no kubelet manages, is stopped
-    /// with the services.
+    /// with the services. Of a pod's container whose stop signal may be lost, the shutdown that may have stopped it.
     pub fn ended_by(&self, facts: &TerminationFacts) -> Option<EndedByShutdown> {
         let is_pods = matches!(facts.subject, Subject::Container { pod: Some(_), .. });
         let services = self.facts.signs.services();
@@ -112,7 +112,9 @@ impl InProgress {
         // Also what was not stopped, if the machine went down under it.
         let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
         let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
-        (stopped_within(facts, since, None) || went_down && self.facts.signs.is_real()).then(|| EndedByShutdown {
+        let is_under_it = went_down && self.facts.signs.is_real() && stopped_at(facts).is_none_or(|at| at >= since);
+        let may_be = is_pods && stopped_at(facts).is_none() && facts.missing.stop_lost_since.is_some() && facts.end >= since;
+        (stopped_within(facts, since, None) || is_under_it || may_be).then(|| EndedByShutdown {
             ran_at: over,
             ..self.link()
         })
@@ -149,6 +151,11 @@ impl InProgress {
 
 /// The runtime stopped the subject at or after `since`, and not after `until`.
 pub(super) fn stopped_within(facts: &TerminationFacts, since: Boot, until: Option<Boot>) -> bool {
+    stopped_at(facts).is_some_and(|at| at >= since && until.is_none_or(|until| at <= until))
+}
+
+/// When the runtime stopped the subject.
+fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
     let by_runtime = |role: Role| role == Role::Runtime;
     let stop = facts
         .stop
@@ -161,5 +168,4 @@ pub(super) fn stopped_within(facts: &TerminationFacts, since: Boot, until: Optio
         .filter(|kill| by_runtime(kill.sender.role))
         .map(|kill| kill.at);
     stop.or(kill)
-        .is_some_and(|at| at >= since && until.is_none_or(|until| at <= until))
 }

@@ -70,7 +70,7 @@ impl Api {
     }
 
     /// Why the API's facts of that time may be incomplete.
-    fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
+    pub fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
         let is_now = self.away_since.is_some_and(|since| since <= to);
         let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
         (is_now || was).then(|| match &self.reason {
@@ -129,7 +129,7 @@ impl Pod {
         // The next container of that name proves that the pod went on.
         let is_hidden = away.is_some() || self.gone.as_ref().is_some_and(|gone| !gone.watched);
         let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
-        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request);
+        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let is_by_shutdown = stop_reason.as_ref().is_some_and(|reason| reason.cause == Cause::NodeShutdown);
         let none = Runs::default();
@@ -275,6 +275,11 @@ impl Request {
         self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
         self
     }
+}
+
+/// The latest time of the request, if the API server's clock is this node's.
+pub(super) fn requested_until(deletion: Deletion, api: &Api) -> Boot {
+    interval(deletion, (0, 0), api.offset).1
 }
 
 /// The earliest and latest time of the request, on this node's clock.

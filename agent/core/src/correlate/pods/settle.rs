@@ -238,11 +238,18 @@ impl Pod {
             return None;
         }
         let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
-        // Of a pod that a node's shutdown stopped, the API may only show the later deletion.
-        let by_shutdown = containers.iter().find_map(|of| {
+        // Of a pod that a node's shutdown stopped, or may have stopped, the API may only show the later deletion.
+        let reasons = containers.iter().filter_map(|of| {
             let reason = of.kubernetes.as_ref()?.stop_reason.as_ref()?;
-            (reason.cause == Cause::NodeShutdown).then(|| (of.shutdown.clone(), reason.clone()))
+            let rank = match reason.cause {
+                Cause::NodeShutdown => 0,
+                Cause::Unknown if of.shutdown.is_some() => 1,
+                _ => return None,
+            };
+            Some((rank, of.shutdown.clone(), reason.clone()))
         });
+        let by_shutdown = reasons.min_by_key(|(rank, ..)| *rank);
+        let by_shutdown = by_shutdown.map(|(_, shutdown, reason)| (shutdown, reason));
         let (shutdown, by_shutdown) = by_shutdown.unzip();
         let stop_reason = by_shutdown.or_else(|| self.stop_reason());
         let last = containers.iter().map(|of| of.end).max();
@@ -285,10 +292,21 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         let life = Life::of(&facts, &held.id);
+        let is_unreported = missing.is_some() && (life.stop_requested || life.stop_lost_since.is_some());
         let mut context = self.context(api, &life, missing, now);
+        // Only the next container of that name proves that the kubelet stopped this one to restart it.
+        let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);
+        if let Some(context) = context
+            .as_mut()
+            .filter(|of| may_be_restart && of.stop_reason.is_none() && of.incomplete.is_none())
+        {
+            Arc::make_mut(context).incomplete = Some("no restart of the container was reported".to_owned());
+        }
         let request = context.as_ref().and_then(|context| context.request.as_ref());
         let has_no_reason = |of: &PodContext| of.stop_reason.as_ref().is_none_or(|reason| reason.cause == Cause::Unknown);
         let is_hidden = context.as_ref().is_some_and(|of| of.may_miss_request && has_no_reason(of));
+        // The deletion request may not have been shown either.
+        let is_unreported = is_unreported && context.as_deref().is_some_and(has_no_reason);
         let unseen = match request {
             Some(request) => unseen_since(request, &life, facts.traffic.since, api),
             // Nothing was counted between the request and the stop signal.
@@ -303,6 +321,7 @@ impl Pod {
                 });
                 facts.with_traffic_unobserved()
             }
+            _ if is_unreported => facts.with_traffic_unobserved(),
             _ => facts,
         };
         Termination {

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use crate::kubernetes::{Detail, Request, StopReason};
-use crate::pod::{ContainerKind, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
+use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
 use crate::verdict::Cause;
 
 use crate::time::Boot;
 
-use super::context::Life;
+use super::context::{Api, Life, requested_until};
 use super::pod::Pod;
 
 /// The kubelet's pod worker raises a shorter grace period to this.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
+/// Evidence of an unknown reason.
+const INTERRUPTED: &str = "the watch of the pods was interrupted";
 /// A watch shows within this that a pod is gone.
 const WATCHED: Duration = Duration::from_secs(1);
 
@@ -31,7 +33,9 @@ impl Pod {
     }
 
     fn stop_reason_by_api(&self) -> Option<StopReason> {
-        let by_disruption = self.disruption.as_ref().and_then(|disruption| {
+        // A mark without a deletion may have been taken back, in a version that was not shown.
+        let is_settled = self.deletion.is_some() || self.gone.as_ref().is_none_or(|gone| gone.watched);
+        let by_disruption = self.disruption.as_ref().filter(|_| is_settled).and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
                 "EvictionByEvictionAPI" => Cause::EvictedApi,
                 "DeletionByTaintManager" | "DeletionByDeviceTaintManager" => Cause::EvictedTaint,
@@ -82,6 +86,7 @@ impl Pod {
         request: Option<&Request>,
         life: &Life,
         may_miss_request: bool,
+        api: &Api,
     ) -> Option<StopReason> {
         let event = self.events.iter().rev().find(|(at, event)| {
             let is_own = name.is_some() && event.container.as_deref() == name;
@@ -94,7 +99,7 @@ impl Pod {
                 ..stop_reason(cause, format!("Event Killing: {}", event.message))
             });
         }
-        if let Some(reason) = self.stop_reason_by_shutdown(request, life) {
+        if let Some(reason) = self.stop_reason_by_shutdown(request, life, api) {
             return Some(reason);
         }
         if self.was_succeeded(&life.id) {
@@ -103,7 +108,7 @@ impl Pod {
         // A request that was not shown may have come first, unless a status showed the exit and no request.
         let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
         let is_hidden = may_miss_request && !is_reported;
-        let hidden = || is_hidden.then(|| stop_reason(Cause::Unknown, "the watch of the pods was interrupted".to_owned()));
+        let hidden = || is_hidden.then(|| stop_reason(Cause::Unknown, INTERRUPTED.to_owned()));
         // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
         let stop = life.stop.or(life.stop_lost_since);
         let stopped_before = |request: &Request| request.skew.is_some() && stop.is_some_and(|at| at < request.earliest);
@@ -130,17 +135,39 @@ impl Pod {
     }
 
     /// The node was shutting down at the stop signal, and the pod's deletion was not requested before: a later one only removes the object.
-    fn stop_reason_by_shutdown(&self, request: Option<&Request>, life: &Life) -> Option<StopReason> {
+    fn stop_reason_by_shutdown(&self, request: Option<&Request>, life: &Life, api: &Api) -> Option<StopReason> {
         let shutdown = life.shutdown.as_ref()?;
-        let stop = life.stop.or(life.end)?;
-        // By clocks that were compared, or by the watch.
-        let is_later = request.is_some_and(|request| request.skew.is_some() && request.earliest > stop);
-        if !is_later && self.deletion.is_some_and(|(_, seen)| seen <= stop.plus(WATCHED)) {
-            return None;
+        let latest = life.stop.or(life.end)?;
+        // A record of the stop signal that was lost.
+        let earliest = life.stop.or(life.stop_lost_since).unwrap_or(latest);
+        let was_hidden = api.was_away(earliest, latest.plus(WATCHED)).is_some();
+        let (is_later, is_earlier) = match request.filter(|request| request.skew.is_some()) {
+            Some(request) if request.earliest > latest => (true, false),
+            Some(request) if request.latest <= earliest => (false, true),
+            // By the watch, unless the API server's clock says otherwise.
+            _ => {
+                let later = |(deletion, seen)| seen > latest.plus(WATCHED) && requested_until(deletion, api) > latest;
+                let earlier = |(_, seen): (Deletion, Boot)| seen <= earliest.plus(WATCHED);
+                (
+                    !was_hidden && self.deletion.is_none_or(later),
+                    self.deletion.is_some_and(earlier),
+                )
+            }
+        };
+        let by_api = || self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
+        let is_observed = life.stop.is_some() || life.stop_lost_since.is_none();
+        match (is_later && is_observed, is_earlier) {
+            (true, _) => by_api().or_else(|| Some(stop_reason(Cause::NodeShutdown, shutdown.evidence.to_owned()))),
+            (false, true) => None,
+            (false, false) => by_api().or_else(|| {
+                let why = if was_hidden {
+                    INTERRUPTED
+                } else {
+                    "the stop signal was not observed"
+                };
+                Some(stop_reason(Cause::Unknown, why.to_owned()))
+            }),
         }
-        // The status may name a reason of the kubelet's own, or the shutdown itself.
-        let by_api = self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
-        Some(by_api.unwrap_or_else(|| stop_reason(Cause::NodeShutdown, shutdown.evidence.to_owned())))
     }
 
     /// A sidecar is stopped when the main containers are done.

@@ -280,7 +280,7 @@ fn a_later_deletion_is_not_the_cause_if_the_stop_signal_was_lost() {
             ",
         ),
         expect![[r#"
-            +11.200 pod web unknown: Deleted
+            +11.200 pod web unknown: Unknown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
             +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
               how the reboot went is unknown: exits of processes were not observed, or their records were lost

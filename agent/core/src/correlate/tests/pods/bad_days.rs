@@ -328,8 +328,9 @@ fn measured_clocks_say_that_the_stop_came_first() {
         expect![[r#"
             +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +4.990…+5.100 grace 30 s
-              web/app +1.100…+8.000 clean: Restart/Clean/Quiet
+              web/app +1.100…+8.000 clean: Unknown/Clean/Quiet
                 grace 30 s, reported 0 Completed
+                incomplete: no restart of the container was reported
               gone +10.000
         "#]],
     );
