@@ -5,11 +5,11 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 
 use aya::Ebpf;
-use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::ProgramFd;
 use epitaph_core::input::LossScope;
 use epitaph_core::time::Boot;
-use epitaph_ebpf::{Account, Class, Kind, SHARED, limits, nested};
+use epitaph_ebpf::{Account, Class, Kind, SHARED, armed_count, limits, nested};
 
 use super::error::{LoadError, MapError};
 use super::{Hierarchies, take};
@@ -36,7 +36,33 @@ pub struct Losses {
     attached: Vec<(Kind, ProgramFd)>,
     reported_unowned: [u64; Class::SLOTS],
     reported_skipped: Map<Kind, u64>,
+    /// Events that the second program reported although the first was not skipped.
+    excess: u64,
     reported: Map<u64, [u64; Class::SLOTS]>,
+}
+
+/// Whether cgroups were armed.
+#[derive(Default)]
+pub struct WasArmed {
+    before: bool,
+    by_kernel: u64,
+    /// User space armed one since the last look.
+    pub by_user: bool,
+}
+
+impl WasArmed {
+    /// Since the last call. `counts`: the map with the [`armed_count`]s; true if it cannot be read.
+    pub fn since_last(&mut self, counts: &Array<MapData, u64>) -> bool {
+        let of = |place| counts.get(&place, 0);
+        let (Ok(by_kernel), Ok(by_user)) = (of(armed_count::KERNEL), of(armed_count::USER)) else {
+            return true;
+        };
+        let is_armed = by_kernel.wrapping_add(by_user) != 0;
+        let was_armed = std::mem::replace(&mut self.before, is_armed);
+        // The probes only add.
+        let more = std::mem::replace(&mut self.by_kernel, by_kernel) != by_kernel;
+        std::mem::take(&mut self.by_user) || more || was_armed || is_armed
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -65,6 +91,7 @@ impl Losses {
             attached: Vec::new(),
             reported_unowned: [0; Class::SLOTS],
             reported_skipped: Map::new(),
+            excess: 0,
             reported: Map::new(),
         })
     }
@@ -79,8 +106,13 @@ impl Losses {
 
     /// Records lost since the last call: over a budget, no room in a ring buffer or in a map, or the probe's own program was
     /// already running on that CPU (an interrupt; before 6.1 the kernel runs the program once more, and nothing is lost).
-    pub fn read(&mut self, hierarchies: Hierarchies) -> Vec<Loss> {
+    ///
+    /// `was_armed`: whether any cgroup was armed since the last call. Without one, no event of a socket was to be recorded.
+    pub fn read(&mut self, hierarchies: Hierarchies, was_armed: impl FnOnce() -> bool) -> Vec<Loss> {
         let mut losses = Vec::new();
+        let skipped = Kind::ALL.map(|kind| (kind, self.skipped(kind)));
+        // After the skipped runs: whatever was armed at one of these is seen.
+        let armed = was_armed();
         // Before the accounts: what is counted in between is read now, and once more for nothing.
         if self.grown(Class::BY_OWNER) > 0 {
             self.by_owner(hierarchies, &mut losses);
@@ -92,8 +124,9 @@ impl Losses {
         for class in Class::ALL {
             *unowned.entry(class.kind()).or_default() += self.grown(class as u32);
         }
-        for kind in Kind::ALL {
-            let count = unowned.get(&kind).copied().unwrap_or(0) + self.skipped(kind);
+        for (kind, skipped) in skipped {
+            let skipped = if armed || kind != Kind::Tcp { skipped } else { 0 };
+            let count = unowned.get(&kind).copied().unwrap_or(0) + skipped;
             if count > 0 {
                 let scope = LossScope::Machine;
                 losses.push(Loss { kind, scope, count });
@@ -157,9 +190,13 @@ impl Losses {
 
     /// Skipped runs since the last call that no other program made up for.
     fn skipped(&mut self, kind: Kind) -> u64 {
+        // Before the skipped runs: each of these has been counted by then.
+        let recovered = if kind == Kind::Tcp { self.recovered_nested() } else { 0 };
         let programs = self.attached.iter().filter(|(of, _)| *of == kind);
         let skipped: u64 = programs.map(|(_, program)| recursion_misses(program)).sum();
-        let recovered = if kind == Kind::Tcp { self.recovered_nested() } else { 0 };
+        // An event that was reported without having been skipped makes up for no other.
+        self.excess = self.excess.max(recovered.saturating_sub(skipped));
+        let recovered = recovered.saturating_sub(self.excess);
         let reported = self.reported_skipped.entry(kind).or_default();
         let total = skipped.saturating_sub(recovered).max(*reported);
         total - std::mem::replace(reported, total)

@@ -28,7 +28,7 @@ use epitaph_core::input::{ProbeState, V1};
 use epitaph_core::time::Boot;
 pub use error::{LoadError, MapError};
 pub use losses::Loss;
-use losses::Losses;
+use losses::{Losses, WasArmed};
 use memlock::Sizes;
 use nix::unistd::{SysconfVar, sysconf};
 use probes::{Choice, PROBES, Probe, StandIn};
@@ -163,6 +163,7 @@ pub struct Kernel {
     watched: HashMap<MapData, u64, Watched>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
+    was_armed: WasArmed,
     closed_ports: HashMap<MapData, ListenerKey, ClosedPort>,
     ports_held: HashMap<MapData, u64, u64>,
     kubelets: HashMap<MapData, u64, u32>,
@@ -214,6 +215,7 @@ impl Kernel {
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
             armed_count: Array::try_from(take(&mut ebpf, "ARMED_COUNT")?).map_err(LoadError::Map)?,
+            was_armed: WasArmed::default(),
             closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
             kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
             ports_held: HashMap::try_from(take(&mut ebpf, "PORTS_HELD")?).map_err(LoadError::Map)?,
@@ -444,6 +446,7 @@ impl Kernel {
             map: "ARMED_COUNT",
             source,
         };
+        self.was_armed.by_user |= change > 0;
         let count = self.armed_count.get(&armed_count::USER, 0).map_err(write)?;
         self.armed_count
             .set(armed_count::USER, count.wrapping_add_signed(change), 0)
@@ -455,7 +458,8 @@ impl Kernel {
         if let Some(flush) = &mut self.flush_log {
             flush();
         }
-        self.losses.read(self.hierarchies)
+        let (count, was) = (&self.armed_count, &mut self.was_armed);
+        self.losses.read(self.hierarchies, || was.since_last(count))
     }
 
     /// Waits until there may be records. Cancel-safe; call [`Kernel::drain`] after it.
