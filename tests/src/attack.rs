@@ -297,6 +297,10 @@ pub fn play_under(
     let agent = watch.address();
     let alone = play(&actors, names, names.len())?;
     let alone = watch.terminations(&alone)?;
+    for (role, termination) in &alone {
+        let unknown = AXES.iter().any(|&axis| termination[axis] == "unknown");
+        ensure!(!unknown, "without an attacker, too: {}: {termination}", role.story.name);
+    }
 
     let done = AtomicBool::new(false);
     let (victims, per_second) = thread::scope(|scope| {

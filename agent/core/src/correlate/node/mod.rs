@@ -305,8 +305,11 @@ impl NodeMachine {
             && let Some(reason) = &context.stop_reason
             && reason.cause != Cause::NodeShutdown
         {
-            open.runs
-                .explained(&context.pod.uid, termination.facts.key.cgroup, context.grace);
+            let (uid, own) = (&context.pod.uid, termination.facts.key.cgroup);
+            match reason.cause {
+                Cause::Unknown => open.runs.unexplained(uid, own),
+                _ => open.runs.explained(uid, own, context.grace),
+            }
         }
     }
 

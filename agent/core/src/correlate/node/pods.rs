@@ -169,6 +169,14 @@ impl Runs {
         run.cuts.retain(|(of, _)| *of != own);
     }
 
+    /// Why a container of the pod was stopped is unknown: neither that the shutdown cut it, nor that it did not.
+    pub fn unexplained(&mut self, uid: &PodUid, own: CgroupId) {
+        let Some(run) = self.pods.get_mut(uid) else { return };
+        let known = run.cuts.len();
+        run.cuts.retain(|(of, _)| *of != own);
+        run.is_unsure |= run.cuts.len() < known;
+    }
+
     pub fn last_end(&self) -> Option<Boot> {
         self.pods.values().filter_map(|run| run.last_end).max()
     }

@@ -131,7 +131,9 @@ impl Pod {
         let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
-        let is_by_shutdown = stop_reason.as_ref().is_some_and(|reason| reason.cause == Cause::NodeShutdown);
+        let may_be_by_shutdown =
+            |cause: Cause| cause == Cause::NodeShutdown || cause == Cause::Unknown && life.shutdown.is_some();
+        let is_by_shutdown = stop_reason.as_ref().is_some_and(|reason| may_be_by_shutdown(reason.cause));
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -277,9 +279,10 @@ impl Request {
     }
 }
 
-/// The latest time of the request, if the API server's clock is this node's.
+/// The latest time of the request, by the API server's clock. One that was not compared counts as this node's.
 pub(super) fn requested_until(deletion: Deletion, api: &Api) -> Boot {
-    interval(deletion, (0, 0), api.offset).1
+    let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
+    interval(deletion, skew.unwrap_or_default(), api.offset).1
 }
 
 /// The earliest and latest time of the request, on this node's clock.

@@ -13,6 +13,8 @@ use super::pod::Pod;
 
 /// The kubelet's pod worker raises a shorter grace period to this.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
+/// The kubelet's own reason of a DisruptionTarget condition.
+const BY_KUBELET: &str = "TerminationByKubelet";
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
 /// A watch shows within this that a pod is gone.
@@ -33,15 +35,17 @@ impl Pod {
     }
 
     fn stop_reason_by_api(&self) -> Option<StopReason> {
-        // A mark without a deletion may have been taken back, in a version that was not shown.
+        // A mark without a deletion may have been taken back, in a version that was not shown; not the kubelet's own.
         let is_settled = self.deletion.is_some() || self.gone.as_ref().is_none_or(|gone| gone.watched);
-        let by_disruption = self.disruption.as_ref().filter(|_| is_settled).and_then(|disruption| {
+        let marked = self.disruption.as_ref();
+        let marked = marked.filter(|disruption| is_settled || disruption.reason == BY_KUBELET);
+        let by_disruption = marked.and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
                 "EvictionByEvictionAPI" => Cause::EvictedApi,
                 "DeletionByTaintManager" | "DeletionByDeviceTaintManager" => Cause::EvictedTaint,
                 "PreemptionByScheduler" => Cause::EvictedPreempted,
                 "DeletionByPodGC" => Cause::Deleted,
-                "TerminationByKubelet" => by_reason(self.reason.as_deref()?)?,
+                BY_KUBELET => by_reason(self.reason.as_deref()?)?,
                 _ => return None,
             };
             Some(StopReason {
@@ -140,7 +144,7 @@ impl Pod {
         let latest = life.stop.or(life.end)?;
         // A record of the stop signal that was lost.
         let earliest = life.stop.or(life.stop_lost_since).unwrap_or(latest);
-        let was_hidden = api.was_away(earliest, latest.plus(WATCHED)).is_some();
+        let was_hidden = api.was_away(earliest, latest).is_some();
         let (is_later, is_earlier) = match request.filter(|request| request.skew.is_some()) {
             Some(request) if request.earliest > latest => (true, false),
             Some(request) if request.latest <= earliest => (false, true),
@@ -160,10 +164,10 @@ impl Pod {
             (true, _) => by_api().or_else(|| Some(stop_reason(Cause::NodeShutdown, shutdown.evidence.to_owned()))),
             (false, true) => None,
             (false, false) => by_api().or_else(|| {
-                let why = if was_hidden {
-                    INTERRUPTED
-                } else {
-                    "the stop signal was not observed"
+                let why = match (was_hidden, is_observed) {
+                    (true, _) => INTERRUPTED,
+                    (false, true) => "by the API server's clock the deletion was requested before the stop signal",
+                    (false, false) => "the stop signal was not observed",
                 };
                 Some(stop_reason(Cause::Unknown, why.to_owned()))
             }),
@@ -295,7 +299,7 @@ fn detail(cause: Cause, disruption: &Disruption) -> Option<Detail> {
     let message = || disruption.message.clone();
     match (disruption.reason.as_str(), cause) {
         ("DeletionByPodGC", _) => Some(Detail::PodGc { message: message() }),
-        ("TerminationByKubelet", Cause::EvictedNodePressure) => Some(Detail::OutOfResource { message: message() }),
+        (BY_KUBELET, Cause::EvictedNodePressure) => Some(Detail::OutOfResource { message: message() }),
         _ => None,
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::kernel::unknown;
 use super::{Case, Finding, InnerEnd, Missing, Open, Why};
 use crate::event::Kind;
 use crate::ids::Pid;
 use crate::kubernetes::RESOLUTION;
 use crate::termination::{Kill, Role};
-use crate::verdict::Exit;
 use crate::verdict::spent::Spent;
+use crate::verdict::{Cause, Exit};
 
 const INIT: Pid = Pid(1);
 /// `comm` of systemd-shutdown, which is PID 1 at the end.
@@ -18,6 +19,10 @@ const SHUTDOWN: &[u8] = b"systemd-shutdow";
 pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
     let Some(shutdown) = &case.shutdown else { return found };
     match &found.why {
+        // Of a container that the shutdown may not have stopped: its own grace period, or less of it.
+        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) && is_unexplained(case) => {
+            unknown(case, Missing::Request)
+        }
         Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) => Finding {
             exit: Exit::TruncatedByShutdown,
             why: Why::CutByShutdown,
@@ -32,6 +37,12 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
         },
         _ => found,
     }
+}
+
+/// Why Kubernetes stopped the container is unknown, and the shutdown itself did not kill it.
+fn is_unexplained(case: &Case<'_>) -> bool {
+    let reason = case.kubernetes.and_then(|context| context.stop_reason.as_ref());
+    reason.is_some_and(|reason| reason.cause == Cause::Unknown) && !case.kill().is_some_and(by_systemd_shutdown)
 }
 
 /// The SIGKILL came from the shutdown itself, or before the process's own grace period was over.

@@ -38,6 +38,42 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
     );
 }
 
+/// The same in an outage that began before the stop signal: a deletion may have been requested, with any grace period.
+#[test]
+fn a_cut_in_an_outage_is_in_doubt() {
+    check(
+        &node(
+            "
+            pod web priority=0 grace=120 app
+            -1 pod web app=running
+            +1 node prepare true reboot
+            +1.05 api away timeout
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +41.1 KILL runc -> main
+            +41.11 exit main KILL
+            +41.2 rmdir web:app
+            +42 TERM runc -> dns handler
+            +42.01 enter dns TERM
+            +43 exit dns 0
+            +44 node locks
+            +44.1 node job reboot.target
+            +47 node agent-ends
+            +60 end
+            ",
+        ),
+        expect![[r#"
+            +60.000 container 000000000000 unknown: Unknown, by 1 PrepareForShutdown
+              container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown
+            +60.000 container 000000000000 clean-exit: Unknown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
+            +60.000 node 1 Warning +1.000…+60.000 unknown ObservationEnded
+              how the reboot went is unknown: exits of processes were not observed, or their records were lost
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+        "#]],
+    );
+}
+
 /// The next case to it: the process has used up its own grace period.
 #[test]
 fn a_pod_that_needs_more_than_its_own_grace_is_not_cut() {
