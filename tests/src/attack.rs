@@ -73,7 +73,7 @@ pub enum Attack {
     Inits,
     /// Stops of its own processes, by one with a runtime's name.
     Pretends,
-    /// Requests to the agent that are never complete, and such whose answer nobody reads.
+    /// Requests to the agent that are never complete, and requests whose answer is not read.
     Requests,
 }
 
@@ -197,15 +197,15 @@ impl Drop for Attacker {
 struct Watch {
     epitaph: Epitaph,
     service: Service,
-    journal: PathBuf,
+    journal: String,
 }
 
 impl Watch {
     /// `directory`: empty, for the journal, a log and a copy of the program.
     fn start(program: &Path, directory: &Path) -> anyhow::Result<Watch> {
         let epitaph = Epitaph::copied(program, directory)?;
-        let journal = directory.join("journal");
-        let setting = format!("journal.directory={}", journal.display());
+        let journal = directory.join("journal").display().to_string();
+        let setting = format!("journal.directory={journal}");
         let service = Service::start(&epitaph, directory, &["--set", &setting])?;
         Ok(Watch {
             epitaph,
@@ -238,10 +238,8 @@ impl Watch {
     }
 
     fn listed(&self) -> anyhow::Result<Vec<Value>> {
-        let mut list = self.epitaph.command();
-        list.args(["list", "--output", "json", "--since", "1d", "--journal"])
-            .arg(&self.journal);
-        let listed = run(list, [""; 0])?;
+        let list = ["list", "--output", "json", "--since", "1d", "--journal", &self.journal];
+        let listed = run(self.epitaph.command(), list)?;
         ensure!(listed.code.is_some_and(|code| code < 2), "{}", listed.err);
         let lines: Vec<Value> = listed.out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         let forged = lines.iter().find(|line| line["subject"]["pod_uid"] == FORGED_POD);

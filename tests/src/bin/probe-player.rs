@@ -255,7 +255,7 @@ fn storm(count: usize, cgroups: &[String]) -> anyhow::Result<()> {
 }
 
 /// At each line so many requests to this address, which stay open: half of them with a head that never ends, half of them with an
-/// answer that nobody reads.
+/// answer that is not read.
 fn requests(count: usize, to: &str) -> anyhow::Result<()> {
     /// Below the usual limit of open files.
     const OPEN: usize = 800;

@@ -54,30 +54,18 @@ impl<'a> Sender<'a> {
 
     /// As it is kept.
     pub fn actor(&self) -> Actor {
-        let (place, role) = (self.place.clone().into_owned(), self.role);
-        let SignalGenerate {
-            sender,
-            sender_parent_comm,
-            ..
-        } = *self.signal;
-        if self.signal.is_of_no_sender() {
-            return Actor {
-                tgid: Pid(0),
-                comm: Comm::new(""),
-                parent: Pid(0),
-                parent_comm: Comm::new(""),
-                role,
-                place,
-                pod: None,
-            };
-        }
+        let sender = &self.signal.sender;
+        let (tgid, comm, parent, parent_comm) = match self.signal.is_of_no_sender() {
+            true => (Pid(0), Comm::new(""), Pid(0), Comm::new("")),
+            false => (sender.tgid, sender.comm, sender.ppid, self.signal.sender_parent_comm),
+        };
         Actor {
-            tgid: sender.tgid,
-            comm: sender.comm,
-            parent: sender.ppid,
-            parent_comm: sender_parent_comm,
-            role,
-            place,
+            tgid,
+            comm,
+            parent,
+            parent_comm,
+            role: self.role,
+            place: self.place.clone().into_owned(),
             pod: None,
         }
     }

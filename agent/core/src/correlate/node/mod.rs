@@ -257,7 +257,8 @@ impl NodeMachine {
         if facts.shutdown.is_none()
             && let Some((by, until)) = &self.last
         {
-            facts.shutdown = open::stopped_within(facts, by.begin, Some(*until)).then(|| by.clone());
+            let is_by_it = open::stopped_at(facts).is_some_and(|at| by.begin <= at && at <= *until);
+            facts.shutdown = is_by_it.then(|| by.clone());
         }
     }
 
@@ -303,10 +304,10 @@ impl NodeMachine {
         if let Some(open) = &mut self.open
             && let Some(context) = reason
             && let Some(reason) = &context.stop_reason
-            && reason.cause != Cause::NodeShutdown
         {
             let (uid, own) = (&context.pod.uid, termination.facts.key.cgroup);
             match reason.cause {
+                Cause::NodeShutdown => {}
                 Cause::Unknown => open.runs.unexplained(uid, own),
                 _ => open.runs.explained(uid, own, context.grace),
             }

@@ -112,9 +112,10 @@ impl InProgress {
         // Also what was not stopped, if the machine went down under it.
         let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
         let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
-        let is_under_it = went_down && self.facts.signs.is_real() && stopped_at(facts).is_none_or(|at| at >= since);
-        let may_be = is_pods && stopped_at(facts).is_none() && facts.missing.stop_lost_since.is_some() && facts.end >= since;
-        (stopped_within(facts, since, None) || is_under_it || may_be).then(|| EndedByShutdown {
+        let is_under_it = went_down && self.facts.signs.is_real();
+        let may_be = is_pods && facts.missing.stop_lost_since.is_some() && facts.end >= since;
+        let is_by_it = stopped_at(facts).map_or(is_under_it || may_be, |at| at >= since);
+        is_by_it.then(|| EndedByShutdown {
             ran_at: over,
             ..self.link()
         })
@@ -149,13 +150,8 @@ impl InProgress {
     }
 }
 
-/// The runtime stopped the subject at or after `since`, and not after `until`.
-pub(super) fn stopped_within(facts: &TerminationFacts, since: Boot, until: Option<Boot>) -> bool {
-    stopped_at(facts).is_some_and(|at| at >= since && until.is_none_or(|until| at <= until))
-}
-
 /// When the runtime stopped the subject.
-fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
+pub(super) fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
     let by_runtime = |role: Role| role == Role::Runtime;
     let stop = facts
         .stop

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
-use crate::kubernetes::{PodContext, RESOLUTION, Request};
+use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason};
 use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallOffset};
-use crate::verdict::{self, Cause};
+use crate::verdict;
 
 use super::pod::Pod;
 use super::prestop::Runs;
@@ -67,6 +67,11 @@ impl Api {
                 self.away[0].0 = first.0;
             }
         }
+    }
+
+    /// By how much its clock is ahead of this node's, at least and at most, nanoseconds; None if the clocks were not compared.
+    fn skew(&self) -> Option<(i64, i64)> {
+        self.clock.map(|clock| (clock.earliest, clock.latest))
     }
 
     /// Why the API's facts of that time may be incomplete.
@@ -131,9 +136,8 @@ impl Pod {
         let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
-        let may_be_by_shutdown =
-            |cause: Cause| cause == Cause::NodeShutdown || cause == Cause::Unknown && life.shutdown.is_some();
-        let is_by_shutdown = stop_reason.as_ref().is_some_and(|reason| may_be_by_shutdown(reason.cause));
+        let is_by_shutdown = |reason: &StopReason| stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref());
+        let is_by_shutdown = stop_reason.as_ref().is_some_and(is_by_shutdown);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -224,7 +228,7 @@ impl Pod {
         if self.is_static() {
             return None;
         }
-        let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
+        let skew = api.skew();
         let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
         // A request is not after its effects. Clocks that were not compared do not show this; a stop signal does.
         let caused = self.first_stop(seen).filter(|_| skew.is_none());
@@ -281,8 +285,7 @@ impl Request {
 
 /// The latest time of the request, by the API server's clock. One that was not compared counts as this node's.
 pub(super) fn requested_until(deletion: Deletion, api: &Api) -> Boot {
-    let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
-    interval(deletion, skew.unwrap_or_default(), api.offset).1
+    interval(deletion, api.skew().unwrap_or_default(), api.offset).1
 }
 
 /// The earliest and latest time of the request, on this node's clock.

@@ -15,6 +15,7 @@ use crate::verdict::{self, Cause};
 
 use super::context::{Api, Life};
 use super::pod::{Container, Held, Pod, kind};
+use super::stop_reason::may_be_by_shutdown;
 use super::{HOLD, Limits, REPORTED_IDS};
 use crate::correlate::limits::KEEP_FINISHED;
 
@@ -241,16 +242,12 @@ impl Pod {
         // Of a pod that a node's shutdown stopped, or may have stopped, the API may only show the later deletion.
         let reasons = containers.iter().filter_map(|of| {
             let reason = of.kubernetes.as_ref()?.stop_reason.as_ref()?;
-            let rank = match reason.cause {
-                Cause::NodeShutdown => 0,
-                Cause::Unknown if of.shutdown.is_some() => 1,
-                _ => return None,
-            };
-            Some((rank, of.shutdown.clone(), reason.clone()))
+            may_be_by_shutdown(reason, of.shutdown.as_ref()).then_some((&of.shutdown, reason))
         });
-        let by_shutdown = reasons.min_by_key(|(rank, ..)| *rank);
-        let by_shutdown = by_shutdown.map(|(_, shutdown, reason)| (shutdown, reason));
-        let (shutdown, by_shutdown) = by_shutdown.unzip();
+        let by_shutdown = reasons.min_by_key(|(_, reason)| reason.cause != Cause::NodeShutdown);
+        let (shutdown, by_shutdown) = by_shutdown
+            .map(|(shutdown, reason)| (shutdown.clone(), reason.clone()))
+            .unzip();
         let stop_reason = by_shutdown.or_else(|| self.stop_reason());
         let last = containers.iter().map(|of| of.end).max();
         let request = self.request(api).map(|(request, _)| request.until(last));
@@ -292,7 +289,7 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         let life = Life::of(&facts, &held.id);
-        let is_unreported = missing.is_some() && (life.stop_requested || life.stop_lost_since.is_some());
+        let is_unreported = missing.is_some();
         let mut context = self.context(api, &life, missing, now);
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);
@@ -305,8 +302,9 @@ impl Pod {
         let request = context.as_ref().and_then(|context| context.request.as_ref());
         let has_no_reason = |of: &PodContext| of.stop_reason.as_ref().is_none_or(|reason| reason.cause == Cause::Unknown);
         let is_hidden = context.as_ref().is_some_and(|of| of.may_miss_request && has_no_reason(of));
-        // The deletion request may not have been shown either.
-        let is_unreported = is_unreported && context.as_deref().is_some_and(has_no_reason);
+        // Of a stop, the deletion request may not have been shown either.
+        let may_be_stopped = life.stop_requested || life.stop_lost_since.is_some();
+        let is_unexplained = is_unreported && may_be_stopped && context.as_deref().is_some_and(has_no_reason);
         let unseen = match request {
             Some(request) => unseen_since(request, &life, facts.traffic.since, api),
             // Nothing was counted between the request and the stop signal.
@@ -321,7 +319,7 @@ impl Pod {
                 });
                 facts.with_traffic_unobserved()
             }
-            _ if is_unreported => facts.with_traffic_unobserved(),
+            _ if is_unexplained => facts.with_traffic_unobserved(),
             _ => facts,
         };
         Termination {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::kubernetes::{Detail, Request, StopReason};
 use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
+use crate::shutdown::EndedByShutdown;
 use crate::verdict::Cause;
 
 use crate::time::Boot;
@@ -260,6 +261,11 @@ fn by_event(event: &PodEvent) -> Option<StopReason> {
         _ => return None,
     };
     Some(stop_reason(cause, format!("Event {}: {}", event.reason, event.message)))
+}
+
+/// A node's shutdown stopped the container or, within one, may have.
+pub(super) fn may_be_by_shutdown(reason: &StopReason, shutdown: Option<&EndedByShutdown>) -> bool {
+    reason.cause == Cause::NodeShutdown || reason.cause == Cause::Unknown && shutdown.is_some()
 }
 
 /// Whether an Event of a pod explains a termination and is kept.

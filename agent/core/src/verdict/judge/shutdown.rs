@@ -19,14 +19,14 @@ const SHUTDOWN: &[u8] = b"systemd-shutdow";
 pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
     let Some(shutdown) = &case.shutdown else { return found };
     match &found.why {
-        // Of a container that the shutdown may not have stopped: its own grace period, or less of it.
-        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) && is_unexplained(case) => {
-            unknown(case, Missing::Request)
-        }
-        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) => Finding {
-            exit: Exit::TruncatedByShutdown,
-            why: Why::CutByShutdown,
-            ..found
+        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) => match is_unexplained(case) {
+            // The shutdown may not have stopped the container: its own grace period, or less of it.
+            true => unknown(case, Missing::Request),
+            false => Finding {
+                exit: Exit::TruncatedByShutdown,
+                why: Why::CutByShutdown,
+                ..found
+            },
         },
         // Its end was not seen, because there was none before the node's.
         Why::Unknown(Missing::NoExit(Open::NodeDown)) if shutdown.ran_at.is_some() && case.stop().is_some() => Finding {

@@ -56,6 +56,31 @@ const ORDERLY: &str = "
     +13.3 node state stopping
     ";
 
+/// The first phase kills `app` before its grace period of 120 s is over. `options`: further words of the pod's line; `before_stop`: a
+/// line before the stop signal.
+fn cut_by_a_phase(options: &str, before_stop: &str) -> String {
+    node(&format!(
+        "
+        pod web priority=0 grace=120 {options} app
+        -1 pod web app=running
+        +1 node prepare true reboot
+        {before_stop}
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +41.1 KILL runc -> main
+        +41.11 exit main KILL
+        +41.2 rmdir web:app
+        +42 TERM runc -> dns handler
+        +42.01 enter dns TERM
+        +43 exit dns 0
+        +44 node locks
+        +44.1 node job reboot.target
+        +47 node agent-ends
+        +60 end
+        "
+    ))
+}
+
 fn node(rest: &str) -> String {
     format!("{NODE}{rest}")
 }

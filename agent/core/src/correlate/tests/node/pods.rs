@@ -7,25 +7,7 @@ use super::*;
 #[test]
 fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
     check(
-        &node(
-            "
-            pod web priority=0 grace=120 app
-            -1 pod web app=running
-            +1 node prepare true reboot
-            +1.1 TERM runc -> main handler
-            +1.11 enter main TERM
-            +41.1 KILL runc -> main
-            +41.11 exit main KILL
-            +41.2 rmdir web:app
-            +42 TERM runc -> dns handler
-            +42.01 enter dns TERM
-            +43 exit dns 0
-            +44 node locks
-            +44.1 node job reboot.target
-            +47 node agent-ends
-            +60 end
-            ",
-        ),
+        &cut_by_a_phase("", ""),
         expect![[r#"
             +60.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
@@ -42,26 +24,7 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
 #[test]
 fn a_cut_in_an_outage_is_in_doubt() {
     check(
-        &node(
-            "
-            pod web priority=0 grace=120 app
-            -1 pod web app=running
-            +1 node prepare true reboot
-            +1.05 api away timeout
-            +1.1 TERM runc -> main handler
-            +1.11 enter main TERM
-            +41.1 KILL runc -> main
-            +41.11 exit main KILL
-            +41.2 rmdir web:app
-            +42 TERM runc -> dns handler
-            +42.01 enter dns TERM
-            +43 exit dns 0
-            +44 node locks
-            +44.1 node job reboot.target
-            +47 node agent-ends
-            +60 end
-            ",
-        ),
+        &cut_by_a_phase("", "+1.05 api away timeout"),
         expect![[r#"
             +60.000 container 000000000000 unknown: Unknown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown

@@ -362,25 +362,7 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
 #[test]
 fn a_pod_that_opted_out_is_not_named() {
     check(
-        &node(
-            "
-            pod web priority=0 grace=120 ignore app
-            -1 pod web app=running
-            +1 node prepare true reboot
-            +1.1 TERM runc -> main handler
-            +1.11 enter main TERM
-            +41.1 KILL runc -> main
-            +41.11 exit main KILL
-            +41.2 rmdir web:app
-            +42 TERM runc -> dns handler
-            +42.01 enter dns TERM
-            +43 exit dns 0
-            +44 node locks
-            +44.1 node job reboot.target
-            +47 node agent-ends
-            +60 end
-    ",
-        ),
+        &cut_by_a_phase("ignore", ""),
         expect![[r#"
             +47.000 node 1 Info +1.000…+47.000 graceful AgentEnded
               the reboot was announced by logind, and 1 pod terminated within 42.0 s (critical phase took 1.9 s of 20 s); logind waited 43.1 s of at most 60 s
