@@ -29,6 +29,8 @@ const APART: f64 = 2.0;
 const RESOLUTION: f64 = 1.0;
 /// How late the runtime of an emulated machine that starts many pods sees an exit.
 const LATE: f64 = 10.0;
+/// An emulated machine's clock drifts between two settings.
+const DRIFT: f64 = 30.0;
 /// Longer than a Lease of the observer, and than a node may be silent.
 const API_AWAY: Duration = Duration::from_secs(60);
 
@@ -203,6 +205,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     anyhow::ensure!(!gone.is_empty(), "no pod of {name} is on {lost}: {before:?}");
     let mut node = stage.cluster.node(lost)?;
     eprintln!("{name}: {lost} is lost with {} of the pods", gone.len());
+    let struck = wall_seconds();
     death.strike(&mut node)?;
     // With the next command in whole.
     let command = format!("kubectl taint nodes {lost} {TAINT}=nodeshutdown:NoExecute");
@@ -248,6 +251,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
             .kubectl
             .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
         until("the replacements run", || replaced(stage, name, &gone))?;
+        api.paused = (death == Death::Paused).then(|| wall_seconds() - struck);
         death.heal(&mut node)?;
     } else {
         death.heal(&mut node)?;
@@ -280,6 +284,9 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     if is_whole && death == Death::CutOffObserverKilled {
         problems.push(format!("does not say that its observer changed: {of_loss:?}"));
     }
+    if death.is_rebooted() {
+        completed(stage, lost, struck)?;
+    }
     let mut problems: Vec<String> = problems.iter().map(|problem| format!("{lost}: {problem}")).collect();
     let traces: Vec<_> = gone
         .iter()
@@ -291,7 +298,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         let new = after.get(&pod.name).context("a pod of that name")?;
         let mut found = of_pod(&spans, death, &[new], is_whole);
         found.extend(api.of_pod(&spans, pod, new));
-        found.extend(of_agent(&spans, &exits));
+        found.extend(of_agent(&spans, &exits, api.paused));
         problems.extend(found.into_iter().map(|problem| format!("{} on {lost}: {problem}", pod.name)));
     }
     eprintln!("{name}: {} pods asked back, by one observer: {is_whole}", gone.len());
@@ -405,6 +412,8 @@ struct ApiTimes {
     /// By the kubelet's clock, which stood still while its machine was paused: None then.
     back: Option<f64>,
     untainted: Option<f64>,
+    /// How long the machine, with its clocks, stood still.
+    paused: Option<f64>,
 }
 
 impl ApiTimes {
@@ -539,6 +548,21 @@ fn of_pod(spans: &[Value], death: Death, new: &[&Pod], is_whole: bool) -> Vec<St
     problems
 }
 
+/// The agent of the next boot finds in its journal that the boot before ended without a shutdown.
+fn completed(stage: &Stage, lost: &str, struck: f64) -> anyhow::Result<()> {
+    until("the next boot's report of the power loss", || {
+        let traces = stage.jaeger.traces_with("k8s.node.name", lost)?;
+        let spans = traces
+            .iter()
+            .flat_map(|trace| trace["spans"].as_array().into_iter().flatten());
+        let mut roots = spans.filter(|span| name_of(span).starts_with("node.shutdown ") && times(span).1 > struck);
+        let Some(root) = roots.next() else { return Ok(None) };
+        anyhow::ensure!(name_of(root) == "node.shutdown unannounced", "reported as {root}");
+        anyhow::ensure!(roots.next().is_none(), "reported twice");
+        Ok(Some(()))
+    })
+}
+
 /// When the machine's runtime saw each container exit, by the machine's clock; by container id.
 fn exits(node: &Node) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = node.run("journalctl --no-pager --output cat --unit containerd --grep 'received container exit event'")?;
@@ -557,15 +581,23 @@ fn exits(node: &Node) -> anyhow::Result<BTreeMap<String, f64>> {
         .collect()
 }
 
-/// What the machine's agent reports, once it is back, by the clock that the machine has then.
-fn of_agent(spans: &[Value], exits: &BTreeMap<String, f64>) -> Vec<String> {
+/// What the machine's agent reports, once it is back, by the clock that the machine has then; and that it stood still.
+fn of_agent(spans: &[Value], exits: &BTreeMap<String, f64>, paused: Option<f64>) -> Vec<String> {
     let stops = spans.iter().filter(|span| name_of(span).starts_with("container.stop "));
     let problem = |span: &Value| {
         let shown = times(span).1;
         let exit = tag(span, "container.id").as_str().and_then(|id| exits.get(id).copied());
         // The runtime sees an exit after the kernel, and on a starved machine late.
         let is_right = exit.is_some_and(|exit| (exit - LATE..=exit + APART).contains(&shown));
-        (!is_right).then(|| format!("its container exits at {shown}, by its machine at {exit:?}"))
+        if !is_right {
+            return Some(format!("its container exits at {shown}, by its machine at {exit:?}"));
+        }
+        let step = tag(span, "epitaph.clock.step").as_f64();
+        let is_stated = match (paused, step) {
+            (Some(paused), Some(step)) => (step - paused).abs() <= DRIFT,
+            (paused, _) => paused.is_none(),
+        };
+        (!is_stated).then(|| format!("its machine was paused for {paused:?} s, by its agent for {step:?}: {span}"))
     };
     stops.filter_map(problem).collect()
 }

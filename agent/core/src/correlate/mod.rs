@@ -10,6 +10,7 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
 mod attribution;
+mod clock;
 mod containers;
 mod keeper;
 mod limits;
@@ -231,7 +232,7 @@ impl Correlator {
             },
             Input::Clock(offset) => {
                 self.node.clock(offset);
-                self.pods.clock(offset);
+                self.pods.clock(now, offset);
                 self.subjects.clock(now, offset);
             }
             Input::ApiClock(clock) => self.pods.api_clock(clock),
@@ -468,7 +469,7 @@ impl Correlator {
         self.now = self.now.max(observation.since);
         self.observed = self.now;
         self.node.start(observation, !is_first && !is_other_boot);
-        self.pods.clock(observation.wall_offset);
+        self.pods.clock(observation.since, observation.wall_offset);
         self.pods.observed_since(observation.since);
         if !is_first {
             self.pods.resume();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::CgroupId;
-use crate::ids::ContainerId;
+use crate::correlate::clock::WallClock;
+use crate::ids::{CgroupId, ContainerId};
 use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason};
 use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::shutdown::EndedByShutdown;
@@ -24,7 +24,7 @@ const AWAY: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Api {
     pub clock: Option<ApiClock>,
-    pub offset: WallOffset,
+    pub wall: WallClock,
     /// From here on the probes record everything.
     pub since: Boot,
     /// Since when the API does not answer, or has not yet.
@@ -229,7 +229,7 @@ impl Pod {
             return None;
         }
         let skew = api.skew();
-        let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
+        let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.wall.offset());
         // A request is not after its effects. Clocks that were not compared do not show this; a stop signal does.
         let caused = self.first_stop(seen).filter(|_| skew.is_none());
         let bound = caused.map_or(seen, |stop| stop.min(seen));
@@ -285,7 +285,7 @@ impl Request {
 
 /// The latest time of the request, by the API server's clock. One that was not compared counts as this node's.
 pub(super) fn requested_until(deletion: Deletion, api: &Api) -> Boot {
-    interval(deletion, api.skew().unwrap_or_default(), api.offset).1
+    interval(deletion, api.skew().unwrap_or_default(), api.wall.offset()).1
 }
 
 /// The earliest and latest time of the request, on this node's clock.

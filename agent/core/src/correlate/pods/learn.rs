@@ -46,8 +46,8 @@ impl Pods {
         self.api.clock = Some(clock);
     }
 
-    pub fn clock(&mut self, offset: WallOffset) {
-        self.api.offset = offset;
+    pub fn clock(&mut self, now: Boot, offset: WallOffset) {
+        self.api.wall.set(now, offset);
     }
 
     /// The probes record everything from there on.
@@ -152,7 +152,9 @@ impl Pods {
         let key = self.uids.get(&event.uid).unwrap_or(&event.uid).clone();
         if let Some(pod) = self.pods.get_mut(&key) {
             pod.touched = now;
-            let at = event.at.map_or(event.seen, |at| self.api.offset.boot(at).min(event.seen));
+            let at = event
+                .at
+                .map_or(event.seen, |at| self.api.wall.offset().boot(at).min(event.seen));
             pod.event(at, event);
             self.schedule(&key, now);
         }

@@ -281,7 +281,9 @@ impl Pod {
     /// The one judgement of a held termination, with its Kubernetes context.
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let Held {
-            facts, of_ending_pod, ..
+            mut facts,
+            of_ending_pod,
+            ..
         } = held;
         let missing = missing.or_else(|| {
             facts
@@ -310,6 +312,10 @@ impl Pod {
             // Nothing was counted between the request and the stop signal.
             None => is_hidden.then(|| "when deletion was requested, if it was, is unknown".to_owned()),
         };
+        if let Some(request) = request {
+            // The machine may have been paused between the request and the stop.
+            facts.gaps.clock_step = api.wall.step_after(request.earliest.min(facts.begin));
+        }
         let facts = match (unseen, &mut context) {
             (Some(unseen), Some(context)) => {
                 let context = Arc::make_mut(context);

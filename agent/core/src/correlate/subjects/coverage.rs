@@ -9,9 +9,10 @@ use crate::event::Kind;
 use crate::ids::CgroupId;
 use crate::input::{LossScope, ProbeState};
 use crate::termination::{MissingEvidence, Unobserved};
-use crate::time::{Boot, WallOffset};
+use crate::time::Boot;
 
 use crate::correlate::attribution::Concerned;
+use crate::correlate::clock::WallClock;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
@@ -21,8 +22,6 @@ const KEPT: usize = 256;
 const KEPT_LOSSES: usize = 1024;
 /// Two agents measure the time of the same event themselves: at most so far apart.
 pub(super) const BETWEEN_AGENTS: Duration = Duration::from_millis(1);
-/// A smaller step of the wall clock is an adjustment.
-const STEP: Duration = Duration::from_secs(1);
 /// The probes without which sockets are not observed.
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 
@@ -32,11 +31,9 @@ pub(super) struct Coverage {
     lost: VecDeque<Loss>,
     /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
-    clock: Option<WallOffset>,
+    pub clock: WallClock,
     /// When both this run and the one before observed, as an agent that waited for its predecessor's journal.
     twice: Option<(Boot, Boot)>,
-    /// When the wall clock stepped, and by how many nanoseconds.
-    steps: VecDeque<(Boot, i64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -167,30 +164,6 @@ impl Coverage {
     /// Nothing is known from now on.
     pub fn cut(&mut self, now: Boot) {
         self.gaps.push_back((now, Boot(u64::MAX)));
-    }
-
-    /// Another boot, with a clock of its own.
-    pub fn forget_clock(&mut self) {
-        self.clock = None;
-        self.steps.clear();
-    }
-
-    pub fn clock(&mut self, now: Boot, offset: WallOffset) {
-        let Some(before) = self.clock.replace(offset) else { return };
-        let step = offset.0.saturating_sub(before.0);
-        if Duration::from_nanos(step.unsigned_abs()) < STEP {
-            return;
-        }
-        self.steps.push_back((now, step));
-        if self.steps.len() > KEPT {
-            self.steps.pop_front();
-        }
-    }
-
-    /// By how many nanoseconds the wall clock stepped after that time.
-    pub fn step_after(&self, time: Boot) -> Option<i64> {
-        let after = self.steps.iter().filter(|(at, _)| *at > time);
-        after.map(|(_, step)| *step).reduce(i64::saturating_add)
     }
 
     pub fn probe(&mut self, name: String, state: ProbeState) {

@@ -235,7 +235,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
                 context.coverage.unobserved(born, time, missing.late_start.is_some())
             },
             inactive_probes: context.coverage.inactive_probes(),
-            clock_step: context.coverage.step_after(begin),
+            clock_step: context.coverage.clock.step_after(begin),
         },
         missing,
         open,

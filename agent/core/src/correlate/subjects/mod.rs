@@ -37,6 +37,7 @@ use crate::time::{Boot, WallOffset};
 
 use super::Limits;
 use super::attribution::Attributor;
+use super::clock::WallClock;
 use clients::Clients;
 use coverage::Coverage;
 use doubt::{EarlyDoubt, Span};
@@ -185,14 +186,14 @@ impl Subjects {
     pub fn start(&mut self, ended: Boot, observation: &Observation) {
         self.coverage.start(ended, observation.since);
         if self.boot_id != observation.boot_id {
-            self.coverage.forget_clock();
+            self.coverage.clock = WallClock::default();
         }
-        self.coverage.clock(observation.since, observation.wall_offset);
+        self.coverage.clock.set(observation.since, observation.wall_offset);
         self.boot_id.clone_from(&observation.boot_id);
     }
 
     pub fn clock(&mut self, now: Boot, offset: WallOffset) {
-        self.coverage.clock(now, offset);
+        self.coverage.clock.set(now, offset);
     }
 
     /// The states of the probes follow.

@@ -2,6 +2,9 @@
 
 use expect_test::expect;
 
+use crate::fixtures::script::play as run;
+use crate::report::Report;
+
 use super::{check, check_sentences, web};
 
 #[test]
@@ -573,5 +576,35 @@ fn a_node_shutdown_names_itself_in_the_status() {
               web/app +1.000…+1.200 clean: NodeShutdown/Clean/Quiet
                 NodeShutdown: DisruptionTarget=TerminationByKubelet, reported 0 Completed
         "#]],
+    );
+}
+
+/// A virtual machine that was paused: its kubelet stops a pod whose deletion was requested meanwhile.
+#[test]
+fn a_pause_between_the_request_and_the_stop_is_stated() {
+    let steps = |timeline: &str| -> Vec<Option<i64>> {
+        let of = |(_, report)| match report {
+            Report::PodTerminated(pod) => pod.containers.iter().map(|of| of.facts.gaps.clock_step).collect(),
+            _ => Vec::new(),
+        };
+        run(&web(timeline)).into_iter().flat_map(of).collect()
+    };
+    let rest = "
+        +3 TERM runc -> main handler
+        +3.01 enter main TERM
+        +3.5 exit main 0
+        +3.51 rmdir web:app
+        +3.7 KILL runc -> pause
+        +3.71 exit pause KILL
+        +3.72 rmdir web:pause
+        +4 pod web app=0:Completed
+        +5 gone web
+        ";
+    let resumed = |before: &str| steps(&format!("{before}{rest}"));
+    assert_eq!(resumed("\n+2 clock +90\n+2.5 pod web deleted=+60:30"), [Some(90_000_000_000)]);
+    assert_eq!(
+        resumed("\n+2 clock +90\n+2.5 pod web deleted=+92.4:30"),
+        [None],
+        "requested after it"
     );
 }
