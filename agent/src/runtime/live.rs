@@ -247,6 +247,8 @@ impl Live {
         commands.extend(self.pipeline.tick(now)?);
         self.pipeline.flush()?;
         self.count_dropped();
+        let evidence = self.pipeline.core().memory();
+        self.pipeline.sinks().memory(evidence, self.kernel.memory());
         if let Some(logind) = &self.logind
             && self.holding.is_over(now, self.pipeline.sinks().unsent())
         {

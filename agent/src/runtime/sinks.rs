@@ -192,6 +192,11 @@ impl Sinks {
         self.metrics.neighbours(count);
     }
 
+    /// Bytes that are kept.
+    pub fn memory(&self, evidence: usize, probes: u64) {
+        self.metrics.memory(evidence as u64, probes);
+    }
+
     /// False if no terminal shows the text: then the caller logs it.
     pub fn note(&mut self, text: &str) -> Result<bool, RuntimeError> {
         let is_live = self.terminal.as_ref().is_some_and(terminal::Sink::is_live);

@@ -58,6 +58,7 @@ pub struct Metrics {
     /// The state that each probe was last reported with.
     probes: Mutex<BTreeMap<String, &'static str>>,
     neighbours: Gauge<u64>,
+    memory: Gauge<u64>,
     node_ready: Gauge<u64>,
     kubernetes: Gauge<u64>,
     clock: Gauge<f64>,
@@ -121,6 +122,7 @@ impl Metrics {
             probe: PROBE.gauge(&meter),
             probes: Mutex::default(),
             neighbours: NEIGHBOURS.gauge(&meter),
+            memory: MEMORY.gauge(&meter),
             node_ready: NODE_READY.gauge(&meter),
             kubernetes: KUBERNETES_STATE.gauge(&meter),
             opted_out: OPTED_OUT.counter(&meter),
@@ -248,6 +250,13 @@ impl Metrics {
 
     pub fn neighbours(&self, count: usize) {
         self.neighbours.record(count as u64, &[]);
+    }
+
+    /// Bytes of evidence, and of the probes in the kernel.
+    pub fn memory(&self, evidence: u64, probes: u64) {
+        for (part, bytes) in [("evidence", evidence), ("probes", probes)] {
+            self.memory.record(bytes, &[KeyValue::new("part", part)]);
+        }
     }
 
     /// A check of the node's readiness for a shutdown, with every state that it can have.

@@ -131,6 +131,10 @@ pub fn is_possible() -> bool {
 /// The story could not be played.
 pub fn play(stage: &Stage, death: Death) -> anyhow::Result<Vec<String>> {
     let name = format!("lost-{}", death.name());
+    if death.is_rebooted() {
+        // Without it no agent reports shutdowns.
+        deploy::deploy_with(&stage.cluster, json!({"logind": {"enabled": true}}))?;
+    }
     for workload in workloads(&name) {
         stage.kubectl.apply(&workload.to_string())?;
     }

@@ -153,6 +153,16 @@ pub const NEIGHBOURS: Row = Row {
     labels: &[],
     about: "Other epitaph processes that observe this machine (`agent`, `watch`, `record`), 16 for more; with two agents every termination is exported twice. A hint, not a proof: any process on the machine can forge a peer announcement, and 16 forged peers hide the real ones. Absent if peers cannot be detected",
 };
+pub const MEMORY: Row = Row {
+    name: "epitaph.memory",
+    shape: Shape::Gauge,
+    unit: "By",
+    labels: &[(
+        "part",
+        "evidence: bounded by `limits.memory`; probes: the BPF maps and programs in the kernel, constant from the start",
+    )],
+    about: "Bytes that the agent keeps for its observation, in its own memory and in the kernel's",
+};
 pub const EXPORT_SPANS: Row = Row {
     name: "epitaph.export.spans",
     shape: Shape::Counter,
@@ -449,6 +459,7 @@ pub const TABLE: &[Row] = &[
     NODE_READY,
     PROBE,
     NEIGHBOURS,
+    MEMORY,
     EXPORT_SPANS,
     EXPORT_RETRIES,
     EXPORT_GIVEN_UP,

@@ -73,6 +73,7 @@ fn play(metrics: &Metrics) {
     });
     metrics.lost(Kind::Tcp, 5);
     metrics.neighbours(1);
+    metrics.memory(65_536, 20 << 20);
     metrics.node_ready("lock", "not_ready", ["ready", "not_ready", "unknown"]);
     for (name, state) in sample::probes() {
         metrics.probe(&name, &state);

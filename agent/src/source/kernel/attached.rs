@@ -54,6 +54,14 @@ impl Attached {
         }
     }
 
+    /// As [`Kernel::memory`].
+    pub fn memory(&self) -> u64 {
+        match self {
+            Attached::Probes(kernel) => kernel.memory(),
+            Attached::None { .. } => 0,
+        }
+    }
+
     /// As [`Kernel::hierarchies`].
     pub fn hierarchies(&self) -> Hierarchies {
         match self {

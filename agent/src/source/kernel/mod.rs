@@ -6,6 +6,7 @@ pub mod announcement;
 mod attached;
 pub mod btf;
 mod error;
+mod held;
 mod losses;
 mod memlock;
 pub mod probes;
@@ -159,6 +160,7 @@ impl Hierarchies {
 pub struct Kernel {
     rings: Rings,
     sizes: Sizes,
+    memory: u64,
     hierarchies: Hierarchies,
     watched: HashMap<MapData, u64, Watched>,
     armed: HashMap<MapData, u64, u32>,
@@ -198,7 +200,14 @@ impl Kernel {
         };
         drop((layout, types));
         give_back();
-        loaded
+        let mut kernel = loaded?;
+        kernel.memory = held::bytes();
+        Ok(kernel)
+    }
+
+    /// Bytes of the kernel's memory that the probes take: the same from the load on.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// Which part of the probes' memory the kernel refused, and the remedy; None if the probes have all of their memory.
@@ -210,6 +219,7 @@ impl Kernel {
         let mut ebpf = load_object(options, sizes, layout, types, VerifierLogLevel::default())?;
         let mut kernel = Kernel {
             sizes,
+            memory: 0,
             hierarchies: Hierarchies::of(options),
             rings: Rings::new(ring(&mut ebpf, "RARE")?, ring(&mut ebpf, "EVENTS")?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,

@@ -624,3 +624,11 @@ fn a_hundred_and_ten_pods_are_deleted_in_the_same_second() {
         assert!(pod.unseen.is_empty() && app.main.is_some_and(|main| main.tgid.0 as usize == 1_001 + 10 * i));
     }
 }
+
+/// A crafted recording: at the last time that a clock can show, a container of a pod that is being deleted was due again at once, for ever.
+#[test]
+fn the_end_of_time_comes_once() {
+    let end = "+18446744073";
+    let reports = run(&web(&format!("{end} pod web deleted=+1:30\n{end} tick\n{end} tick")));
+    assert!(reports.iter().all(|(now, _)| now.0 > 0));
+}
