@@ -292,7 +292,11 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     let back = until("the node is ready", || {
         let node = stage.kubectl.json(&["get", "node", lost, "-o", "json"])?;
         let ready = ready(&node)?;
-        let since = seconds(ready["lastTransitionTime"].as_str().context("no time")?)?;
+        let since = match death.is_paused() {
+            // By its kubelet's clock, which stood still.
+            true => wall_seconds(),
+            false => seconds(ready["lastTransitionTime"].as_str().context("no time")?)?,
+        };
         Ok((ready["status"] == "True").then_some(since))
     })?;
     api.back = (!death.is_paused()).then_some(back);
