@@ -284,7 +284,14 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         stage
             .kubectl
             .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
-        until("the replacements run", || replaced(stage, name, &gone))?;
+        until("the replacements run", || {
+            // A scheduler that finds a StatefulSet's pod on another node, because its watch was interrupted, ends itself to be
+            // started again.
+            if death == Death::CutOffApiAway {
+                stage.cluster.control_plane()?.start_controllers()?;
+            }
+            replaced(stage, name, &gone)
+        })?;
     }
     api.paused = death.is_paused().then(|| wall_seconds() - struck);
     death.heal(&mut node)?;
