@@ -180,6 +180,8 @@ pub struct PodSight {
     /// A container runs, or has terminated for good: only then the pod has a termination to report. A container that waits for its
     /// restart does not count.
     pub started: bool,
+    /// A container has run, now or at some time: also one that waits for its restart.
+    pub has_run: bool,
     /// Every container has terminated. Only a kubelet writes that: without one, a deleted pod's containers still run by their statuses.
     pub terminated: bool,
     /// Annotation `epitaph.dev/ignore`; None: the namespace's counts.

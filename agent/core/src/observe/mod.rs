@@ -330,7 +330,8 @@ impl Observer {
         if self.is_synced() {
             let pods_in_gap = self.is_in_gap(Watch::Pods);
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
-            self.replacements.finish(now, &self.pods, &mut out);
+            let is_lost = |pod: &PodIdentity| self.nodes.is_lost(&pod.node, &pod.uid);
+            self.replacements.finish(now, &self.pods, is_lost, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
                 let nodes_in_gap = self.is_in_gap(Watch::Nodes);
                 let in_gap = (pods_in_gap || nodes_in_gap, self.is_in_gap(Watch::VolumeAttachments));
@@ -346,7 +347,6 @@ impl Observer {
                 }
                 Output::Replacement(replacement) => {
                     replacement.api_clock = self.api_clock;
-                    replacement.is_of_lost_node = self.nodes.is_lost(&replacement.pod.node, &replacement.pod.uid);
                     if let Some(by) = self.pods.get(&replacement.by.uid) {
                         replacement.attached = self.nodes.attached(by).filter(|since| since.at >= replacement.created.at);
                     }
@@ -396,7 +396,8 @@ impl Observer {
         if let Some((pod, by, at)) = self.replacements.started(step, &self.pods) {
             self.nodes.replaced(&pod, &by, at);
         }
-        self.replacements.settle(step, &self.pods, out);
+        let is_lost = |pod: &PodIdentity| self.nodes.is_lost(&pod.node, &pod.uid);
+        self.replacements.settle(step, &self.pods, is_lost, out);
         let nodes_in_gap = self.is_in_gap(Watch::Nodes);
         self.nodes.pod(step, &self.pods, nodes_in_gap, out);
     }

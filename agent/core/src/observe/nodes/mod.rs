@@ -208,7 +208,7 @@ impl Nodes {
             if story.back.is_none() && (story.removed.is_some() || story.ready == Ready::Unknown) {
                 member.is_finished = was_finished;
             }
-            member.has_trace = pods.has_trace(record);
+            member.is_ignored = pods.is_ignored(record);
             if !step.is_gone && story.back.is_none() {
                 follow_volumes(&mut self.volumes, member, out);
             }
@@ -227,9 +227,7 @@ impl Nodes {
                 if story.is_away() {
                     self.volumes.pod_ends(&member.pod, &member.claims, Some(gone));
                 }
-                if member.has_trace {
-                    phases::pod(story, member, (gone, is_in_gap), self.version, out);
-                }
+                phases::pod(story, member, (gone, is_in_gap), self.version, out);
             }
         } else {
             self.volumes.pod(&step.uid, record, step.seen.moment());
@@ -238,9 +236,12 @@ impl Nodes {
 
     /// See [`phases::unfinished`].
     pub fn stop(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
-        let has_trace = |uid: &PodUid| pods.get(uid).is_some_and(|record| pods.has_trace(record));
         for story in self.stories.values_mut() {
-            phases::unfinished(story, has_trace, Moment::exact(now), self.version, out);
+            // A namespace may have opted out since the pod's last version.
+            for (uid, member) in &mut story.members {
+                member.is_ignored |= pods.get(uid).is_some_and(|record| pods.is_ignored(record));
+            }
+            phases::unfinished(story, Moment::exact(now), self.version, out);
         }
     }
 
@@ -539,7 +540,7 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
 /// A pod that a loss can end, and that has not opted out.
 fn belongs(pods: &ClusterPods, record: &pods::Record) -> bool {
     let is_ending = record.details().deletion.is_some();
-    (is_ending || !record.finished) && !record.identity.is_static && !pods.is_ignored(record)
+    (is_ending || !record.finished) && pods.may_be_lost(record)
 }
 
 /// As watched; else as the API has it, if that is possible.

@@ -121,7 +121,6 @@ impl Nodes {
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
             member.held_from(story.begin);
-            member.has_trace = pods.has_trace(record);
             if story.is_away() {
                 follow_volumes(&mut self.volumes, &mut member, out);
             }

@@ -793,15 +793,63 @@ fn a_command_for_a_cluster_of_unknown_version_says_for_which_versions_it_is() {
 }
 
 #[test]
-fn a_loss_links_to_pods_that_have_a_trace() {
-    // A container of `x` never ran: no agent reports it, and neither does the observer.
+fn a_pod_that_waits_for_its_restart_on_the_lost_node_has_its_trace() {
+    // No agent reports the pod: its container does not run.
+    let before = [LOST, FENCED].concat();
+    let crashed = before.replace("node=n1 ready claim=data-db-0", "node=n1 crashed claim=data-db-0");
+    let back = "+300 node n1 true since=+300\n";
+    let words = ["alarm", "pod", "node n1", "volume", "db-0"];
+    let of_running = headlines(&[&*before, back].concat(), &words);
+    assert_eq!(headlines(&[&*crashed, back].concat(), &words), of_running);
+    expect![[r#"
+        +40.0 alarm about the node of n1
+        +40.0 alarm about db-0 of n1
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
+        +300.0 db-0 twice: +118.0 → +300.0
+    "#]]
+    .assert_eq(&of_running);
+}
+
+#[test]
+fn a_pod_that_never_ran_did_not_run_twice() {
+    let script = [LOST, FENCED, "+300 node n1 true since=+300\n"].concat();
+    let script = script.replace("node=n1 ready claim=data-db-0", "node=n1 pending claim=data-db-0");
+    expect![[r#"
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1", "volume", "db-0"]));
+}
+
+#[test]
+fn a_pod_that_opted_out_after_the_loss_has_no_trace() {
+    let script = [LOST, FENCED].concat();
+    let script = script.replace(
+        "+110 gone db-0",
+        "+109 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleted=+30 grace=5 by-taint ignored\n    +110 gone db-0",
+    );
+    expect![[r#"
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods 
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1"]));
+}
+
+#[test]
+fn a_loss_links_to_each_pod_that_it_holds() {
+    // A container of `x` never ran: no agent reports it, but its end is waited for all the same.
     let script = LOST.replace(
         "+0 pod log-a",
         "+0 pod x ReplicaSet/x node=n1 pending deleting grace=5\n    +0 pod log-a",
     );
     expect![[r#"
         +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-        +130.0 node n1 lost at +10: +10.0 → +130.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0
+        +130.0 pod x lost: +0.0 → +130.0, requested +0.0
+        +130.0 node n1 lost at +10: +10.0 → +130.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0 x
     "#]]
     .assert_eq(&headlines(
         &[&script, FENCED, "+130 gone x\n+131 tick\n"].concat(),

@@ -1,7 +1,7 @@
 //! Text timelines: `+SECONDS verb …`, one input per line.
 //!
 //! - `pod NAME OWNER words…`: a version of a pod. OWNER is `KIND/NAME` or `-`; words: `node=N`, `ready`, `deleting`, `deleted=+S`
-//!   (requested then), `grace=S`, `by-taint`, `outlasts`, `finalizer=X`, `claim=X`, `agent`, `failed` (the phase alone, as without a kubelet), `terminated` (all containers), `succeeded` (both), `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it runs, yet or any more), `again=N` (another pod of that name).
+//!   (requested then), `grace=S`, `by-taint`, `outlasts`, `finalizer=X`, `claim=X`, `agent`, `failed` (the phase alone, as without a kubelet), `terminated` (all containers), `succeeded` (both), `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it has run), `crashed` (nothing of it runs any more: its container waits for its restart), `again=N` (another pod of that name).
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
@@ -175,7 +175,8 @@ fn pod(at: Boot, name: &str, owner: &str, words: &[&str]) -> PodSight {
         }),
         failed: is("failed"),
         succeeded: is("succeeded"),
-        started: !is("pending"),
+        started: !is("pending") && !is("crashed"),
+        has_run: !is("pending"),
         terminated: is("succeeded") || is("terminated"),
         ignored: is("ignored").then_some(true).or(is("not-ignored").then_some(false)),
         outlasts: is("outlasts"),
