@@ -295,12 +295,13 @@ mod tests {
         object["status"] = json!({"phase": "Failed", "containerStatuses": ended(0)});
         let seen = sight(object.clone()).unwrap();
         assert!(seen.deletion.is_some() && seen.failed && seen.started && !seen.ready);
-        let mut crashed = status(json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+        let waiting = |reason: &str| status(json!({"waiting": {"reason": reason}}));
+        let mut crashed = waiting("CrashLoopBackOff");
         crashed[0]["lastState"] = json!({"terminated": {"exitCode": 1}});
         for (init, main, started, has_run) in [
-            (json!([]), status(json!({"waiting": {"reason": "ImagePullBackOff"}})), false, false),
+            (json!([]), waiting("ImagePullBackOff"), false, false),
             (json!([]), crashed, false, true),
-            (ended(0), status(json!({"waiting": {"reason": "CrashLoopBackOff"}})), false, true),
+            (ended(0), waiting("PodInitializing"), false, true),
             (ended(0), status(json!({"running": {}})), true, true),
             (status(json!({"running": {}})), status(json!({"waiting": {}})), true, true),
             (ended(1), status(json!({"waiting": {}})), true, true),

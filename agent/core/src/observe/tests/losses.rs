@@ -843,8 +843,8 @@ fn a_pod_that_opted_out_after_the_loss_has_no_trace() {
 fn a_loss_links_to_each_pod_that_it_holds() {
     // A container of `x` never ran: no agent reports it, but its end is waited for all the same.
     let script = LOST.replace(
-        "+0 pod log-a",
-        "+0 pod x ReplicaSet/x node=n1 pending deleting grace=5\n    +0 pod log-a",
+        "+0 pod log-a DaemonSet/log node=n1 ready outlasts",
+        "+0 pod x ReplicaSet/x node=n1 pending deleting grace=5",
     );
     expect![[r#"
         +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
@@ -897,6 +897,75 @@ fn a_pod_that_a_finalizer_keeps_for_long_is_not_forgotten() {
         &[&script, &*kept("+60 node n1 true since=+60")].concat(),
         &["pod"],
     ));
+}
+
+#[test]
+fn pods_that_anybody_can_bind_to_a_lost_node_do_not_push_others_out() {
+    // No scheduler is needed for that.
+    let made_up = |at: &str| -> String {
+        let pod = |n| format!("{at} pod x{n} ReplicaSet/x node=n1 pending\n");
+        (0..10).map(pod).collect()
+    };
+    // Those that come with the scan, or later.
+    let script = |scanned: &str, later: &str| {
+        [
+            "+0 node n1 true\n+0 node n2 true\n+0 pod db-0 StatefulSet/db node=n2 ready\n",
+            scanned,
+            "+10 node n1 unknown\n+11 tick\n",
+            later,
+            "+20 node n2 unknown\n+21 tick\n+30 pod db-0 StatefulSet/db node=n2 ready deleting grace=5\n",
+            &ticks(31..100, 1),
+            "+100 gone db-0\n",
+        ]
+        .concat()
+    };
+    for (script, at) in [(script(&made_up("+9"), ""), "+10.0"), (script("", &made_up("+12")), "+12.0")] {
+        let expected = format!("{at} dropped 1 lost_pod_cap\n").repeat(5)
+            + "+32.0 alarm about db-0 of n2\n+100.0 pod db-0 lost: +20.0 → +100.0, requested +30.0\n";
+        assert_eq!(headlines(&script, &["dropped", "alarm about db-0", "pod"]), expected);
+    }
+}
+
+#[test]
+fn pods_that_finalizers_keep_do_not_push_those_of_a_lost_node_out() {
+    let kept = |words: &str, at: u32| -> String {
+        let pod = |n| format!("+{at} pod x{n} ReplicaSet/x node=n2 ready finalizer=a/b{words}\n");
+        (0..10).map(pod).collect()
+    };
+    let script = [
+        "+0 node n1 true\n+0 node n2 true\n+0 pod db-0 StatefulSet/db node=n1 ready\n",
+        &kept("", 0),
+        &kept(" deleting grace=0", 1),
+        "+10 node n1 unknown\n+11 tick\n+30 pod db-0 StatefulSet/db node=n1 ready deleting grace=5\n",
+        &ticks(31..200, 1),
+    ];
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 5 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script.concat(), 200));
+    // Their node is lost, too.
+    let script = script
+        .concat()
+        .replace("+10 node n1 unknown", "+9 node n2 unknown\n+9 tick\n+10 node n1 unknown");
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        n2 not ready lost: stuck 0, taint false, volumes 0
+        node 1 finalizer 5 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script, 200));
+}
+
+#[test]
+fn claims_that_are_made_up_do_not_push_others_out() {
+    let claims: String = (0..12_000).map(|n| format!(" claim=c-{n}")).collect();
+    let made_up = format!("+29 pod x - node=n1 pending deleting{claims}\n");
+    let script = LOST.replace("+30 pod db-0", &format!("{made_up}+30 pod db-0"));
+    expect![[r#"
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
+    "#]]
+    .assert_eq(&headlines(&[&script, FENCED].concat(), &["volume", "db-0"]));
 }
 
 #[test]

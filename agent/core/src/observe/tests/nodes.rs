@@ -1,6 +1,7 @@
 //! Lost nodes: the rules, and the cases that must not be confused with them.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use expect_test::expect;
 
@@ -24,10 +25,7 @@ pub(super) fn show(output: &Output) -> String {
                 lost.agent.name(),
                 lost.stuck,
                 lost.gone,
-                lost.unwatched.map_or(String::new(), |unwatched| format!(
-                    ", unwatched {:.1}",
-                    unwatched.as_secs_f64()
-                )),
+                show_unwatched(lost.unwatched),
             );
             let pods: Vec<&str> = lost.pods.iter().map(|pod| pod.name.as_str()).collect();
             let _ = write!(text, "; pods {}", pods.join(" "));
@@ -108,6 +106,12 @@ pub(super) fn show(output: &Output) -> String {
     }
 }
 
+fn show_unwatched(unwatched: Option<Duration>) -> String {
+    unwatched.map_or(String::new(), |unwatched| {
+        format!(", unwatched {:.1}", unwatched.as_secs_f64())
+    })
+}
+
 fn verdict(verdict: &LossVerdict) -> String {
     format!(
         "\n      {}: {}\n      remedy: {}",
@@ -133,7 +137,7 @@ pub(super) fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
     let mut text = String::new();
-    for output in observer.stop(ZERO.plus(std::time::Duration::from_secs(at))) {
+    for output in observer.stop(ZERO.plus(Duration::from_secs(at))) {
         let _ = writeln!(text, "{}", super::show(&output));
     }
     expected.assert_eq(&text);
@@ -142,7 +146,7 @@ pub(super) fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
 pub(super) fn state(script: &str, at: u64) -> String {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
-    let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(at)));
+    let state = observer.losses(ZERO.plus(Duration::from_secs(at)));
     let mut text = String::new();
     for node in state.nodes {
         let _ = writeln!(
@@ -1166,7 +1170,7 @@ fn memory_is_bounded_and_what_does_not_fit_is_counted() {
     for node in 0..6 {
         let _ = writeln!(script, "+0 node n{node} true");
     }
-    for pod in 0..8 {
+    for pod in 0..12 {
         let _ = writeln!(script, "+0 pod p{pod} StatefulSet/db node=n1 ready");
     }
     script += "+10 node n1 unknown\n+11 tick\n+12 tick\n";
