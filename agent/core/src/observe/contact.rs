@@ -70,7 +70,7 @@ impl Contact {
 
     /// No input was read from `since` on: changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
-        self.gap_since.get_or_insert(since);
+        self.gap_since = Some(self.gap_since.map_or(since, |before| before.min(since)));
         self.broken = Some(now);
         self.back = None;
         self.stalled = Some(now);

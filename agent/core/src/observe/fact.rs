@@ -87,6 +87,9 @@ pub enum Input {
     ApiClock(ApiClock),
     /// No input was read since the last one: changes of all watches waited meanwhile.
     Stalled,
+    /// The wall clock is ahead by this much of where it was on this machine's clock: the machine was paused with both clocks, or somebody
+    /// set the wall clock. Changes waited for up to so long.
+    Paused(Duration),
     /// Only time has passed.
     Tick,
 }
@@ -109,6 +112,7 @@ impl Input {
             | Input::Broken { .. }
             | Input::ApiClock(_)
             | Input::Stalled
+            | Input::Paused(_)
             | Input::Tick => None,
         }
     }

@@ -320,6 +320,10 @@ impl Observer {
             (Input::Claim { volume, claim }, _) => self.nodes.claim(&volume, claim),
             (Input::Version(version), _) => self.nodes.version(version),
             (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),
+            (Input::Paused(step), _) => {
+                let since = now.minus(step);
+                self.contact.iter_mut().for_each(|contact| contact.stalled(since, now));
+            }
             (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
             (Input::NamespaceGone(name), _) => self.namespace(name, false),

@@ -359,6 +359,45 @@ fn changes_during_a_stall_may_be_earlier() {
 }
 
 #[test]
+fn changes_during_a_pause_of_the_machine_may_be_earlier() {
+    // Its clocks stood still for a minute.
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +70 tick
+        +70.1 paused 60
+        +70.1 slice web-1 web a:st
+        +70.1 pod a ReplicaSet/web node=n1 ready deleting
+        +71 slice web-1 web
+        +71 gone a
+        +80 tick
+        ",
+        expect![[r#"
+            +80.0 removal a of web [IPv4 http/TCP:8080]: +70.1 (gap 60.0) → +71.0 (gap 60.9), terminating +70.1 (gap 60.0), not ready +70.1 (gap 60.0), all terminating +70.1 (gap 60.0)
+        "#]],
+    );
+}
+
+#[test]
+fn a_loss_during_a_pause_of_the_machine_has_the_apis_times() {
+    let script = "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +70 tick
+        +70.1 paused 60
+        +70.1 node n1 unknown since=+20
+        +70.1 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=5
+        +71 tick
+        +90 gone db-0
+    ";
+    expect![[r#"
+        +90.0 pod db-0 lost: +20.0 → +90.0, requested +30.0
+    "#]]
+    .assert_eq(&super::headlines(script, &["pod", "node n1"]));
+}
+
+#[test]
 fn changes_after_a_list_with_a_stall_may_be_late() {
     check(
         "
