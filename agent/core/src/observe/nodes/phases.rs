@@ -243,6 +243,7 @@ fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (M
         requested,
         by_taint: member.requested.is_some_and(|(_, deletion)| deletion.by_taint),
         stuck: member.held.clone(),
+        unwatched: story.unwatched,
     }))
 }
 

@@ -68,6 +68,7 @@ pub(super) fn show(output: &Output) -> String {
             if let Some(requested) = lost.requested {
                 let _ = write!(text, ", requested {}", moment(requested));
             }
+            text += &show_unwatched(lost.unwatched);
             for stuck in &lost.stuck {
                 let by = [stuck.by.name(), &stuck.names.join(",")].join(" ");
                 let _ = write!(
@@ -995,7 +996,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
                   remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +61.0 ask claim pv-0
-            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0, unwatched 50.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
