@@ -219,7 +219,7 @@ table! {
     NODE_PODS_STUCK "epitaph.node.pods.stuck" Span Int "{pod}" "Pods that were being deleted and that the node could not terminate."
     NODE_PODS_GONE "epitaph.node.pods.gone" Span Int "{pod}" "How many of these were gone at the end of the span."
     NODE_ENDED_BY "epitaph.node.ended_by" Span String "" "Why `node.lost` ends: `pods-gone` (all pods that the loss evicts are gone), `no-pods` (this observer saw none that the loss evicts), `back`, `node-deleted`."
-    NODE_UNWATCHED "epitaph.node.unwatched" Span Double "s" "The observer began to watch this long after the node was lost: earlier steps have the API's times, or are missing; absent if the loss was watched from its begin."
+    NODE_UNWATCHED "epitaph.node.unwatched" Span Double "s" "The observer began to watch this long after the node was lost: earlier steps have the API's times, or are missing, and of a pod that was already being deleted `replacement` and `duplicate.run` are; absent if the loss was watched from its begin."
     NODE_BOOT_ID "epitaph.node.boot_id" Span String "" "The node's boot before the loss: `status.nodeInfo.bootID`."
     NODE_NEXT_BOOT_ID "epitaph.node.next_boot_id" Span String "" "The node's boot after its return."
     NODE_RETURN "epitaph.node.return" Span String "" "How the node came back: `same-boot` (paused or cut off: its containers existed all the time), `rebooted`, `other-machine` (another machine registered under the node's name: what the lost one does is not known), `unknown`."
@@ -274,7 +274,7 @@ table! {
     OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Evidence items dropped because a termination reached `limits.facts` or `limits.connections`, or closed more than 64 listeners."
     LATE_START "epitaph.late_start" Span Bool "" "The process started before epitaph did: a stop signal may have been missed."
     UNOBSERVED_DURATION "epitaph.unobserved.duration" Span Double "s" "On the event `unobserved`, at whose time epitaph stopped observing, as at a restart: how long it did not observe."
-    CLOCK_STEP "epitaph.clock.step" Span Double "s" "After the termination began the wall clock stepped by this much, or a pause of the machine ended: times from before are wrong by as much; absent without a step of a second or more."
+    CLOCK_STEP "epitaph.clock.step" Span Double "s" "After the termination, or a span of the observer, began, the wall clock stepped by this much, or a pause of the machine ended: times from before are wrong by as much; absent without a step of a second or more."
     INACTIVE_PROBES "epitaph.inactive_probes" Span Strings "" "Probes that were not active and not substituted by another probe."
 }
 

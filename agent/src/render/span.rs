@@ -39,7 +39,7 @@ use crate::render::attributes::key;
 use attributes::Attributes;
 pub use lost::{duplicate_run, node_lost, node_phase, pod_lost, shutting_down, volume_detach};
 pub use node::{node_down, node_trace};
-pub use observer::{removal, replacement};
+pub use observer::{add_clock_step, removal, replacement};
 
 /// What a span is about, and the first word of its name. The name of these three ends with the verdict (`container.stop clean`), so
 /// that a list of search results, or of operations, reads as a list of verdicts. The span's id is hashed from the kind alone.

@@ -1,6 +1,7 @@
 //! `epitaph observer`: a candidate for the Lease; while it is the leader, its watches, its state machine and its spans.
 
 mod leadership;
+mod steps;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,6 +28,7 @@ use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
 use crate::cli::SysExit;
 use leadership::Leadership;
+use steps::Steps;
 
 /// How often the state machine gets the time, and the Lease is checked.
 const TICK: Duration = Duration::from_millis(200);
@@ -132,6 +134,7 @@ struct ObserverLoop {
     events: Option<kubernetes_events::Sink>,
     /// When the state of lost nodes was last computed.
     stated: Option<Boot>,
+    steps: Steps,
 }
 
 /// The observation from winning the Lease to losing it.
@@ -202,6 +205,7 @@ impl ObserverLoop {
             },
             events,
             stated: None,
+            steps: Steps::new(clock::wall_offset()),
         }
     }
 
@@ -221,6 +225,7 @@ impl ObserverLoop {
                     }
                 },
                 _ = ticks.tick() => {
+                    self.compare_clocks();
                     self.start_or_stop();
                     if self.leadership.is_ours(clock::now()) {
                         self.feed(clock::now(), Input::Tick);
@@ -280,7 +285,25 @@ impl ObserverLoop {
         }
     }
 
+    /// Before each input: what is read right after a pause waited meanwhile.
+    fn compare_clocks(&mut self) {
+        let now = clock::now();
+        let Some(step) = self.steps.compare(now, clock::wall_offset()) else {
+            return;
+        };
+        tracing::info!(
+            step = ?Duration::from_nanos(step.unsigned_abs()),
+            is_ahead = step > 0,
+            "the wall clock stepped, or the machine was paused: earlier times that are not exported yet are wrong by as much"
+        );
+        if let (Some(session), Ok(step @ 1..)) = (&mut self.session, u64::try_from(step)) {
+            let outputs = session.take(now, Input::Paused(Duration::from_nanos(step)));
+            self.hold(outputs);
+        }
+    }
+
     fn feed(&mut self, at: Boot, input: Input) {
+        self.compare_clocks();
         let Some(session) = &mut self.session else { return };
         if let Input::ApiClock(clock) = &input {
             self.metrics.api_clock(clock);
@@ -361,9 +384,10 @@ impl ObserverLoop {
                 _ => log_end(&output),
             }
             let clocks = (offset, session.observer.api_clock());
-            let (Some(traces), Some((trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {
+            let (Some(traces), Some((mut trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {
                 continue;
             };
+            span::add_clock_step(&mut trace, |begin| self.steps.after(offset.boot(begin)));
             // A full queue drops and counts its oldest trace; the count is on /metrics.
             traces.offer(&trace, what);
         }

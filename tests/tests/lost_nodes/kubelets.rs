@@ -48,17 +48,28 @@ impl Kubelets {
         }
     }
 
-    /// The node registers, or is back, with this boot.
-    pub fn boot(&self, node: &str, boot: &str) -> anyhow::Result<()> {
-        let object = json!({
+    /// The node registers, or is back, with this boot. `zone`: its zone; such a node takes no pods from the scheduler.
+    pub fn boot(&self, node: &str, boot: &str, zone: Option<&str>) -> anyhow::Result<()> {
+        self.register(node, boot, zone)?;
+        locked(&self.alive).insert(node.to_owned(), boot.to_owned());
+        Ok(())
+    }
+
+    /// The same, and nothing of the node is heard of after that.
+    pub fn register(&self, node: &str, boot: &str, zone: Option<&str>) -> anyhow::Result<()> {
+        let mut object = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
                 "name": node, "labels": {"kubernetes.io/hostname": node},
                 "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
             },
         });
+        if let Some(zone) = zone {
+            object["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(zone);
+            object["spec"] = json!({"unschedulable": true});
+        }
         self.kubectl.apply(&object.to_string())?;
-        renew(&self.kubectl, node)?;
+        renew(&self.kubectl, &[node.to_owned()])?;
         let now = humantime::format_rfc3339_seconds(now()).to_string();
         let capacity = json!({"cpu": "8", "memory": "8Gi", "pods": "50"});
         let status = json!({"status": {
@@ -71,9 +82,7 @@ impl Kubelets {
             },
         }});
         let args = ["patch", "node", node, "--subresource=status", "--type=strategic", "-p"];
-        self.kubectl.run(&[&args[..], &[&status.to_string()]].concat())?;
-        locked(&self.alive).insert(node.to_owned(), boot.to_owned());
-        Ok(())
+        self.kubectl.run(&[&args[..], &[&status.to_string()]].concat()).map(drop)
     }
 
     /// From now on nothing of the node is heard of.
@@ -114,9 +123,7 @@ fn run(
 
 // A request that fails, because the object has changed or the API server is away, is repeated with the next round.
 fn leases(kubectl: &Kubectl, nodes: &[String], _: bool) {
-    for node in nodes {
-        let _ = renew(kubectl, node);
-    }
+    let _ = renew(kubectl, nodes);
 }
 
 fn start_and_end(kubectl: &Kubectl, nodes: &[String], _: bool) {
@@ -129,13 +136,17 @@ fn attach_and_detach(kubectl: &Kubectl, _: &[String], holds: bool) {
     }
 }
 
-fn renew(kubectl: &Kubectl, node: &str) -> anyhow::Result<()> {
+/// By one kubectl for all nodes: each costs a loaded machine a part of the time that a node may be silent.
+fn renew(kubectl: &Kubectl, nodes: &[String]) -> anyhow::Result<()> {
     let now = humantime::format_rfc3339_micros(now()).to_string();
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": "kube-node-lease"},
-        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": now},
-    });
-    kubectl.apply(&lease.to_string())
+    let lease = |node: &String| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": "kube-node-lease"},
+            "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": now},
+        })
+    };
+    let leases: Vec<Value> = nodes.iter().map(lease).collect();
+    kubectl.apply(&json!({"apiVersion": "v1", "kind": "List", "items": leases}).to_string())
 }
 
 fn pods(kubectl: &Kubectl, nodes: &[String]) -> anyhow::Result<()> {

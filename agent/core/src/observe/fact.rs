@@ -84,9 +84,14 @@ pub enum Input {
         watch: Watch,
         since: Boot,
     },
+    /// The interrupted watch has sent every change that it had missed.
+    CaughtUp(Watch),
     ApiClock(ApiClock),
     /// No input was read since the last one: changes of all watches waited meanwhile.
     Stalled,
+    /// The wall clock is ahead by this much of where it was on this machine's clock: the machine was paused with both clocks, or somebody
+    /// set the wall clock. Changes waited for up to so long.
+    Paused(Duration),
     /// Only time has passed.
     Tick,
 }
@@ -107,8 +112,10 @@ impl Input {
             | Input::ListBegin(_)
             | Input::ListEnd(_)
             | Input::Broken { .. }
+            | Input::CaughtUp(_)
             | Input::ApiClock(_)
             | Input::Stalled
+            | Input::Paused(_)
             | Input::Tick => None,
         }
     }
@@ -180,6 +187,8 @@ pub struct PodSight {
     /// A container runs, or has terminated for good: only then the pod has a termination to report. A container that waits for its
     /// restart does not count.
     pub started: bool,
+    /// A container has run, now or at some time: also one that waits for its restart.
+    pub has_run: bool,
     /// Every container has terminated. Only a kubelet writes that: without one, a deleted pod's containers still run by their statuses.
     pub terminated: bool,
     /// Annotation `epitaph.dev/ignore`; None: the namespace's counts.

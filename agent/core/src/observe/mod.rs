@@ -288,6 +288,7 @@ impl Observer {
         let seen = input.watch().map(|watch| self.contact[watch as usize].observed(now));
         match (input, seen) {
             (Input::Broken { watch, since }, _) => self.contact[watch as usize].broken(since, now),
+            (Input::CaughtUp(watch), _) => self.contact[watch as usize].caught_up(),
             (Input::ListBegin(watch), _) => self.list_begin(watch, now),
             (Input::ListEnd(watch), _) => self.list_end(watch, now, &mut out),
             (Input::Slice(slice), Some(seen)) => self.endpoints.slice(slice, seen, &mut out),
@@ -320,6 +321,10 @@ impl Observer {
             (Input::Claim { volume, claim }, _) => self.nodes.claim(&volume, claim),
             (Input::Version(version), _) => self.nodes.version(version),
             (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),
+            (Input::Paused(step), _) => {
+                let since = now.minus(step);
+                self.contact.iter_mut().for_each(|contact| contact.stalled(since, now));
+            }
             (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
             (Input::NamespaceGone(name), _) => self.namespace(name, false),
@@ -330,7 +335,8 @@ impl Observer {
         if self.is_synced() {
             let pods_in_gap = self.is_in_gap(Watch::Pods);
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
-            self.replacements.finish(now, &self.pods, &mut out);
+            let is_lost = |pod: &PodIdentity| self.nodes.is_lost(&pod.node, &pod.uid);
+            self.replacements.finish(now, &self.pods, is_lost, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
                 let nodes_in_gap = self.is_in_gap(Watch::Nodes);
                 let in_gap = (pods_in_gap || nodes_in_gap, self.is_in_gap(Watch::VolumeAttachments));
@@ -346,7 +352,6 @@ impl Observer {
                 }
                 Output::Replacement(replacement) => {
                     replacement.api_clock = self.api_clock;
-                    replacement.is_of_lost_node = self.nodes.is_lost(&replacement.pod.node, &replacement.pod.uid);
                     if let Some(by) = self.pods.get(&replacement.by.uid) {
                         replacement.attached = self.nodes.attached(by).filter(|since| since.at >= replacement.created.at);
                     }
@@ -396,7 +401,8 @@ impl Observer {
         if let Some((pod, by, at)) = self.replacements.started(step, &self.pods) {
             self.nodes.replaced(&pod, &by, at);
         }
-        self.replacements.settle(step, &self.pods, out);
+        let is_lost = |pod: &PodIdentity| self.nodes.is_lost(&pod.node, &pod.uid);
+        self.replacements.settle(step, &self.pods, is_lost, out);
         let nodes_in_gap = self.is_in_gap(Watch::Nodes);
         self.nodes.pod(step, &self.pods, nodes_in_gap, out);
     }

@@ -41,6 +41,7 @@ pub(super) struct Record {
     gone: bool,
     /// A container had run by the begin of the termination: later statuses can be about earlier exits.
     started: bool,
+    has_run: bool,
     ignored: Option<bool>,
     pub(super) outlasts: bool,
     /// Phase Succeeded or Failed.
@@ -78,6 +79,11 @@ impl Record {
 
     pub(super) fn has_started(&self) -> bool {
         self.started
+    }
+
+    /// See [`PodSight::has_run`].
+    pub(super) fn has_run(&self) -> bool {
+        self.has_run
     }
 }
 
@@ -129,7 +135,12 @@ impl ClusterPods {
 
     /// An agent reports the pod's termination, so there is a trace to add to.
     pub(super) fn has_trace(&self, record: &Record) -> bool {
-        record.started && !self.is_ignored(record) && !record.identity.is_static
+        record.started && self.may_be_lost(record)
+    }
+
+    /// The loss of its node can be reported: the pod has not opted out, and no file of the node's own defines it.
+    pub(super) fn may_be_lost(&self, record: &Record) -> bool {
+        !self.is_ignored(record) && !record.identity.is_static
     }
 
     pub(super) fn apply(&mut self, sight: PodSight, seen: Seen, out: &mut Vec<Output>) -> Option<Step> {
@@ -156,6 +167,7 @@ impl ClusterPods {
             succeeded: false,
             gone: false,
             started: false,
+            has_run: false,
             ignored: None,
             outlasts: sight.outlasts,
             finished: false,
@@ -176,6 +188,7 @@ impl ClusterPods {
         if ends {
             record.ended = Some(seen.moment());
         }
+        record.has_run |= sight.has_run;
         record.succeeded |= sight.succeeded;
         record.ignored = sight.ignored;
         record.outlasts = sight.outlasts;

@@ -35,7 +35,7 @@ pub(super) struct Replacements {
 struct Vacancy {
     uid: PodUid,
     pod: Arc<PodIdentity>,
-    has_trace: bool,
+    root: Root,
     completion_index: Option<Box<str>>,
     /// The controller may have created the replacement before the termination was observed.
     is_unsure: bool,
@@ -43,6 +43,17 @@ struct Vacancy {
     at_once: bool,
     opened: Boot,
     gone: Option<Boot>,
+}
+
+/// What a replacement's span can be below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Root {
+    /// No root: the pod opted out.
+    Never,
+    /// An agent exports the pod's root.
+    OfAgent,
+    /// No agent exports a root: only a lost node's pod has one.
+    OfLostNode,
 }
 
 impl Vacancy {
@@ -60,6 +71,7 @@ struct Coming {
     pod: Arc<PodIdentity>,
     rule: Rule,
     created: Moment,
+    root: Root,
     has_started: bool,
 }
 
@@ -80,7 +92,12 @@ impl Replacements {
             self.fill(step, record);
         }
         if step.ends {
-            self.open(step, record, pods.has_trace(record), out);
+            let root = match (pods.has_trace(record), pods.may_be_lost(record)) {
+                (true, _) => Root::OfAgent,
+                (false, true) => Root::OfLostNode,
+                (false, false) => Root::Never,
+            };
+            self.open(step, record, root, out);
         }
         if step.is_gone {
             let queue = record.owner.as_ref().and_then(|owner| self.vacancies.get_mut(&owner.uid));
@@ -99,17 +116,30 @@ impl Replacements {
         Some((coming.pod.clone(), record.identity.clone(), step.seen.moment()))
     }
 
-    /// A replacement is ready, or never will be.
-    pub(super) fn settle(&mut self, step: &Step, pods: &ClusterPods, out: &mut Vec<Output>) {
+    /// A replacement is ready, or never will be. `is_lost`: the replaced pod's root is the observer's own.
+    pub(super) fn settle(
+        &mut self,
+        step: &Step,
+        pods: &ClusterPods,
+        is_lost: impl FnOnce(&PodIdentity) -> bool,
+        out: &mut Vec<Output>,
+    ) {
         let Some(record) = pods.get(&step.uid) else { return };
         let settled = record.ready.is_some() || record.ended.is_some();
         if settled && let Some(coming) = self.coming.remove(&step.uid) {
-            out.push(replacement(coming, record, record.ready.unwrap_or(step.seen.moment())));
+            let end = record.ready.unwrap_or(step.seen.moment());
+            out.extend(replacement(coming, record, end, is_lost));
         }
     }
 
-    /// Drops waits that have expired.
-    pub(super) fn finish(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
+    /// Drops waits that have expired. `is_lost`: as in [`Replacements::settle`].
+    pub(super) fn finish(
+        &mut self,
+        now: Boot,
+        pods: &ClusterPods,
+        mut is_lost: impl FnMut(&PodIdentity) -> bool,
+        out: &mut Vec<Output>,
+    ) {
         if self
             .checked
             .is_some_and(|checked| now.since(checked) < Duration::from_secs(1))
@@ -129,12 +159,12 @@ impl Replacements {
         late.sort_by(|a, b| a.0.cmp(&b.0));
         for (uid, coming) in late {
             if let Some(record) = pods.get(&uid) {
-                out.push(replacement(coming, record, Moment::exact(now)));
+                out.extend(replacement(coming, record, Moment::exact(now), &mut is_lost));
             }
         }
     }
 
-    fn open(&mut self, step: &Step, record: &Record, has_trace: bool, out: &mut Vec<Output>) {
+    fn open(&mut self, step: &Step, record: &Record, root: Root, out: &mut Vec<Output>) {
         let Some(owner) = &record.owner else { return };
         let at_once = match &*owner.kind {
             "ReplicaSet" | "ReplicationController" => true,
@@ -153,7 +183,7 @@ impl Replacements {
         self.vacancies.entry(owner.uid.clone()).or_default().push_back(Vacancy {
             uid: step.uid.clone(),
             pod: record.identity.clone(),
-            has_trace,
+            root,
             completion_index: record.completion_index.clone(),
             is_unsure: !step.seen.is_in_order(),
             was_alone: step.others == 0,
@@ -200,11 +230,12 @@ impl Replacements {
             return;
         };
         // The trace of a pod that terminated before the observation began may already have a replacement.
-        if vacancy.has_trace && !vacancy.is_unsure {
+        if vacancy.root != Root::Never && !vacancy.is_unsure {
             let coming = Coming {
                 pod: vacancy.pod,
                 rule,
                 created: record.created.moment(),
+                root: vacancy.root,
                 has_started: false,
             };
             self.coming.insert(step.uid.clone(), coming);
@@ -212,18 +243,28 @@ impl Replacements {
     }
 }
 
-fn replacement(coming: Coming, record: &Record, end: Moment) -> Output {
-    let Coming { pod, rule, created, .. } = coming;
-    Output::Replacement(Box::new(Replacement {
+/// None if no root would be above the span.
+fn replacement(coming: Coming, record: &Record, end: Moment, is_lost: impl FnOnce(&PodIdentity) -> bool) -> Option<Output> {
+    let Coming {
         pod,
-        by: record.identity.clone(),
         rule,
         created,
-        scheduled: record.scheduled,
-        attached: None,
-        ready: record.ready,
-        end,
-        api_clock: None,
-        is_of_lost_node: false,
-    }))
+        root,
+        ..
+    } = coming;
+    let is_of_lost_node = is_lost(&pod);
+    (is_of_lost_node || root == Root::OfAgent).then(|| {
+        Output::Replacement(Box::new(Replacement {
+            pod,
+            by: record.identity.clone(),
+            rule,
+            created,
+            scheduled: record.scheduled,
+            attached: None,
+            ready: record.ready,
+            end,
+            api_clock: None,
+            is_of_lost_node,
+        }))
+    })
 }

@@ -275,8 +275,8 @@ pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
 /// A systemd unit is the only one of its kind, so its clients are refused at every restart, which takes a moment. No setting of the
 /// unit avoids that, except for a socket unit.
 fn is_usual(row: &table::Row, facts: &TerminationFacts) -> bool {
-    let is_refused = row.exit == Exit::Clean && row.traffic == [TrafficAxis::Refused];
-    is_refused && matches!(facts.subject, Subject::Unit { .. })
+    let is_refused = matches!(row.traffic, [TrafficAxis::Refused | TrafficAxis::RefusedNewPeers]);
+    row.exit == Exit::Clean && is_refused && matches!(facts.subject, Subject::Unit { .. })
 }
 
 /// What became of the stop signal, or the time since, would be different with an earlier one.

@@ -373,7 +373,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 38,
-        meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.",
+        meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan. For a systemd unit the severity is info and the termination is not unclean, as for `refused-connections`.",
         proof: "The listener closed, and later SYNs were answered with RST. At least 20 earlier connections were observed, nearly all of peers that connected repeatedly, and none of a refused peer.",
         remedy: "Look at the addresses of the refused peers: if they are clients, keep listening until clients stop connecting.",
     },

@@ -98,6 +98,9 @@ pub fn pod_lost(lost: &PodLost, (offset, api): (WallOffset, Option<ApiClock>), o
     verdict(&lost.verdict, &mut a);
     a.flag(key::EVICTED_BY_TAINT, lost.by_taint);
     a.flag(key::POD_STILL_TERMINATING, !lost.is_gone);
+    if let Some(unwatched) = lost.unwatched {
+        a.seconds(key::NODE_UNWATCHED, unwatched);
+    }
     clock(api, &mut a);
     let within = (lost.begin, lost.end);
     let mut root = below(&at, POD_LOST, SpanId::INVALID, within, a);

@@ -3,10 +3,13 @@
 //! server's updates, on the observer's clock; an attribute has the distance to the API server's clock. A replacement that arrived late begins
 //! with its pod's `creationTimestamp`.
 
+use std::time::SystemTime;
+
 use epitaph_core::observe::{EndpointRemoval, Moment, Replacement};
 use epitaph_core::pod::{ApiClock, PodIdentity};
 use epitaph_core::render::id;
 use epitaph_core::time::{Wall, WallOffset};
+use opentelemetry::KeyValue;
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
@@ -90,6 +93,20 @@ fn created(r: &Replacement, offset: WallOffset) -> Moment {
     match by_api < r.created.at {
         true => Moment { at: by_api, gap: None },
         false => r.created,
+    }
+}
+
+/// `after`: by how many nanoseconds the observer's wall clock has stepped since that time.
+pub fn add_clock_step(trace: &mut Trace, after: impl Fn(Wall) -> Option<i64>) {
+    for span in &mut trace.spans {
+        let begin = span.start_time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let begin = Wall(u64::try_from(begin.as_nanos()).unwrap_or(u64::MAX));
+        if let Some(step) = after(begin) {
+            let mut a = Attributes::default();
+            a.nanos(key::CLOCK_STEP, step);
+            let added: Vec<KeyValue> = a.into();
+            span.attributes.extend(added);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use epitaph_core::ids::PodUid;
 use epitaph_core::observe::{Conditions, DeletionSight, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
 use epitaph_core::time::{Wall, WallOffset};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -110,6 +110,7 @@ pub(super) fn pod(pod: &Pod, allowed: &Allowed, agents: &Agents, offset: WallOff
         failed: phase == "Failed",
         succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
+        has_run: status.is_some_and(has_run),
         terminated: status.is_some_and(has_terminated),
         ignored: ignored(annotations, meta.namespace.as_deref()?, allowed),
         outlasts: pod.spec.as_ref().is_some_and(outlasts),
@@ -173,6 +174,14 @@ fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
     let mut init = status.init_container_statuses.iter().flatten();
     let mut main = status.container_statuses.iter().flatten();
     init.any(|of| runs(of) || exit_code(of).is_some_and(|code| code != 0)) || main.any(|of| runs(of) || exit_code(of).is_some())
+}
+
+/// A status that only a kubelet writes; a container that waits for its restart has its last termination there.
+fn has_run(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
+    let has_run = |state: &ContainerState| state.running.is_some() || state.terminated.is_some();
+    let init = status.init_container_statuses.iter().flatten();
+    let mut all = init.chain(status.container_statuses.iter().flatten());
+    all.any(|of| [&of.state, &of.last_state].into_iter().flatten().any(has_run))
 }
 
 fn has_terminated(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
@@ -286,14 +295,20 @@ mod tests {
         object["status"] = json!({"phase": "Failed", "containerStatuses": ended(0)});
         let seen = sight(object.clone()).unwrap();
         assert!(seen.deletion.is_some() && seen.failed && seen.started && !seen.ready);
-        for (init, main, started) in [
-            (ended(0), status(json!({"waiting": {"reason": "CrashLoopBackOff"}})), false),
-            (ended(0), status(json!({"running": {}})), true),
-            (status(json!({"running": {}})), status(json!({"waiting": {}})), true),
-            (ended(1), status(json!({"waiting": {}})), true),
+        let waiting = |reason: &str| status(json!({"waiting": {"reason": reason}}));
+        let mut crashed = waiting("CrashLoopBackOff");
+        crashed[0]["lastState"] = json!({"terminated": {"exitCode": 1}});
+        for (init, main, started, has_run) in [
+            (json!([]), waiting("ImagePullBackOff"), false, false),
+            (json!([]), crashed, false, true),
+            (ended(0), waiting("PodInitializing"), false, true),
+            (ended(0), status(json!({"running": {}})), true, true),
+            (status(json!({"running": {}})), status(json!({"waiting": {}})), true, true),
+            (ended(1), status(json!({"waiting": {}})), true, true),
         ] {
             object["status"] = json!({"initContainerStatuses": init, "containerStatuses": main});
-            assert_eq!(sight(object.clone()).unwrap().started, started, "{object}");
+            let seen = sight(object.clone()).unwrap();
+            assert_eq!((seen.started, seen.has_run), (started, has_run), "{object}");
         }
         assert_eq!(sight(json!({"metadata": {"name": "x"}})), None);
     }

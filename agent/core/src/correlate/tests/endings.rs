@@ -243,7 +243,7 @@ fn connections_that_are_lost_with_a_program_that_got_no_signal() {
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
               The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; PID 1 `bash` had sent no signal to `server`, and the kernel killed it; 1 open connection was dropped at exit, with an unanswered request
-              fix: send SIGTERM on from PID 1 `bash` to `server`: start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)
+              fix: send SIGTERM on from PID 1 `bash` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],
     );
 }

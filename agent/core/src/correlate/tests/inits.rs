@@ -312,7 +312,7 @@ fn pid_1_reads_the_signal_and_forwards_it_to_nobody() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               The container runtime sent SIGTERM to PID 1 `tini`, the handler started and sent no signal to `python3`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
-              fix: send SIGTERM on from PID 1 `tini` to `python3`: start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)
+              fix: send SIGTERM on from PID 1 `tini` to `python3`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],
     );
 }

@@ -115,11 +115,11 @@ fn the_window_is_that_of_the_port_that_was_refused() {
 /// A unit has no replica: its clients are refused at every restart.
 #[test]
 fn refusals_of_a_unit_are_usual_and_an_error_is_not() {
-    let judged = |refused: bool| {
-        let rest = match refused {
-            true => "+1.1 tcp web.service closed 80\n+1.5 tcp web.service refused 80 5001\n+1.6 exit main 0",
-            false => "+1.6 exit main 3",
-        };
+    let accepted: String = (10..40)
+        .map(|n| format!("+1.0{n} tcp web.service accepted 80 10{n} client=10.0.0.2\n"))
+        .collect();
+    let refused = "+1.1 tcp web.service closed 80\n+1.5 tcp web.service refused 80 5001 client=10.6.6.6\n+1.6 exit main 0";
+    let judged = |rest: &str| {
         let script = unit(&format!("+1 TERM systemd -> main handler\n+1.001 enter main TERM\n{rest}"));
         let verdicts = script::run(&script).into_iter().filter_map(|report| match report {
             Report::Terminated(of) => Some((of.verdict.headline, of.verdict.unclean, of.verdict.severity)),
@@ -127,8 +127,10 @@ fn refusals_of_a_unit_are_usual_and_an_error_is_not() {
         });
         verdicts.collect::<Vec<_>>()
     };
-    assert_eq!(judged(true), [("refused-connections", false, Severity::Info)]);
-    assert_eq!(judged(false), [("nonzero-exit", true, Severity::Warning)]);
+    assert_eq!(judged(refused), [("refused-connections", false, Severity::Info)]);
+    let scanned = format!("{accepted}{refused}");
+    assert_eq!(judged(&scanned), [("refused-new-peers", false, Severity::Info)]);
+    assert_eq!(judged("+1.6 exit main 3"), [("nonzero-exit", true, Severity::Warning)]);
 }
 
 #[test]

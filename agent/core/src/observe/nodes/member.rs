@@ -29,6 +29,8 @@ pub(super) struct Member {
     pub is_of_node: bool,
     /// Succeeded or failed before it was deleted: nothing of it can be lost.
     pub is_finished: bool,
+    /// By the pod's status at the time of the loss, or since.
+    pub has_run: bool,
     pub claims: Vec<Box<str>>,
     pub requested: Option<(Moment, DeletionSight)>,
     pub held: Vec<Stuck>,
@@ -50,8 +52,8 @@ pub(super) struct Member {
     pub is_alarmed: bool,
     /// Its volumes are followed.
     pub is_owner: bool,
-    /// An agent reports the pod, too.
-    pub has_trace: bool,
+    /// It opted out since the loss.
+    pub is_ignored: bool,
     /// There was an alarm that nothing evicts the pod.
     pub is_stay_alarmed: bool,
     /// A span of its replacement is below its root.
@@ -66,6 +68,7 @@ impl Member {
             stays: record.outlasts,
             is_of_node: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet"),
             is_finished: record.finished,
+            has_run: record.has_run(),
             claims: record.details().claims.clone(),
             requested: None,
             held: Vec::new(),
@@ -80,7 +83,7 @@ impl Member {
             replaced: None,
             is_alarmed: false,
             is_owner: false,
-            has_trace: false,
+            is_ignored: false,
             is_stay_alarmed: false,
             is_parent: false,
         }
@@ -101,6 +104,7 @@ impl Member {
     pub fn follow(&mut self, record: &Record, is_away: bool, at: Moment) {
         let details = record.details();
         self.stays = record.outlasts;
+        self.has_run = record.has_run();
         // Of a container that waits for its restart, the status can have been the last one before the loss.
         if self.requested.is_some() && record.terminated && !self.is_terminated {
             self.confirmed = self.confirmed.or(Some(at));

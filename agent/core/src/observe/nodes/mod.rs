@@ -172,13 +172,16 @@ impl Nodes {
     pub fn pod(&mut self, step: &pods::Step, pods: &ClusterPods, is_in_gap: bool, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
         let is_ending = !record.is_gone() && record.details().deletion.is_some();
+        let is_of_kubelet = is_of_kubelet(record);
+        let is_away = self.stories.get(record.identity.node.as_str()).is_some_and(Story::is_away);
         if !is_ending {
             self.ending.remove(&step.uid);
-        } else if self.ending.len() < self.most_pods {
+        } else if self.ending.len() < self.room(is_of_kubelet && is_away) {
             self.ending.insert(step.uid.clone());
         } else if !self.ending.contains(&step.uid) {
             out.push(dropped(ObserverDropReason::LostPodCap));
         }
+        let room = self.room(is_of_kubelet);
         let node = record.identity.node.as_str();
         let at = moment(step.seen, record.details().deletion.map(|deletion| deletion.requested));
         // A node that is back takes replacements, too.
@@ -191,8 +194,8 @@ impl Nodes {
                 if (step.is_gone && story.is_scanned) || !is_bound || !belongs(pods, record) {
                     return;
                 }
-                if self.members >= self.most_pods {
-                    story.is_partial = true;
+                if self.members >= room {
+                    story.is_partial |= is_of_kubelet;
                     out.push(dropped(ObserverDropReason::LostPodCap));
                     return;
                 }
@@ -208,7 +211,7 @@ impl Nodes {
             if story.back.is_none() && (story.removed.is_some() || story.ready == Ready::Unknown) {
                 member.is_finished = was_finished;
             }
-            member.has_trace = pods.has_trace(record);
+            member.is_ignored = pods.is_ignored(record);
             if !step.is_gone && story.back.is_none() {
                 follow_volumes(&mut self.volumes, member, out);
             }
@@ -225,22 +228,29 @@ impl Nodes {
                 member.gone = Some(gone);
                 let member = &story.members[&step.uid];
                 if story.is_away() {
-                    self.volumes.pod_ends(&member.pod, &member.claims, Some(gone));
+                    self.volumes.pod_ends(member, Some(gone));
                 }
-                if member.has_trace {
-                    phases::pod(story, member, (gone, is_in_gap), self.version, out);
-                }
+                phases::pod(story, member, (gone, is_in_gap), self.version, out);
             }
         } else {
             self.volumes.pod(&step.uid, record, step.seen.moment());
         }
     }
 
+    /// Half of the room is kept for what nobody can make up: a pod can be bound to a lost node by whoever creates it, and a finalizer
+    /// keeps a pod that is deleted.
+    fn room(&self, is_full: bool) -> usize {
+        if is_full { self.most_pods } else { self.most_pods / 2 }
+    }
+
     /// See [`phases::unfinished`].
     pub fn stop(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
-        let has_trace = |uid: &PodUid| pods.get(uid).is_some_and(|record| pods.has_trace(record));
         for story in self.stories.values_mut() {
-            phases::unfinished(story, has_trace, Moment::exact(now), self.version, out);
+            // A namespace may have opted out since the pod's last version.
+            for (uid, member) in &mut story.members {
+                member.is_ignored |= pods.get(uid).is_some_and(|record| pods.is_ignored(record));
+            }
+            phases::unfinished(story, Moment::exact(now), self.version, out);
         }
     }
 
@@ -528,7 +538,7 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
         return;
     }
     let is_first = !std::mem::replace(&mut member.is_owner, true);
-    let lacking = volumes.pod_ends(&member.pod, &member.claims, None);
+    let lacking = volumes.pod_ends(member, None);
     out.extend(
         (0..lacking)
             .filter(|_| is_first)
@@ -539,7 +549,12 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
 /// A pod that a loss can end, and that has not opted out.
 fn belongs(pods: &ClusterPods, record: &pods::Record) -> bool {
     let is_ending = record.details().deletion.is_some();
-    (is_ending || !record.finished) && !record.identity.is_static && !pods.is_ignored(record)
+    (is_ending || !record.finished) && pods.may_be_lost(record)
+}
+
+/// A kubelet has run the pod, and the pod waits for that kubelet: no node has room for more than a few hundred of these.
+fn is_of_kubelet(record: &pods::Record) -> bool {
+    record.has_run() && member::holder(record, true) != Some(Holder::Finalizer)
 }
 
 /// As watched; else as the API has it, if that is possible.

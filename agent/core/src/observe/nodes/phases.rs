@@ -35,7 +35,7 @@ pub(super) fn root(
     story.is_reported = true;
     let is_its = |member: &&Member| {
         let is_ended = member.requested.is_some() || member.vanished || (story.removed.is_some() && member.is_to_end());
-        is_ended && member.has_trace && is_lost(story, member)
+        is_ended && is_lost(story, member)
     };
     let pods = story.members.values().filter(is_its).take(LINKS);
     let pods = pods.map(|member| member.pod.clone()).collect();
@@ -142,8 +142,8 @@ fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option
     if how != Returned::SameBoot {
         return;
     }
-    // One that is still there ran as well: a Deployment's is replaced at once.
-    let ran = |member: &&Member| !member.is_finished && decides(story, member);
+    // One that is still there ran as well: a Deployment's is replaced at once. One that waited for its restart may have been started again.
+    let ran = |member: &&Member| member.has_run && !member.is_finished && !member.is_ignored && decides(story, member);
     for member in story.members.values().filter(ran) {
         let end = member.confirmed.filter(|confirmed| confirmed.at < at.at).unwrap_or(at);
         let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < end.at) else {
@@ -160,9 +160,9 @@ fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option
     }
 }
 
-/// The pod's root is this observer's.
+/// The pod's root is this observer's, whether a container of the pod ran there or waited for its restart: no agent is needed for it.
 pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
-    member.is_parent || decides(story, member)
+    !member.is_ignored && (member.is_parent || decides(story, member))
 }
 
 /// The node, not a kubelet, decided over the pod: the kubelet was silent, or did not finish in time.
@@ -179,20 +179,12 @@ fn decides(story: &Story, member: &Member) -> bool {
 
 /// The observer stops while kubelets that are back still terminate pods, or while pods of a deleted Node are left: its successor finds no
 /// loss, and would not report them.
-pub(super) fn unfinished(
-    story: &mut Story,
-    has_trace: impl Fn(&PodUid) -> bool,
-    now: Moment,
-    version: Option<ClusterVersion>,
-    out: &mut Vec<Output>,
-) {
+pub(super) fn unfinished(story: &mut Story, now: Moment, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     if !story.is_over() {
         return;
     }
     let is_ended = |member: &Member| member.requested.is_some() || (story.removed.is_some() && member.is_to_end());
-    let is_its = |(uid, member): &(&PodUid, &Member)| {
-        member.gone.is_none() && is_ended(member) && has_trace(uid) && is_lost(story, member)
-    };
+    let is_its = |(_, member): &(&PodUid, &Member)| member.gone.is_none() && is_ended(member) && is_lost(story, member);
     let uids: Vec<PodUid> = story.members.iter().filter(is_its).map(|(uid, _)| uid.clone()).collect();
     for uid in uids {
         let Some(mut member) = story.members.remove(&uid) else {
@@ -251,6 +243,7 @@ fn lost(story: &Story, member: &Member, verdict: LossVerdict, (end, is_gone): (M
         requested,
         by_taint: member.requested.is_some_and(|(_, deletion)| deletion.by_taint),
         stuck: member.held.clone(),
+        unwatched: story.unwatched,
     }))
 }
 

@@ -212,6 +212,8 @@ pub struct PodLost {
     pub requested: Option<Moment>,
     pub by_taint: bool,
     pub stuck: Vec<Stuck>,
+    /// As in [`NodeLost::unwatched`]: of a pod that was being deleted before that, neither replacement nor duplicate run is reported.
+    pub unwatched: Option<Duration>,
 }
 
 /// Something held a pod that was being deleted.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::member::{self, Member, TOLERATED};
 use super::story::Story;
-use super::{Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, phases, verdict};
+use super::{
+    Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, is_of_kubelet, phases,
+    verdict,
+};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
@@ -98,6 +101,8 @@ impl Nodes {
             .collect();
         found.sort_by(|a, b| a.0.cmp(b.0));
         for (uid, record) in found {
+            let is_of_kubelet = is_of_kubelet(record);
+            let room = self.room(is_of_kubelet);
             let Some(story) = self.stories.get_mut(record.identity.node.as_str()) else {
                 continue;
             };
@@ -111,8 +116,8 @@ impl Nodes {
             if record.is_gone() || goes_on() || story.members.contains_key(uid) || !belongs(pods, record) {
                 continue;
             }
-            if self.members >= self.most_pods {
-                story.is_partial = true;
+            if self.members >= room {
+                story.is_partial |= is_of_kubelet;
                 out.push(dropped(ObserverDropReason::LostPodCap));
                 continue;
             }
@@ -121,7 +126,6 @@ impl Nodes {
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
             member.held_from(story.begin);
-            member.has_trace = pods.has_trace(record);
             if story.is_away() {
                 follow_volumes(&mut self.volumes, &mut member, out);
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::member::Member;
 use super::report::VolumeDetach;
 use super::sentence;
 use crate::ids::PodUid;
@@ -211,17 +212,20 @@ impl Volumes {
     }
 
     /// A pod of a lost node is being deleted, or is gone: the number of its claims for which there is no room.
-    pub fn pod_ends(&mut self, pod: &Arc<PodIdentity>, claims: &[Box<str>], gone: Option<Moment>) -> usize {
+    pub fn pod_ends(&mut self, member: &Member, gone: Option<Moment>) -> usize {
+        let pod = &member.pod;
         // Nothing waits for the detach of a volume that was never attached.
         if !self.by_node.contains_key(pod.node.as_str()) {
             return 0;
         }
+        // A pod that has run has real claims; of another they may be made up, 32 each.
+        let room = if member.has_run { MOST_CLAIMS } else { MOST_CLAIMS / 2 };
         let mut dropped = 0;
-        for name in claims {
+        for name in &member.claims {
             let key = claim_key(pod, name);
             if let Some(owner) = self.owners.get_mut(&key).filter(|owner| owner.pod.uid == pod.uid) {
                 owner.gone = owner.gone.or(gone);
-            } else if self.owners.len() + self.detached.len() < MOST_CLAIMS {
+            } else if self.owners.len() + self.detached.len() < room {
                 let owner = Owner {
                     pod: pod.clone(),
                     gone,

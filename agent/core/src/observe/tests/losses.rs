@@ -793,15 +793,63 @@ fn a_command_for_a_cluster_of_unknown_version_says_for_which_versions_it_is() {
 }
 
 #[test]
-fn a_loss_links_to_pods_that_have_a_trace() {
-    // A container of `x` never ran: no agent reports it, and neither does the observer.
+fn a_pod_that_waits_for_its_restart_on_the_lost_node_has_its_trace() {
+    // No agent reports the pod: its container does not run.
+    let before = [LOST, FENCED].concat();
+    let crashed = before.replace("node=n1 ready claim=data-db-0", "node=n1 crashed claim=data-db-0");
+    let back = "+300 node n1 true since=+300\n";
+    let words = ["alarm", "pod", "node n1", "volume", "db-0"];
+    let of_running = headlines(&[&*before, back].concat(), &words);
+    assert_eq!(headlines(&[&*crashed, back].concat(), &words), of_running);
+    expect![[r#"
+        +40.0 alarm about the node of n1
+        +40.0 alarm about db-0 of n1
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
+        +300.0 db-0 twice: +118.0 → +300.0
+    "#]]
+    .assert_eq(&of_running);
+}
+
+#[test]
+fn a_pod_that_never_ran_did_not_run_twice() {
+    let script = [LOST, FENCED, "+300 node n1 true since=+300\n"].concat();
+    let script = script.replace("node=n1 ready claim=data-db-0", "node=n1 pending claim=data-db-0");
+    expect![[r#"
+        +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1", "volume", "db-0"]));
+}
+
+#[test]
+fn a_pod_that_opted_out_after_the_loss_has_no_trace() {
+    let script = [LOST, FENCED].concat();
+    let script = script.replace(
+        "+110 gone db-0",
+        "+109 pod db-0 StatefulSet/db node=n1 ready claim=data-db-0 deleted=+30 grace=5 by-taint ignored\n    +110 gone db-0",
+    );
+    expect![[r#"
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1; pods 
+    "#]]
+    .assert_eq(&headlines(&script, &["pod", "node n1"]));
+}
+
+#[test]
+fn a_loss_links_to_each_pod_that_it_holds() {
+    // A container of `x` never ran: no agent reports it, but its end is waited for all the same.
     let script = LOST.replace(
-        "+0 pod log-a",
-        "+0 pod x ReplicaSet/x node=n1 pending deleting grace=5\n    +0 pod log-a",
+        "+0 pod log-a DaemonSet/log node=n1 ready outlasts",
+        "+0 pod x ReplicaSet/x node=n1 pending deleting grace=5",
     );
     expect![[r#"
         +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-        +130.0 node n1 lost at +10: +10.0 → +130.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0
+        +130.0 pod x lost: +0.0 → +130.0, requested +0.0
+        +130.0 node n1 lost at +10: +10.0 → +130.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0 x
     "#]]
     .assert_eq(&headlines(
         &[&script, FENCED, "+130 gone x\n+131 tick\n"].concat(),
@@ -849,6 +897,75 @@ fn a_pod_that_a_finalizer_keeps_for_long_is_not_forgotten() {
         &[&script, &*kept("+60 node n1 true since=+60")].concat(),
         &["pod"],
     ));
+}
+
+#[test]
+fn pods_that_anybody_can_bind_to_a_lost_node_do_not_push_others_out() {
+    // No scheduler is needed for that.
+    let made_up = |at: &str| -> String {
+        let pod = |n| format!("{at} pod x{n} ReplicaSet/x node=n1 pending\n");
+        (0..10).map(pod).collect()
+    };
+    // Those that come with the scan, or later.
+    let script = |scanned: &str, later: &str| {
+        [
+            "+0 node n1 true\n+0 node n2 true\n+0 pod db-0 StatefulSet/db node=n2 ready\n",
+            scanned,
+            "+10 node n1 unknown\n+11 tick\n",
+            later,
+            "+20 node n2 unknown\n+21 tick\n+30 pod db-0 StatefulSet/db node=n2 ready deleting grace=5\n",
+            &ticks(31..100, 1),
+            "+100 gone db-0\n",
+        ]
+        .concat()
+    };
+    for (script, at) in [(script(&made_up("+9"), ""), "+10.0"), (script("", &made_up("+12")), "+12.0")] {
+        let expected = format!("{at} dropped 1 lost_pod_cap\n").repeat(5)
+            + "+32.0 alarm about db-0 of n2\n+100.0 pod db-0 lost: +20.0 → +100.0, requested +30.0\n";
+        assert_eq!(headlines(&script, &["dropped", "alarm about db-0", "pod"]), expected);
+    }
+}
+
+#[test]
+fn pods_that_finalizers_keep_do_not_push_those_of_a_lost_node_out() {
+    let kept = |words: &str, at: u32| -> String {
+        let pod = |n| format!("+{at} pod x{n} ReplicaSet/x node=n2 ready finalizer=a/b{words}\n");
+        (0..10).map(pod).collect()
+    };
+    let script = [
+        "+0 node n1 true\n+0 node n2 true\n+0 pod db-0 StatefulSet/db node=n1 ready\n",
+        &kept("", 0),
+        &kept(" deleting grace=0", 1),
+        "+10 node n1 unknown\n+11 tick\n+30 pod db-0 StatefulSet/db node=n1 ready deleting grace=5\n",
+        &ticks(31..200, 1),
+    ];
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 5 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script.concat(), 200));
+    // Their node is lost, too.
+    let script = script
+        .concat()
+        .replace("+10 node n1 unknown", "+9 node n2 unknown\n+9 tick\n+10 node n1 unknown");
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        n2 not ready lost: stuck 0, taint false, volumes 0
+        node 1 finalizer 5 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script, 200));
+}
+
+#[test]
+fn claims_that_are_made_up_do_not_push_others_out() {
+    let claims: String = (0..12_000).map(|n| format!(" claim=c-{n}")).collect();
+    let made_up = format!("+29 pod x - node=n1 pending deleting{claims}\n");
+    let script = LOST.replace("+30 pod db-0", &format!("{made_up}+30 pod db-0"));
+    expect![[r#"
+        +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0, requested +111.0
+        +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
+    "#]]
+    .assert_eq(&headlines(&[&script, FENCED].concat(), &["volume", "db-0"]));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const LIMITS: ObserverLimits = ObserverLimits {
     endpoints: 12,
     vacancies: 4,
     nodes: 4,
-    lost_pods: 6,
+    lost_pods: 10,
     stuck_after: std::time::Duration::from_secs(60),
 };
 

@@ -1,6 +1,7 @@
 //! Lost nodes: the rules, and the cases that must not be confused with them.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use expect_test::expect;
 
@@ -24,10 +25,7 @@ pub(super) fn show(output: &Output) -> String {
                 lost.agent.name(),
                 lost.stuck,
                 lost.gone,
-                lost.unwatched.map_or(String::new(), |unwatched| format!(
-                    ", unwatched {:.1}",
-                    unwatched.as_secs_f64()
-                )),
+                show_unwatched(lost.unwatched),
             );
             let pods: Vec<&str> = lost.pods.iter().map(|pod| pod.name.as_str()).collect();
             let _ = write!(text, "; pods {}", pods.join(" "));
@@ -70,6 +68,7 @@ pub(super) fn show(output: &Output) -> String {
             if let Some(requested) = lost.requested {
                 let _ = write!(text, ", requested {}", moment(requested));
             }
+            text += &show_unwatched(lost.unwatched);
             for stuck in &lost.stuck {
                 let by = [stuck.by.name(), &stuck.names.join(",")].join(" ");
                 let _ = write!(
@@ -108,6 +107,12 @@ pub(super) fn show(output: &Output) -> String {
     }
 }
 
+fn show_unwatched(unwatched: Option<Duration>) -> String {
+    unwatched.map_or(String::new(), |unwatched| {
+        format!(", unwatched {:.1}", unwatched.as_secs_f64())
+    })
+}
+
 fn verdict(verdict: &LossVerdict) -> String {
     format!(
         "\n      {}: {}\n      remedy: {}",
@@ -133,7 +138,7 @@ pub(super) fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
     let mut text = String::new();
-    for output in observer.stop(ZERO.plus(std::time::Duration::from_secs(at))) {
+    for output in observer.stop(ZERO.plus(Duration::from_secs(at))) {
         let _ = writeln!(text, "{}", super::show(&output));
     }
     expected.assert_eq(&text);
@@ -142,7 +147,7 @@ pub(super) fn check_stop(script: &str, at: u64, expected: expect_test::Expect) {
 pub(super) fn state(script: &str, at: u64) -> String {
     let mut observer = Observer::new(LIMITS);
     play_on(&mut observer, script, &mut String::new());
-    let state = observer.losses(ZERO.plus(std::time::Duration::from_secs(at)));
+    let state = observer.losses(ZERO.plus(Duration::from_secs(at)));
     let mut text = String::new();
     for node in state.nodes {
         let _ = writeln!(
@@ -991,7 +996,7 @@ fn an_observer_that_takes_over_says_nothing_twice_and_what_it_missed() {
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 50.0 s; its kubelet is silent, and no agent on it could be asked
                   remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
             +61.0 ask claim pv-0
-            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
+            +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0, unwatched 50.0
                   stuck by node: +30.0 → +110.0
                   fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 80 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
@@ -1113,6 +1118,8 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
         +115 node n1 unknown since=+10 evicting out-of-service
         +115 gone db-0
         +115.1 pod db-0 StatefulSet/db ready node=n2 again=1
+        +115.6 caught-up nodes
+        +115.6 caught-up pods
         +120 tick
         +300 node n1 true since=+300 boot=boot-2
     ";
@@ -1166,7 +1173,7 @@ fn memory_is_bounded_and_what_does_not_fit_is_counted() {
     for node in 0..6 {
         let _ = writeln!(script, "+0 node n{node} true");
     }
-    for pod in 0..8 {
+    for pod in 0..12 {
         let _ = writeln!(script, "+0 pod p{pod} StatefulSet/db node=n1 ready");
     }
     script += "+10 node n1 unknown\n+11 tick\n+12 tick\n";

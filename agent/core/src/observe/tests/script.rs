@@ -1,11 +1,11 @@
 //! Text timelines: `+SECONDS verb …`, one input per line.
 //!
 //! - `pod NAME OWNER words…`: a version of a pod. OWNER is `KIND/NAME` or `-`; words: `node=N`, `ready`, `deleting`, `deleted=+S`
-//!   (requested then), `grace=S`, `by-taint`, `outlasts`, `finalizer=X`, `claim=X`, `agent`, `failed` (the phase alone, as without a kubelet), `terminated` (all containers), `succeeded` (both), `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it runs, yet or any more), `again=N` (another pod of that name).
+//!   (requested then), `grace=S`, `by-taint`, `outlasts`, `finalizer=X`, `claim=X`, `agent`, `failed` (the phase alone, as without a kubelet), `terminated` (all containers), `succeeded` (both), `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it has run), `crashed` (nothing of it runs any more: its container waits for its restart), `again=N` (another pod of that name).
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
-//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `stalled`, `tick`
+//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `caught-up WATCH`, `stalled`, `paused SECONDS`, `tick`
 //! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
 //!   `machine=X`, `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
 //! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
@@ -63,6 +63,7 @@ fn line(line: &str) -> (Boot, Input) {
         },
         "list" => Input::ListBegin(watch()),
         "listed" => Input::ListEnd(watch()),
+        "caught-up" => Input::CaughtUp(watch()),
         "broken" => Input::Broken {
             watch: watch(),
             since: words
@@ -100,6 +101,7 @@ fn line(line: &str) -> (Boot, Input) {
             })
         }
         "stalled" => Input::Stalled,
+        "paused" => Input::Paused(Duration::from_secs(words[2].parse().expect("seconds"))),
         "tick" => Input::Tick,
         "skew" => {
             let nanos = |word: &str| word.parse::<i64>().unwrap_or_else(|_| panic!("no milliseconds: {line}")) * 1_000_000;
@@ -175,7 +177,8 @@ fn pod(at: Boot, name: &str, owner: &str, words: &[&str]) -> PodSight {
         }),
         failed: is("failed"),
         succeeded: is("succeeded"),
-        started: !is("pending"),
+        started: !is("pending") && !is("crashed"),
+        has_run: !is("pending"),
         terminated: is("succeeded") || is("terminated"),
         ignored: is("ignored").then_some(true).or(is("not-ignored").then_some(false)),
         outlasts: is("outlasts"),

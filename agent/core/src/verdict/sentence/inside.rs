@@ -283,13 +283,22 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
     }
 }
 
-/// What lets the signal reach the others.
+/// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
 pub(super) fn to_others(case: &Case<'_>, who: &str, signal: Signal) -> String {
     let others = names(case, &case.inside.unsignalled);
-    format!(
-        "send {signal} on from {who} to {others}: start the program with `exec`, or in the background with a trap that runs `kill` and then \
-         `wait`, or let the init signal the whole process group (`tini -g`)"
-    )
+    let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
+    let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);
+    let how = match by_init {
+        true => {
+            "start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the \
+             whole process group (`tini -g`)"
+        }
+        false => {
+            "a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other \
+             program must signal its children and wait for them before its own exit"
+        }
+    };
+    format!("send {signal} on from {who} to {others}: {how}")
 }
 
 /// A process that others wait behind, without a signal.

@@ -265,6 +265,9 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             "{} refused while the unit was down: a socket unit keeps the listener open over a restart",
             refused()
         )),
+        TrafficAxis::RefusedNewPeers if matches!(case.subject, Subject::Unit { .. }) => Some(
+            "look at the addresses of the refused peers: if they are clients, a socket unit keeps the listener open over a restart".to_owned(),
+        ),
         // Proxies send clients elsewhere only if the pod is deleted.
         TrafficAxis::Refused if case.kubernetes.is_some_and(|context| context.request.is_none()) => Some(format!(
             "{} refused while the container restarted in place, where a preStop sleep does not help: run another replica, and \

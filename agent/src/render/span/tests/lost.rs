@@ -129,6 +129,7 @@ fn pod() -> PodLost {
             stuck(Holder::Volume, &["data-web-0"], at(70), at(80)),
             stuck(Holder::Finalizer, &["example.com/hold"], at(80), at(100)),
         ],
+        unwatched: None,
     }
 }
 
@@ -139,6 +140,7 @@ fn still_terminating() -> PodLost {
     PodLost {
         pod: other.into(),
         is_gone: false,
+        unwatched: Some(Duration::from_secs(50)),
         ..pod()
     }
 }
@@ -271,6 +273,12 @@ fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
     let shutdown = id::node_trace_id(&announced().key);
     assert_eq!(trace.spans[0].span_context.trace_id(), shutdown);
     assert_eq!(trace.spans[0].parent_span_id, id::node_root(shutdown));
+}
+
+#[test]
+fn what_was_missed_of_a_lost_pod_is_stated() {
+    let trace = pod_lost(&still_terminating(), clocks(), &Options::default());
+    assert!(text_of(&trace, BEGIN, true).contains("epitaph.node.unwatched=50\n"));
 }
 
 #[test]

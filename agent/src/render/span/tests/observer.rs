@@ -9,7 +9,8 @@ use epitaph_core::time::{Boot, WallOffset};
 use expect_test::expect;
 
 use super::text_of;
-use crate::render::span::{Options, Trace, removal, replacement};
+use crate::render::attributes::key;
+use crate::render::span::{Options, Trace, add_clock_step, removal, replacement};
 
 const BEGIN: Boot = Boot(3_600_000_000_000);
 const MEASURED: Option<ApiClock> = Some(ApiClock {
@@ -107,6 +108,20 @@ fn a_removal_is_below_the_root_of_the_agents_trace() {
     assert_eq!(span.span_context.trace_id(), expected);
     assert_eq!(span.parent_span_id, id::pod_root(expected));
     assert!(span.span_context.is_sampled());
+}
+
+#[test]
+fn a_span_that_began_before_a_step_of_the_clock_states_it() {
+    let offset = observation().wall_offset;
+    let step_of = |stepped: Boot| {
+        let mut trace = removal(&left("web"), offset, &Options::default());
+        add_clock_step(&mut trace, |begin| (offset.boot(begin) < stepped).then_some(60_000_000_000));
+        let attributes = &trace.spans[0].attributes;
+        let step = attributes.iter().find(|attribute| attribute.key.as_str() == key::CLOCK_STEP);
+        step.map(|step| step.value.to_string())
+    };
+    assert_eq!(step_of(at(1).at).as_deref(), Some("60"));
+    assert_eq!(step_of(BEGIN), None);
 }
 
 #[test]
