@@ -2,7 +2,8 @@
 //! moment: `cargo xtask bench observer`.
 //!
 //! The control plane is real. Two kwoks play the nodes with their Leases, and the pods; one of them is killed. Nodes have 50 images and
-//! pods the fields of an ordinary container, each with its managed fields.
+//! pods the fields of an ordinary container, each with its managed fields. The pods are StatefulSets': each that hangs is an alarm, and each
+//! StatefulSet has its Event.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,25 +30,28 @@ use tokio::time::{Instant, sleep};
 use crate::kwok::{self, post, post_all};
 use crate::proxy::Proxy;
 
-const ROUNDS: [Round; 4] = [
+const ROUNDS: [Round; 5] = [
     Round::tenth(50),
     Round::tenth(150),
     Round::tenth(500),
-    Round {
-        nodes: 150,
-        zones: 3,
-        lost: 50,
-    },
+    Round::zone_of_three(150),
+    Round::zone_of_three(500),
 ];
 const PODS_PER_NODE: usize = 30;
+/// Of one StatefulSet.
+const REPLICAS: usize = 10;
 const IMAGES: usize = 50;
-const MEASURED: Duration = Duration::from_secs(60);
+/// A kubelet posts its node's status every five minutes.
+const MEASURED: Duration = Duration::from_secs(300);
+const AFTER: Duration = Duration::from_secs(60);
 const MOST: Duration = Duration::from_secs(900);
 const STEP: Duration = Duration::from_millis(200);
 const USER: &str = "system:serviceaccount:epitaph:epitaph-observer";
 const STAGES: &str = include_str!("observer-stages.yaml");
-/// Nodes of one zone are evicted one after the other, by default one in 10 s: as fast as the observer is to be measured.
+/// Nodes of one zone are evicted one after the other, by default one in 10 s: as fast as the observer is to be measured. Nothing replaces
+/// the pods.
 const CONTROLLERS: &[&str] = &[
+    "--controllers=*,-statefulset-controller",
     "--node-eviction-rate=100",
     "--node-monitor-period=2s",
     "--kube-api-qps=300",
@@ -57,9 +61,10 @@ const CONTROLLERS: &[&str] = &[
 pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, only: Option<usize>) -> anyhow::Result<()> {
     println!(
         "| Nodes | Pods | Resident after the start | Bytes of the start | CPU at rest | Requests/min at rest | Bytes/s at rest | Lost | Pods \
-         evicted | Resident at most | CPU of the loss | Requests | Bytes | Reported after | All pods stuck after |"
+         evicted | Resident at most | CPU of the loss | Requests | Bytes | Reported after | All pods stuck after | First Event after | \
+         Bytes of a node | Bytes of a pod |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     for round in ROUNDS {
         if only.is_none_or(|only| only == round.nodes) {
             measure_round(tools, kwok, epitaph, round).await?;
@@ -82,6 +87,14 @@ impl Round {
             nodes,
             zones: 1,
             lost: nodes / 10,
+        }
+    }
+
+    const fn zone_of_three(nodes: usize) -> Round {
+        Round {
+            nodes,
+            zones: 3,
+            lost: nodes.div_ceil(3),
         }
     }
 
@@ -148,13 +161,14 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
     let at_rest = Usage::of(&observer, &proxy, &audit)?.since(&at_start);
 
     let before = Usage::of(&observer, &proxy, &audit)?;
+    let sizes = Sizes::of(&client).await?;
     cluster.lose()?;
     // By the API's own times, whose whole seconds are the beginning of the second.
     let mut not_ready = BTreeMap::new();
-    let (mut reported, mut stuck) = (None, None);
+    let (mut reported, mut stuck, mut told) = (None, None, None);
     let begun = Instant::now();
     let mut evicted = 0.0;
-    while stuck.is_none() {
+    while stuck.is_none() || told.is_none() {
         if begun.elapsed() > MOST {
             bail!(
                 "of {lost} lost nodes {} are reported, of {} pods {evicted} as stuck: {}",
@@ -171,18 +185,24 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
             reported = Some(now);
         }
         evicted = observer.count("epitaph_node_pods_stuck", &[])?;
-        if reported.is_some() && evicted >= (lost * PODS_PER_NODE) as f64 {
+        if reported.is_some() && stuck.is_none() && evicted >= (lost * PODS_PER_NODE) as f64 {
             stuck = Some(now);
+        }
+        let posted = observer.count("epitaph_kubernetes_events_total", &["outcome=\"posted\""])?;
+        if posted > 0.0 {
+            told.get_or_insert(now);
         }
         sleep(STEP).await;
     }
+    // The Events follow, one in a second.
+    sleep(AFTER).await;
     let of_loss = Usage::of(&observer, &proxy, &audit)?;
     let change = of_loss.since(&before);
     let last = not_ready.values().copied().fold(0.0, f64::max);
     let after = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{:.1} s", time - last));
     let of_zone = if zones > 1 { ", a whole zone" } else { "" };
     println!(
-        "| {nodes} | {} | {:.1} MiB | {:.1} MB | {:.2} % | {:.1} | {:.0} | {lost}{of_zone} | {evicted} | {:.1} MiB | {:.2} s | {} | {:.2} MB | {} | {} |",
+        "| {nodes} | {} | {:.1} MiB | {:.1} MB | {:.2} % | {:.1} | {:.0} | {lost}{of_zone} | {evicted} | {:.1} MiB | {:.2} s | {} | {:.2} MB | {} | {} | {} | {} | {} |",
         cluster.pods,
         mib(at_start.resident),
         at_start.bytes / 1e6,
@@ -195,8 +215,31 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
         change.bytes / 1e6,
         after(reported),
         after(stuck),
+        after(told),
+        sizes.node,
+        sizes.pod,
     );
     Ok(())
+}
+
+/// Bytes of an object in the API server's lists, which are JSON.
+struct Sizes {
+    node: usize,
+    pod: usize,
+}
+
+impl Sizes {
+    async fn of(client: &Client) -> anyhow::Result<Sizes> {
+        const SOME: u32 = 50;
+        let of = async |path: &str| -> anyhow::Result<usize> {
+            let request = Request::new(path).list(&ListParams::default().limit(SOME))?;
+            Ok(client.request_text(request).await?.len() / SOME as usize)
+        };
+        Ok(Sizes {
+            node: of("/api/v1/nodes").await?,
+            pod: of("/api/v1/namespaces/shop/pods").await?,
+        })
+    }
 }
 
 struct Cluster {
@@ -251,7 +294,14 @@ impl Cluster {
             doomed: start("doomed", true)?,
             pods: nodes * PODS_PER_NODE,
         };
-        let of_pods = (0..cluster.pods).map(|pod| ("/api/v1/namespaces/shop/pods".to_owned(), a_pod(pod, &name(pod % nodes))));
+        let sets = statefulsets(client, cluster.pods.div_ceil(REPLICAS)).await?;
+        let of_pods = (0..cluster.pods).map(|pod| {
+            let owner = &sets[pod / REPLICAS];
+            (
+                "/api/v1/namespaces/shop/pods".to_owned(),
+                a_pod(pod, owner, &name(pod % nodes)),
+            )
+        });
         post_all(client, of_pods).await?;
         let admin = Access::Kubeconfig(admin.to_owned());
         let client = connect(&admin).await?;
@@ -293,8 +343,31 @@ fn allocatable() -> Value {
     json!({"cpu": "64", "memory": "256Gi", "pods": "250"})
 }
 
+/// Owner references to each.
+async fn statefulsets(client: &Client, count: usize) -> anyhow::Result<Vec<Value>> {
+    const PATH: &str = "/apis/apps/v1/namespaces/shop/statefulsets";
+    let labels = json!({"app.kubernetes.io/name": "cart"});
+    let set = |number: usize| {
+        let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "cart"}]}});
+        let spec =
+            json!({"replicas": REPLICAS, "selector": {"matchLabels": labels}, "serviceName": "cart", "template": template});
+        json!({"metadata": {"name": format!("cart-{number}")}, "spec": spec})
+    };
+    post_all(client, (0..count).map(|number| (PATH.to_owned(), set(number)))).await?;
+    let request = Request::new(PATH).list(&ListParams::default())?;
+    let list: Value = serde_json::from_str(&client.request_text(request).await?)?;
+    let items = list["items"].as_array().context("no items")?;
+    let reference = |set: &Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true, "blockOwnerDeletion": true,
+            "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
+        })
+    };
+    Ok(items.iter().map(reference).collect())
+}
+
 /// As a chart makes it; evicted 3 s after the loss.
-fn a_pod(number: usize, node: &str) -> Value {
+fn a_pod(number: usize, owner: &Value, node: &str) -> Value {
     let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3});
     let env: Vec<Value> = (0..12)
         .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("value-{n}-of-an-ordinary-length")}))
@@ -303,6 +376,7 @@ fn a_pod(number: usize, node: &str) -> Value {
     json!({
         "metadata": {
             "name": format!("cart-{number}"),
+            "ownerReferences": [owner],
             "labels": {"app.kubernetes.io/name": "cart", "app.kubernetes.io/instance": "cart", "app.kubernetes.io/version": "1.4.2"},
             "annotations": {"checksum/config": format!("{number:064x}"), "prometheus.io/scrape": "true", "prometheus.io/port": "8080"},
         },

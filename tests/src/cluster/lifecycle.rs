@@ -54,6 +54,9 @@ pub fn up(
     timed(report, "Jaeger", || start_jaeger(tools, directory))?;
     let cluster = Cluster::open(directory)?.context("the cluster that was just recorded is gone")?;
     if nodes > 0 {
+        // All get the newest images: pods of a node that was left out would run the programs of before.
+        let known = u8::try_from(self::nodes(directory)?.len()).unwrap_or(MOST_NODES);
+        let nodes = nodes.max(known);
         let images = directory.join("images");
         let images = timed(report, "images", || images::all(tools, players, &images))?;
         scope(|threads| {

@@ -29,6 +29,8 @@ const APART: f64 = 2.0;
 const RESOLUTION: f64 = 1.0;
 /// How late the runtime of an emulated machine that starts many pods sees an exit.
 const LATE: f64 = 10.0;
+/// The grace period of a silent node's pods does not count; its agent is asked three times.
+const AT_ONCE: f64 = 30.0;
 /// An emulated machine's clock drifts between two settings.
 const DRIFT: f64 = 30.0;
 /// Longer than a Lease of the observer, and than a node may be silent.
@@ -38,6 +40,8 @@ const API_AWAY: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
     Paused,
+    /// The same, and nobody sets the taint: its pods are evicted after Kubernetes' default time, and hang until it resumes.
+    PausedUnfenced,
     SwitchedOff,
     /// Neither the API server nor another node reaches it.
     CutOff,
@@ -50,8 +54,9 @@ pub enum Death {
 }
 
 impl Death {
-    pub const ALL: [Death; 7] = [
+    pub const ALL: [Death; 8] = [
         Death::Paused,
+        Death::PausedUnfenced,
         Death::SwitchedOff,
         Death::CutOff,
         Death::CutOffApiAway,
@@ -63,6 +68,7 @@ impl Death {
     pub const fn name(self) -> &'static str {
         match self {
             Death::Paused => "paused",
+            Death::PausedUnfenced => "unfenced",
             Death::SwitchedOff => "switched-off",
             Death::CutOff => "cut-off",
             Death::CutOffApiAway => "api-away",
@@ -74,7 +80,7 @@ impl Death {
 
     fn strike(self, node: &mut Node) -> anyhow::Result<()> {
         match self {
-            Death::Paused => node.pause(),
+            Death::Paused | Death::PausedUnfenced => node.pause(),
             Death::SwitchedOff => node.power_off(),
             Death::CutOff | Death::CutOffApiAway | Death::CutOffObserverKilled => node.connect(false),
             Death::WithoutKubelet => node.run("systemctl stop kubelet").map(drop),
@@ -85,7 +91,7 @@ impl Death {
     /// May be called again.
     fn heal(self, node: &mut Node) -> anyhow::Result<()> {
         match self {
-            Death::Paused => node.resume(),
+            Death::Paused | Death::PausedUnfenced => node.resume(),
             Death::SwitchedOff if node.runs() => Ok(()),
             Death::SwitchedOff => node.power_on(),
             Death::CutOff | Death::CutOffApiAway | Death::CutOffObserverKilled => {
@@ -96,13 +102,34 @@ impl Death {
         }
     }
 
-    /// Nobody can tell whether the machine runs: its pods move only with the taint. Where its agent answers, nobody sets it.
-    const fn is_fenced(self) -> bool {
+    const fn is_paused(self) -> bool {
+        matches!(self, Death::Paused | Death::PausedUnfenced)
+    }
+
+    /// Nobody can tell whether the machine runs.
+    const fn is_silent(self) -> bool {
         !matches!(self, Death::WithoutKubelet | Death::WithoutRuntime)
     }
 
+    /// The taint moves its pods. Where its agent answers, nobody sets it.
+    const fn is_fenced(self) -> bool {
+        self.is_silent() && !matches!(self, Death::PausedUnfenced)
+    }
+
     const fn verdict(self) -> &'static str {
-        if self.is_fenced() { "fenced-by-taint" } else { "unreachable" }
+        match (self.is_silent(), self.is_fenced()) {
+            (true, true) => "fenced-by-taint",
+            (true, false) => "lost",
+            (false, _) => "unreachable",
+        }
+    }
+
+    /// How long its pods tolerate the loss; None: what the API server gives every pod.
+    const fn tolerated(self) -> Option<u32> {
+        match self {
+            Death::PausedUnfenced => None,
+            _ => Some(5),
+        }
     }
 
     /// Another observer may take over.
@@ -135,7 +162,7 @@ pub fn play(stage: &Stage, death: Death) -> anyhow::Result<Vec<String>> {
         // Without it no agent reports shutdowns.
         deploy::deploy_with(&stage.cluster, json!({"logind": {"enabled": true}}))?;
     }
-    for workload in workloads(&name) {
+    for workload in workloads(&name, death.tolerated()) {
         stage.kubectl.apply(&workload.to_string())?;
     }
     let played = play_here(stage, death, &name);
@@ -213,7 +240,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     death.strike(&mut node)?;
     // With the next command in whole.
     let command = format!("kubectl taint nodes {lost} {TAINT}=nodeshutdown:NoExecute");
-    until("the StatefulSet's Event", || {
+    let alarmed = until("the StatefulSet's Event", || {
         let events = stage
             .kubectl
             .json(&["-n", NAMESPACE, "get", "events.events.k8s.io", "-o", "json"])?;
@@ -224,9 +251,12 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
                 && event["regarding"]["name"] == name
                 && event["note"]
                     .as_str()
-                    .is_some_and(|note| note.contains(lost) && (!death.is_fenced() || note.contains(&command)))
+                    .is_some_and(|note| note.contains(lost) && (!death.is_silent() || note.contains(&command)))
         };
-        Ok(events.any(is_ours).then_some(()))
+        let Some(event) = events.find(|event| is_ours(event)) else {
+            return Ok(None);
+        };
+        seconds(event["eventTime"].as_str().context("no time")?).map(Some)
     })?;
     let transition = transition(stage, lost)?;
     let mut api = ApiTimes {
@@ -254,20 +284,29 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         stage
             .kubectl
             .run(&["taint", "nodes", lost, &format!("{TAINT}=nodeshutdown:NoExecute")])?;
-        until("the replacements run", || replaced(stage, name, &gone))?;
-        api.paused = (death == Death::Paused).then(|| wall_seconds() - struck);
-        death.heal(&mut node)?;
-    } else {
-        death.heal(&mut node)?;
-        until("the replacements run", || replaced(stage, name, &gone))?;
+        until("the replacements run", || {
+            // A scheduler that finds a StatefulSet's pod on another node, because its watch was interrupted, ends itself to be
+            // started again.
+            if death == Death::CutOffApiAway {
+                stage.cluster.control_plane()?.start_controllers()?;
+            }
+            replaced(stage, name, &gone)
+        })?;
     }
+    api.paused = death.is_paused().then(|| wall_seconds() - struck);
+    death.heal(&mut node)?;
+    until("the replacements run", || replaced(stage, name, &gone))?;
     let back = until("the node is ready", || {
         let node = stage.kubectl.json(&["get", "node", lost, "-o", "json"])?;
         let ready = ready(&node)?;
-        let since = seconds(ready["lastTransitionTime"].as_str().context("no time")?)?;
+        let since = match death.is_paused() {
+            // By its kubelet's clock, which stood still.
+            true => wall_seconds(),
+            false => seconds(ready["lastTransitionTime"].as_str().context("no time")?)?,
+        };
         Ok((ready["status"] == "True").then_some(since))
     })?;
-    api.back = (death != Death::Paused).then_some(back);
+    api.back = (!death.is_paused()).then_some(back);
     if death.is_fenced() {
         api.untainted = Some(wall_seconds());
         stage.kubectl.run(&["taint", "nodes", lost, &format!("{TAINT}-")])?;
@@ -280,6 +319,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     let of_loss = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
     let mut problems = of_node(&of_loss, death, &transition);
     problems.extend(api.of_node(&of_loss));
+    problems.extend(api.of_evictions(death, alarmed, struck));
     // Another observer took over: what began under the first is not reported twice, and the root says so.
     let is_whole = of_loss.iter().all(|span| tag(span, "epitaph.node.unwatched").is_null());
     if !is_whole && !death.changes_observer() {
@@ -302,7 +342,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         let new = after.get(&pod.name).context("a pod of that name")?;
         let mut found = of_pod(&spans, death, &[new], is_whole);
         found.extend(api.of_pod(&spans, pod, new));
-        found.extend(of_agent(&spans, &exits, api.paused));
+        found.extend(of_agent(&spans, death, &exits, api.paused));
         problems.extend(found.into_iter().map(|problem| format!("{} on {lost}: {problem}", pod.name)));
     }
     eprintln!("{name}: {} pods asked back, by one observer: {is_whole}", gone.len());
@@ -438,6 +478,22 @@ impl ApiTimes {
             if !is_near(span, shown, (expected, expected)) {
                 problems.push(format!("{name} has {shown}, the API {expected}: {span}"));
             }
+        }
+        problems
+    }
+
+    /// Pods are evicted as long after the taint as they tolerate it, and the StatefulSet's Event follows at once.
+    fn of_evictions(&self, death: Death, alarmed: f64, struck: f64) -> Vec<String> {
+        let tolerated = f64::from(death.tolerated().unwrap_or(300));
+        let late = self.deleted.values().map(|deleted| deleted - self.evicting - tolerated);
+        let mut problems: Vec<String> = late
+            .filter(|late| !(-RESOLUTION..=LATE).contains(late))
+            .map(|late| format!("a pod is evicted {late} s late: {self:?}"))
+            .collect();
+        let first = self.deleted.values().copied().fold(f64::MAX, f64::min);
+        // The Event can be one of an earlier loss of this node.
+        if alarmed >= struck && alarmed - first > AT_ONCE {
+            problems.push(format!("the Event comes {} s after the first deletion", alarmed - first));
         }
         problems
     }
@@ -586,8 +642,11 @@ fn exits(node: &Node) -> anyhow::Result<BTreeMap<String, f64>> {
 }
 
 /// What the machine's agent reports, once it is back, by the clock that the machine has then; and that it stood still.
-fn of_agent(spans: &[Value], exits: &BTreeMap<String, f64>, paused: Option<f64>) -> Vec<String> {
-    let stops = spans.iter().filter(|span| name_of(span).starts_with("container.stop "));
+fn of_agent(spans: &[Value], death: Death, exits: &BTreeMap<String, f64>, paused: Option<f64>) -> Vec<String> {
+    let stops = || spans.iter().filter(|span| name_of(span).starts_with("container.stop "));
+    if death.runs_twice() && stops().next().is_none() {
+        return vec![format!("its agent shows no container's end: {:?}", names(spans))];
+    }
     let problem = |span: &Value| {
         let shown = times(span).1;
         let exit = tag(span, "container.id").as_str().and_then(|id| exits.get(id).copied());
@@ -603,7 +662,7 @@ fn of_agent(spans: &[Value], exits: &BTreeMap<String, f64>, paused: Option<f64>)
         };
         (!is_stated).then(|| format!("its machine was paused for {paused:?} s, by its agent for {step:?}: {span}"))
     };
-    stops.filter_map(problem).collect()
+    stops().filter_map(problem).collect()
 }
 
 fn of_node(spans: &[Value], death: Death, transition: &str) -> Vec<String> {
@@ -626,15 +685,18 @@ fn of_node(spans: &[Value], death: Death, transition: &str) -> Vec<String> {
     problems
 }
 
-/// Spread over the nodes while both are ready, and evicted 5 s after the loss.
-fn workloads(name: &str) -> [Value; 3] {
+/// Spread over the nodes while both are ready.
+fn workloads(name: &str, tolerated: Option<u32>) -> [Value; 3] {
     let of = |label: &str| {
         let mut pod = victim(label, 2, &["handle", "0"]);
-        let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
+        let toleration = |seconds: u32, key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+        let tolerations = tolerated.map(|seconds| {
+            ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"].map(|key| toleration(seconds, key))
+        });
         merge(
             &mut pod["spec"],
             json!({
-                "tolerations": [toleration("node.kubernetes.io/unreachable"), toleration("node.kubernetes.io/not-ready")],
+                "tolerations": tolerations.as_ref().map_or(&[][..], |both| both),
                 "topologySpreadConstraints": [{
                     "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
                     "labelSelector": {"matchLabels": {"story": label}},

@@ -177,7 +177,11 @@ impl ControlPlane {
         running.collect()
     }
 
-    fn start_controllers(&mut self) -> anyhow::Result<()> {
+    /// Starts the controllers and the scheduler that do not run.
+    ///
+    /// # Errors
+    /// One does not start.
+    pub fn start_controllers(&mut self) -> anyhow::Result<()> {
         let signer = self.signer("ca")?;
         let token_key = token_key(&self.directory.join("credentials"))?.0;
         for name in [CONTROLLERS, SCHEDULER] {
