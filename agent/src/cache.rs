@@ -1,5 +1,6 @@
 //! A map that drops its oldest entry when it is full.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
@@ -20,7 +21,10 @@ impl<K: Hash + Eq + Clone, V> Cache<K, V> {
         }
     }
 
-    pub fn get(&self, key: &K) -> Option<&V> {
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
         self.values.get(key)
     }
 

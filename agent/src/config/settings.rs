@@ -466,14 +466,12 @@ fn directories(text: &str) -> Result<Vec<PathBuf>, Problem> {
 /// By its last component a directory shows which runtime's files it has.
 pub(super) fn not_a_runtime(paths: &[PathBuf]) -> Option<Problem> {
     let wrong = paths.iter().find(|path| !runtimes::is_known(path))?;
-    let remedy = "write absolute paths that end with io.containerd.runtime.v2.task, containers (Docker) or overlay-containers";
-    Some(
-        Problem::new(format!(
-            "`{}` is not a directory of a known container runtime",
-            wrong.display()
-        ))
-        .with_remedy(remedy),
-    )
+    let remedy = "write absolute paths without `..` that end with io.containerd.runtime.v2.task, containers (Docker) or overlay-containers";
+    let problem = match runtimes::is_of_kubelet(wrong) {
+        true => "is a directory of the kubelet, which has the pods' secrets",
+        false => "is not a directory of a known container runtime",
+    };
+    Some(Problem::new(format!("`{}` {problem}", wrong.display())).with_remedy(remedy))
 }
 
 fn namespaces(text: &str) -> Result<Vec<String>, Problem> {

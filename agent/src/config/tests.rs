@@ -118,6 +118,14 @@ fn errors_for_bad_values_name_their_source_and_the_remedy() {
         bad setting `otlp.client_certificate`: is not set
         remedy: set both, or unset otlp.client_key"#]]
     .assert_eq(&error("[otlp]\nclient_key = \"key.pem\""));
+    expect![[r#"
+        bad setting `containers.directories`: `/var/lib/kubelet/pods/1/containers` is a directory of the kubelet, which has the pods' secrets
+        remedy: write absolute paths without `..` that end with io.containerd.runtime.v2.task, containers (Docker) or overlay-containers"#]]
+    .assert_eq(&error("[containers]\ndirectories = [\"/var/lib/kubelet/pods/1/containers\"]"));
+    expect![[r#"
+        bad setting `containers.directories`: `/var/lib/docker/../containers` is not a directory of a known container runtime
+        remedy: write absolute paths without `..` that end with io.containerd.runtime.v2.task, containers (Docker) or overlay-containers"#]]
+    .assert_eq(&error("[containers]\ndirectories = [\"/var/lib/docker/../containers\"]"));
     let missing = lines(&Config::load(Some(Path::new("no/such.toml")), &vars([]), &flags([])).unwrap_err());
     expect![[r#"
         cannot read the configuration no/such.toml: No such file or directory (os error 2)

@@ -44,7 +44,7 @@ pub struct Settings {
     pub right: &'static Right,
     /// `reportingInstance`: this node's name; the same for all observers, because the next one continues the Events of the last.
     pub node: String,
-    /// Most Events that wait to be posted. A new Event replaces one that could not be posted, else the oldest.
+    /// Most Events that wait to be posted. Beyond them a new Event replaces one of the namespace with the most.
     pub queue: usize,
     pub rate: Rate,
     /// First pause after a failure: of the Event, or of all Events if the API server is away. The pause doubles up to

@@ -290,9 +290,27 @@ fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {
         "/var/lib/docker",
         "/",
         "/run/containerd/../containers,x",
+        "/var/lib/kubelet/pods/UID/containers/",
     ] {
         let values = json!({"agent": {"runtimeDirectories": [refused]}});
         ensure!(rendering.objects(&values).is_err(), "{refused} is accepted");
+    }
+    // The pods' secrets: the volume of one may be called `containers`.
+    for refused in [
+        "/var/lib/kubelet/containers",
+        "/var/lib/kubelet/pods/UID/containers",
+        "//var//lib/./kubelet//pods/UID/containers",
+        "/var/lib/docker/../kubelet/pods/UID/containers",
+        "/var/lib/k0s/kubelet/pods/UID/containers",
+    ] {
+        let values = json!({"agent": {"runtimeDirectories": [refused]}});
+        let Err(error) = rendering.objects(&values) else {
+            anyhow::bail!("{refused} is accepted")
+        };
+        ensure!(
+            format!("{error:#}").contains("is a directory of the kubelet"),
+            "{refused}: {error:#}"
+        );
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::notice::{Key, Notice, Reason};
 use super::series::{Sent, namespace};
 use super::stats::{EventStats, Outcome};
+use crate::cache::Cache;
 
 /// Most Events of pods on lost nodes that wait for one workload, whose own Event has the sentence and the command.
 const PODS_OF_WORKLOAD: usize = 16;
@@ -47,10 +48,13 @@ pub(super) struct Queue {
     changed: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     order: VecDeque<Key>,
     pending: HashMap<Key, Pending>,
+    /// By namespace, the last turn that took one of its Events: hundreds of one tenant's workloads in a lost zone do not delay another's.
+    served: Cache<String, u64>,
+    turn: u64,
     /// By namespace: the cause of a failure (a webhook, RBAC) usually affects all Events of the namespace.
     troubles: HashMap<String, Trouble>,
     closed: bool,
@@ -63,19 +67,27 @@ struct Trouble {
     until: Boot,
 }
 
-/// Most namespaces with a remembered trouble.
-const TROUBLES: usize = 1024;
+/// Most namespaces with a remembered trouble, and with a remembered turn.
+const NAMESPACES: usize = 1024;
 
 impl Queue {
     pub fn new(most: usize) -> Queue {
         Queue {
             most: most.max(1),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                order: VecDeque::new(),
+                pending: HashMap::new(),
+                served: Cache::new(NAMESPACES),
+                turn: 0,
+                troubles: HashMap::new(),
+                closed: false,
+            }),
             changed: watch::channel(0).0,
         }
     }
 
-    /// A full queue drops an Event that could not be posted, else one of a lost node's pod, else the oldest.
+    /// A full queue drops an Event of the namespace with the most: one that could not be posted, else one of a pod whose workload has an
+    /// Event, too, else the newest.
     pub fn push(&self, notice: Notice, now: Boot, stats: &EventStats) {
         let pending = Pending {
             since: now,
@@ -100,7 +112,7 @@ impl Queue {
         }
         if !state.pending.contains_key(&notice.key)
             && state.order.len() >= self.most
-            && let Some((_, lost)) = state.remove_least()
+            && let Some((_, lost)) = state.remove_least(namespace(&notice.key.object))
         {
             stats.count(Outcome::QueueFull, lost.count);
         }
@@ -118,7 +130,7 @@ impl Queue {
     /// For an Event that could not be posted because of the Event or its namespace; `pause` by the number of earlier failures.
     pub fn put_off(&self, key: Key, mut pending: Pending, now: Boot, pause: impl Fn(u32) -> Duration) {
         let mut state = self.state();
-        if state.troubles.len() >= TROUBLES {
+        if state.troubles.len() >= NAMESPACES {
             state.troubles.retain(|_, trouble| trouble.until > now);
         }
         let trouble = state.troubles.entry(namespace(&key.object).to_owned());
@@ -160,11 +172,14 @@ impl Queue {
         }
     }
 
-    /// An Event that may be posted now: untried Events first, so that one that cannot be posted does not delay others.
+    /// An Event that may be posted now: untried Events first, so that one that cannot be posted does not delay others. Namespaces take
+    /// turns.
     pub fn take(&self, now: Boot) -> Option<(Key, Pending)> {
         let mut state = self.state();
         let next = state.next(now)?;
-        state.remove(next)
+        let (key, pending) = state.remove(next)?;
+        state.serve(namespace(&key.object).to_owned());
+        Some((key, pending))
     }
 
     pub fn close(&self) {
@@ -235,17 +250,31 @@ impl State {
         self.pending.get(key).is_some_and(|pending| pending.workload.is_some())
     }
 
+    fn serve(&mut self, namespace: String) {
+        self.turn += 1;
+        // Removed first, so that the cache drops the namespace that was served the longest time ago.
+        self.served.remove(&namespace);
+        self.served.insert(namespace, self.turn);
+    }
+
     /// After the close, every Event is due.
     fn next(&self, now: Boot) -> Option<usize> {
         let is_due = |key: &Key, new: bool| {
             let pending = self.pending.get(key).filter(|pending| !new || pending.failed == 0);
             pending.is_some_and(|pending| self.closed || self.due(key, pending) <= now)
         };
-        let of = |new: bool| self.order.iter().position(|key| is_due(key, new));
         let of_lost = |key: &Key| key.reason == Reason::PodStuckOnLostNode && !self.is_of_pod(key) && is_due(key, true);
         // A lost zone: each workload before the pods of any.
-        let first = self.order.iter().position(of_lost);
-        first.or_else(|| of(true)).or_else(|| of(false))
+        self.first(of_lost)
+            .or_else(|| self.first(|key| is_due(key, true)))
+            .or_else(|| self.first(|key| is_due(key, false)))
+    }
+
+    /// The oldest of the namespace that was served the longest time ago.
+    fn first(&self, is_wanted: impl Fn(&Key) -> bool) -> Option<usize> {
+        let served = |key: &Key| self.served.get(namespace(&key.object)).copied().unwrap_or(0);
+        let wanted = self.order.iter().enumerate().filter(|(_, key)| is_wanted(key));
+        wanted.min_by_key(|(at, key)| (served(key), *at)).map(|(at, _)| at)
     }
 
     fn due(&self, key: &Key, pending: &Pending) -> Boot {
@@ -253,12 +282,21 @@ impl State {
         trouble.map_or(pending.not_before, |trouble| trouble.until.max(pending.not_before))
     }
 
-    fn remove_least(&mut self) -> Option<(Key, Pending)> {
-        let failed = |key| self.pending.get(key).is_some_and(|pending: &Pending| pending.failed > 0);
-        let of_pod = |key: &Key| key.reason == Reason::PodStuckOnLostNode && self.is_of_pod(key);
-        let failed = self.order.iter().position(failed);
-        let least = failed.or_else(|| self.order.iter().position(of_pod));
-        self.remove(least.unwrap_or(0))
+    /// `newer`: the namespace of the Event that needs the room.
+    fn remove_least(&mut self, newer: &str) -> Option<(Key, Pending)> {
+        let mut waiting = HashMap::from([(newer, 1)]);
+        for key in &self.order {
+            *waiting.entry(namespace(&key.object)).or_default() += 1;
+        }
+        let namespaces = self.order.iter().map(|key| namespace(&key.object));
+        let most = namespaces.max_by_key(|namespace| waiting[namespace])?;
+        let is_of_most = |key: &Key| namespace(&key.object) == most;
+        let is_failed = |key: &Key| self.pending.get(key).is_some_and(|pending| pending.failed > 0);
+        let failed = self.order.iter().position(|key| is_of_most(key) && is_failed(key));
+        let least = failed
+            .or_else(|| self.order.iter().position(|key| is_of_most(key) && self.is_of_pod(key)))
+            .or_else(|| self.order.iter().rposition(is_of_most))?;
+        self.remove(least)
     }
 }
 

@@ -16,7 +16,7 @@ use epitaph_core::observe::loss_verdict::{self, LossVerdict};
 use epitaph_core::observe::{Advice, LossAlarm, Moment, NodeIdentity};
 use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::{PodTermination, Report, StopSignalIgnored, Termination};
-use epitaph_core::termination::{Actor, Role};
+use epitaph_core::termination::{Actor, Role, Traffic};
 use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict;
 use expect_test::expect;
@@ -148,19 +148,24 @@ fn each_lost_node_and_each_advice_has_an_event_of_its_own() {
     assert_eq!(names.len(), 3, "{names:?}");
 }
 
+/// A pod of a workload on the lost node `n1`.
+fn lost(namespace: &str, workload: &str, pod: &str) -> Vec<Notice> {
+    let Report::PodTerminated(of) = unclean_in(namespace, pod) else {
+        panic!("a pod")
+    };
+    let mut identity = (*of.facts.pod).clone();
+    workload.clone_into(&mut identity.workload.name);
+    identity.workload.uid = Some(workload.to_owned());
+    notice::of_loss(&alarm("n1", Arc::new(identity)), Wall(1))
+}
+
 /// Two StatefulSets with hundreds of pods on a lost node.
 #[test]
 fn of_a_lost_node_the_workloads_have_their_events_before_the_pods() {
     let (queue, stats) = (Queue::new(64), EventStats::default());
     for workload in ["db", "cart"] {
         for n in 0..200 {
-            let Report::PodTerminated(of) = unclean(&format!("{workload}-{n}")) else {
-                panic!("a pod")
-            };
-            let mut identity = (*of.facts.pod).clone();
-            workload.clone_into(&mut identity.workload.name);
-            identity.workload.uid = Some(workload.to_owned());
-            for notice in notice::of_loss(&alarm("n1", Arc::new(identity)), Wall(1)) {
+            for notice in lost("shop", workload, &format!("{workload}-{n}")) {
                 queue.push(notice, at(1.0), &stats);
             }
         }
@@ -174,6 +179,55 @@ fn of_a_lost_node_the_workloads_have_their_events_before_the_pods() {
     assert_eq!(stats.get(Outcome::QueueFull), 0);
 }
 
+/// In a lost zone: who has most workloads neither delays nor displaces the Events of the others.
+#[test]
+fn namespaces_take_turns_and_the_one_with_the_most_events_loses_the_surplus() {
+    let victim = || lost("shop", "db", "db-0").remove(0);
+    let tenants = |n: usize| lost("tenant", &format!("s{n}"), &format!("s{n}-0")).remove(0);
+    let taken = |most: usize, notices: Vec<Notice>| {
+        let (queue, stats) = (Queue::new(most), EventStats::default());
+        notices.into_iter().for_each(|notice| queue.push(notice, at(1.0), &stats));
+        let names: Vec<String> = std::iter::from_fn(|| queue.take(at(2.0)))
+            .map(|(key, _)| key.object.name)
+            .collect();
+        (names.join(" "), stats.get(Outcome::QueueFull))
+    };
+    let first = |most| taken(most, std::iter::once(victim()).chain((0..4).map(tenants)).collect());
+    let last = |most| taken(most, (0..4).map(tenants).chain([victim()]).collect());
+    assert_eq!(first(8), ("db s0 s1 s2 s3".to_owned(), 0));
+    assert_eq!(last(8), ("s0 db s1 s2 s3".to_owned(), 0));
+    // Of a full queue, the newest of the tenant's.
+    assert_eq!(first(4), ("db s0 s1 s3".to_owned(), 1));
+    assert_eq!(last(4), ("s0 db s1 s2".to_owned(), 1));
+    // Even if the victim's could not be posted at the first attempt.
+    let (queue, stats) = (Queue::new(2), EventStats::default());
+    queue.push(victim(), at(0.0), &stats);
+    let (key, pending) = queue.take(at(0.0)).expect("the victim's");
+    queue.put_off(key, pending, at(0.0), |_| Duration::ZERO);
+    (0..4).for_each(|n| queue.push(tenants(n), at(0.0), &stats));
+    assert_eq!(all(&queue), [("s3".to_owned(), 1), ("db".to_owned(), 1)]);
+}
+
+/// A namespace that gets its next Event as soon as one is posted does not come before one that waits.
+#[test]
+fn an_empty_namespace_keeps_its_turn() {
+    let (queue, stats) = (Queue::new(8), EventStats::default());
+    let push = |namespace: &str, workload: &str| queue.push(lost(namespace, workload, "pod-0").remove(0), at(1.0), &stats);
+    push("tenant", "s0");
+    push("shop", "db");
+    push("shop", "web");
+    let mut taken = Vec::new();
+    for n in 1..4 {
+        let (key, _) = queue.take(at(2.0)).expect("an Event");
+        if key.object.name.starts_with('s') {
+            push("tenant", &format!("s{n}"));
+        }
+        taken.push(key.object.name);
+    }
+    assert_eq!(taken, ["s0", "db", "s1"]);
+    assert_eq!(queue.take(at(2.0)).map(|(key, _)| key.object.name).as_deref(), Some("web"));
+}
+
 #[test]
 fn clean_ignored_and_unattributed_terminations_give_no_event() {
     assert_eq!(
@@ -185,6 +239,22 @@ fn clean_ignored_and_unattributed_terminations_give_no_event() {
     let mut unattributed: Termination = termination().dropped_term(0.3).kill(10.3).judged();
     unattributed.kubernetes = None;
     assert_eq!(notice::of(&Report::Terminated(Box::new(unattributed)), &observation()), []);
+}
+
+/// What the kernel cannot tell apart is not an alarm.
+#[test]
+fn undecided_connections_give_no_event() {
+    let with = |change: fn(&mut Traffic)| {
+        let mut of = termination().term(0.3).exit(0.5, 0);
+        change(&mut of.t.traffic);
+        let report = pod(of, "cart-1");
+        let Report::PodTerminated(pod) = &report else {
+            panic!("a pod")
+        };
+        (pod.verdict.headline, notice::of(&report, &observation()).len())
+    };
+    assert_eq!(with(|traffic| traffic.undecided.count = 2), ("undecided-connections", 0));
+    assert_eq!(with(|traffic| traffic.cut.count = 2), ("cut-connections", 2));
 }
 
 #[test]
@@ -299,11 +369,11 @@ fn a_rollout_is_one_event_of_its_workload_and_a_repeated_termination_counts_once
 }
 
 #[test]
-fn a_full_queue_drops_and_counts_its_oldest_event() {
+fn a_full_queue_drops_and_counts_the_oldest_event_of_a_pod() {
     let reports: Vec<Report> = (0..5).map(|n| unclean(&format!("cart-{n}"))).collect();
     let (queue, stats) = filled(2, &reports);
-    let kept: u64 = all(&queue).iter().map(|(_, count)| count).sum();
-    assert_eq!(kept + stats.get(Outcome::QueueFull), 10);
+    assert_eq!(all(&queue), [("cart".to_owned(), 5), ("cart-4".to_owned(), 1)]);
+    assert_eq!(stats.get(Outcome::QueueFull), 4);
     queue.close();
     let notice = notice::of(&reports[0], &observation()).remove(0);
     queue.push(notice, at(0.0), &stats);
@@ -336,20 +406,27 @@ fn a_failed_event_delays_only_its_namespace() {
     let pause = |failed| Duration::from_secs(1_u64 << failed);
     let waiting = |queue: &Queue, now: Boot| {
         let taken: Vec<_> = std::iter::from_fn(|| queue.take(now)).collect();
-        let names: Vec<String> = taken.iter().map(|(key, _)| key.object.name.clone()).collect();
+        let mut names: Vec<String> = taken.iter().map(|(key, _)| key.object.name.clone()).collect();
+        names.sort();
         taken.into_iter().for_each(|(key, pending)| queue.put_back(key, pending));
         names
+    };
+    let of_bad = |queue: &Queue, now: Boot| loop {
+        let (key, pending) = queue.take(now).expect("one of `bad`");
+        if series::namespace(&key.object) == "bad" {
+            break (key, pending);
+        }
+        queue.put_back(key, pending);
     };
     let reports = ["bad", "shop", "bad"].iter().zip(["a", "b", "c"]);
     let reports: Vec<Report> = reports.map(|(namespace, name)| unclean_in(namespace, name)).collect();
     let (queue, stats) = filled(8, &reports);
     for (failed, at_once, later) in [(1.0, 1.5, 2.1), (3.0, 4.9, 5.1)] {
-        let (key, pending) = queue.take(at(failed)).expect("one of `bad`");
-        assert_eq!(series::namespace(&key.object), "bad");
+        let (key, pending) = of_bad(&queue, at(failed));
         queue.put_off(key, pending, at(failed), pause);
         // Events of other namespaces are due at once.
-        assert_eq!(waiting(&queue, at(at_once)), ["cart", "b"]);
-        // The rest of the namespace is due later, untried Events first.
+        assert_eq!(waiting(&queue, at(at_once)), ["b", "cart"]);
+        // The rest of the namespace is due later.
         let all = waiting(&queue, at(later));
         assert_eq!(all.len(), 5, "{all:?}");
     }

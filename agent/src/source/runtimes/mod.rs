@@ -7,7 +7,7 @@
 
 mod layout;
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -57,9 +57,16 @@ impl Layout {
     }
 }
 
-/// Whether the files in a directory of that name are known.
+/// Whether the files in a directory of that name are known. `..` could lead to any other directory.
 pub fn is_known(directory: &Path) -> bool {
-    directory.is_absolute() && Layout::of(directory).is_some()
+    let goes_up = directory.components().any(|component| component == Component::ParentDir);
+    directory.is_absolute() && !goes_up && !is_of_kubelet(directory) && Layout::of(directory).is_some()
+}
+
+/// The kubelet's directory has the pods' secrets, whose volumes can have any name. `--root-dir` and distributions move the directory
+/// (`/var/lib/k0s/kubelet`).
+pub fn is_of_kubelet(directory: &Path) -> bool {
+    directory.components().any(|component| component.as_os_str() == "kubelet")
 }
 
 /// See the module.

@@ -253,9 +253,33 @@ fn a_runtime_that_is_not_installed_is_not_a_problem() {
         "/var/lib/containers/storage/vfs-containers",
     ];
     assert!(known.iter().all(|path| is_known(Path::new(path))));
-    let unknown = ["/run/containerd", "/var/lib/docker", "containers", "/", "/var/lib/kubelet"];
+    let unknown = [
+        "/run/containerd",
+        "/var/lib/docker",
+        "containers",
+        "/",
+        "/data/../run/containers",
+    ];
     assert!(!unknown.iter().any(|path| is_known(Path::new(path))));
     assert!(DIRECTORIES.iter().all(|path| is_known(Path::new(path))));
+}
+
+/// The volume of a secret may be called `containers`.
+#[test]
+fn nothing_of_the_kubelet_is_read() {
+    for path in [
+        "/var/lib/kubelet",
+        "/var/lib/kubelet/containers",
+        "/var/lib/kubelet/pods/UID/containers",
+        "/var/lib/kubelet/pods/UID/volumes/kubernetes.io~secret/containers/",
+        "//var//lib/./kubelet//containers",
+        "/var/lib/docker/../kubelet/pods/UID/containers",
+        "/var/lib/k0s/kubelet/pods/UID/containers",
+    ] {
+        let path = Path::new(path);
+        assert!(is_of_kubelet(path) && !is_known(path), "{}", path.display());
+    }
+    assert!(!is_of_kubelet(Path::new("/data/kubelets/containers")));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use epitaph_core::fixtures::builder::termination;
 use epitaph_core::fixtures::pods;
 use epitaph_core::pod::Workload;
 use epitaph_core::report::{PodTermination, Report};
@@ -93,6 +94,25 @@ fn pods_and_restarts_are_counted_separately() {
         verdicts_total{kind="Deployment",name="cart",ns_name="shop",verdict="ignored-stop-signal"} 2
     "#]]
     .assert_eq(&(counted.join("\n") + "\n"));
+}
+
+/// What the kernel cannot tell apart is counted, and has none of the series that the alerts read.
+#[test]
+fn undecided_connections_are_not_unclean_and_not_an_incident() {
+    let metrics = metrics(10);
+    let mut undecided = termination().term(0.3).exit(0.5, 0);
+    undecided.t.traffic.undecided.count = 2;
+    metrics.report(NOW, &Report::Terminated(Box::new(undecided.judged())));
+    let after = series(&metrics);
+    let counted: Vec<&str> = after.lines().filter(|l| !l.ends_with(" 0")).collect();
+    expect![[r#"
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="container"} 1
+        verdicts_total{kind="Deployment",name="cart",ns_name="shop",verdict="undecided-connections"} 1
+    "#]]
+    .assert_eq(&(counted.join("\n") + "\n"));
+    let text = metrics.text().unwrap();
+    assert!(text.contains("epitaph_connections_total{outcome=\"undecided\"} 2"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("epitaph_host_unclean")), "{text}");
 }
 
 /// No series of the workload was there before; a clean termination does not move the time.

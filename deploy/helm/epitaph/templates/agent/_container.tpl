@@ -86,6 +86,10 @@
     # The existing cgroups. The container's own /sys has the kernel's type information (/sys/kernel/btf).
     - {name: cgroup, mountPath: /host/sys/fs/cgroup, readOnly: true}
     {{- range $i, $path := .Values.agent.runtimeDirectories }}
+    {{- /* Not by the schema, whose message would not name the reason. The volume of a secret may be called `containers`. */}}
+    {{- if regexMatch "/([.][.]|kubelet)(/|$)" $path }}
+    {{- fail (printf "agent.runtimeDirectories: %s is a directory of the kubelet, which has the pods' secrets, or has `..` in it. Write the directory of a container runtime." $path) }}
+    {{- end }}
     # HostToContainer: mounts of containers below would otherwise stay busy in the agent for as long as it runs.
     - {name: runtime-{{ $i }}, mountPath: {{ $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
     {{- end }}
