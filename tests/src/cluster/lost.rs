@@ -612,13 +612,18 @@ fn of_pod(spans: &[Value], death: Death, new: &[&Pod], is_whole: bool) -> Vec<St
 fn completed(stage: &Stage, lost: &str, struck: f64) -> anyhow::Result<()> {
     until("the next boot's report of the power loss", || {
         let traces = stage.jaeger.traces_with("k8s.node.name", lost)?;
-        let spans = traces
-            .iter()
-            .flat_map(|trace| trace["spans"].as_array().into_iter().flatten());
-        let mut roots = spans.filter(|span| name_of(span).starts_with("node.shutdown ") && times(span).1 > struck);
-        let Some(root) = roots.next() else { return Ok(None) };
-        anyhow::ensure!(name_of(root) == "node.shutdown unannounced", "reported as {root}");
-        anyhow::ensure!(roots.next().is_none(), "reported twice");
+        let spans = |trace: &Value| trace["spans"].as_array().cloned().unwrap_or_default();
+        // The root ends with the last evidence, and the node is down from there.
+        let is_down =
+            |span: &Value| span["operationName"] == "down" && times(span).0 <= struck + APART && times(span).1 >= struck;
+        let mut found: Vec<Vec<Value>> = traces.iter().map(spans).collect();
+        found.retain(|spans| spans.iter().any(is_down));
+        let [of_loss] = &found[..] else {
+            anyhow::ensure!(found.is_empty(), "{} reports of one power loss", found.len());
+            return Ok(None);
+        };
+        let is_told = names(of_loss).contains(&"node.shutdown unannounced");
+        anyhow::ensure!(is_told, "reported as {:?}", names(of_loss));
         Ok(Some(()))
     })
 }
