@@ -162,6 +162,8 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_kubernetes_clock_ahead_seconds{bound="least"} -0.25
         epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
         epitaph_kubernetes_state{state="synced"} 1
+        epitaph_memory_bytes{part="evidence"} 65536
+        epitaph_memory_bytes{part="probes"} 20971520
         epitaph_node_shutdown_ready{check="lock",state="not_ready"} 1
         epitaph_node_shutdown_timestamp_seconds{verdict="truncated"} 1700005064
         epitaph_node_shutdowns_total{verdict="truncated"} 1
