@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::Moment;
 use crate::time::Boot;
 
-/// What waited during a pause of this observer comes in one burst; a change later than this after the burst's first is new.
+/// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
 const BURST: Duration = Duration::from_secs(2);
 
-/// Within this time an interrupted watch is back or reported as interrupted again; so is one whose connection broke silently, as in a pause.
+/// Within this time an interrupted watch, or a watch with a silently broken connection, is back or reported as interrupted again.
 pub const BACK_WITHIN: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Debug, Default)]
@@ -16,14 +16,12 @@ pub(super) struct Contact {
     synced: bool,
     /// When the watch last worked before the list or interruption in progress.
     gap_since: Option<Boot>,
-    /// The watch was interrupted, and has not sent all missed changes yet.
-    is_behind: bool,
-    /// Since when inputs are read again, while changes that waited meanwhile may follow.
-    catching_up: Option<Boot>,
-    /// First change after the interruption or pause.
+    /// The last reported interruption.
+    broken: Option<Boot>,
+    /// First change after the interruption.
     back: Option<Boot>,
     listing: bool,
-    /// When inputs were read again after the last pause.
+    /// When inputs were read again after a pause.
     stalled: Option<Boot>,
     /// No input was read for a while, shortly before or during the list in progress: changes after the list may be late, too.
     listed_late: bool,
@@ -47,9 +45,9 @@ impl Contact {
         let Some(since) = self.gap_since else {
             return Seen::Watched(Moment::exact(now));
         };
-        self.back.get_or_insert(now);
-        self.tick(now);
-        if self.gap_since.is_none() {
+        let back = *self.back.get_or_insert(now);
+        if !self.listing && now.since(back) > BURST {
+            self.gap_ends();
             return Seen::Watched(Moment::exact(now));
         }
         let moment = Moment {
@@ -66,43 +64,35 @@ impl Contact {
     /// `since`: when the watch last worked.
     pub(super) fn broken(&mut self, since: Boot, now: Boot) {
         self.gap_since.get_or_insert(since.min(now));
-        self.is_behind = true;
+        self.broken = Some(now);
         self.back = None;
-    }
-
-    /// The interrupted watch has sent all missed changes.
-    pub(super) fn caught_up(&mut self) {
-        self.is_behind = false;
-        self.end_gap();
     }
 
     /// No input was read from `since` on: changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
         self.gap_since = Some(self.gap_since.map_or(since, |before| before.min(since)));
-        self.catching_up = Some(now);
+        self.broken = Some(now);
         self.back = None;
         self.stalled = Some(now);
         self.listed_late |= self.listing;
     }
 
-    /// No source knows which of its inputs waited during a pause: the time tells.
+    /// An interrupted watch without changes may be back.
     pub(super) fn tick(&mut self, now: Boot) {
-        let Some(since) = self.catching_up else { return };
-        let is_over = match self.back {
-            Some(back) => now.since(back) > BURST,
-            None => now.since(since) > BACK_WITHIN,
+        let is_caught_up = match (self.back, self.broken) {
+            (Some(back), _) => now.since(back) > BURST,
+            (None, Some(broken)) => now.since(broken) > BACK_WITHIN,
+            (None, None) => false,
         };
-        if is_over && !self.listing {
-            self.catching_up = None;
-            self.end_gap();
+        if is_caught_up && !self.listing {
+            self.gap_ends();
         }
     }
 
-    fn end_gap(&mut self) {
-        if !self.is_behind && !self.listing && self.catching_up.is_none() {
-            self.gap_since = None;
-            self.back = None;
-        }
+    fn gap_ends(&mut self) {
+        self.gap_since = None;
+        self.broken = None;
+        self.back = None;
     }
 
     pub(super) fn list_begin(&mut self, now: Boot) {
@@ -115,10 +105,11 @@ impl Contact {
     pub(super) fn list_end(&mut self) {
         self.synced = true;
         self.listing = false;
-        self.is_behind = false;
-        self.catching_up = self.stalled.filter(|_| std::mem::take(&mut self.listed_late));
-        self.back = None;
-        self.end_gap();
+        if std::mem::take(&mut self.listed_late) {
+            self.back = None;
+        } else {
+            self.gap_ends();
+        }
     }
 }
 

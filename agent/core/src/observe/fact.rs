@@ -84,8 +84,6 @@ pub enum Input {
         watch: Watch,
         since: Boot,
     },
-    /// The interrupted watch has sent every change that it had missed.
-    CaughtUp(Watch),
     ApiClock(ApiClock),
     /// No input was read since the last one: changes of all watches waited meanwhile.
     Stalled,
@@ -112,7 +110,6 @@ impl Input {
             | Input::ListBegin(_)
             | Input::ListEnd(_)
             | Input::Broken { .. }
-            | Input::CaughtUp(_)
             | Input::ApiClock(_)
             | Input::Stalled
             | Input::Paused(_)

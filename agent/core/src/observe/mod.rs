@@ -288,7 +288,6 @@ impl Observer {
         let seen = input.watch().map(|watch| self.contact[watch as usize].observed(now));
         match (input, seen) {
             (Input::Broken { watch, since }, _) => self.contact[watch as usize].broken(since, now),
-            (Input::CaughtUp(watch), _) => self.contact[watch as usize].caught_up(),
             (Input::ListBegin(watch), _) => self.list_begin(watch, now),
             (Input::ListEnd(watch), _) => self.list_end(watch, now, &mut out),
             (Input::Slice(slice), Some(seen)) => self.endpoints.slice(slice, seen, &mut out),

@@ -283,7 +283,7 @@ impl Feed {
                 if self.failing.take().is_some() {
                     tracing::info!(watch = self.watch.name(), "the watch is complete again");
                 }
-                self.send(seen, Input::CaughtUp(self.watch)).await
+                Ok(())
             }
         }
     }

@@ -57,8 +57,7 @@ async fn a_change_of_a_pod_does_not_wait_for_its_owner() {
     tasks.spawn(feed.run(&client, move |change| {
         pod_inputs(&of_pods, (&Allowed::default(), &Agents::of("epitaph")), change)
     }));
-    for input in [Input::ListBegin, Input::ListEnd, Input::CaughtUp] {
-        let expected = input(observe::Watch::Pods);
+    for expected in [Input::ListBegin(observe::Watch::Pods), Input::ListEnd(observe::Watch::Pods)] {
         let (_, input) = sent.recv().await.expect("an input");
         assert_eq!(input, expected);
     }

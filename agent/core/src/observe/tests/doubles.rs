@@ -5,7 +5,7 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::nodes::{LOST, check_stop, state};
-use super::{LIMITS, headlines, play, play_from};
+use super::{LIMITS, play, play_from};
 use crate::observe::Observer;
 use crate::observe::tests::script::ZERO;
 
@@ -491,16 +491,6 @@ fn an_interrupted_watch_raises_no_alarm() {
         .concat(),
     );
     assert!(!text.contains("alarm") && !text.contains("could not be terminated"), "{text}");
-}
-
-#[test]
-fn a_quiet_watch_that_has_caught_up_holds_no_alarm_back() {
-    let script = LOST.replace("+40 tick", "+31 broken nodes\n+32 caught-up nodes\n+40 tick");
-    expect![[r#"
-        +32.0 alarm about the node of n1
-        +32.0 alarm about db-0 of n1
-    "#]]
-    .assert_eq(&headlines(&script, &["alarm"]));
 }
 
 #[test]

@@ -274,7 +274,6 @@ fn a_resumed_watch_reports_late_changes_as_late() {
         +12 pod a ReplicaSet/web node=n1 ready deleting
         +13 slice web-1 web b:rs
         +13 gone a
-        +13.5 caught-up endpointslices
         +20 slice web-1 web b:st
         +20 pod b ReplicaSet/web node=n1 ready deleting
         +21 slice web-1 web
@@ -284,26 +283,6 @@ fn a_resumed_watch_reports_late_changes_as_late() {
         expect![[r#"
             +20.0 removal a of web [IPv4 http/TCP:8080]: +12.0 (gap 2.0) → +13.0 (gap 3.0), terminating +12.0 (gap 2.0), not ready +12.0 (gap 2.0)
             +25.0 removal b of web [IPv4 http/TCP:8080]: +20.0 → +21.0, terminating +20.0, not ready +20.0, all terminating +20.0
-        "#]],
-    );
-}
-
-#[test]
-fn a_backlog_that_takes_long_has_its_gap_to_its_end() {
-    check(
-        "
-        +0 pod a ReplicaSet/web node=n1 ready
-        +1 slice web-1 web a:rs
-        +10 broken endpointslices
-        +70 slice web-1 web a:st
-        +70 pod a ReplicaSet/web node=n1 ready deleting
-        +73 slice web-1 web
-        +73 gone a
-        +73.5 caught-up endpointslices
-        +80 tick
-        ",
-        expect![[r#"
-            +80.0 removal a of web [IPv4 http/TCP:8080]: +70.0 (gap 60.0) → +73.0 (gap 63.0), terminating +70.0 (gap 60.0), not ready +70.0 (gap 60.0), all terminating +70.0 (gap 60.0)
         "#]],
     );
 }
@@ -339,12 +318,12 @@ fn a_watch_that_was_back_and_quiet_has_no_gap() {
         +99 tick
         +100 slice web-1 web a:st b:rs
         +100 pod a ReplicaSet/web node=n1 ready deleting
-        +100.5 caught-up endpointslices
         +110 slice web-1 web b:rs
         +110 gone a
         +200 broken endpointslices
         +290 broken endpointslices
-        +291 caught-up endpointslices
+        +389 tick
+        +391 tick
         +1800 slice web-1 web b:st
         +1800 pod b ReplicaSet/web node=n1 ready deleting
         +1801 slice web-1 web

@@ -1118,8 +1118,6 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
         +115 node n1 unknown since=+10 evicting out-of-service
         +115 gone db-0
         +115.1 pod db-0 StatefulSet/db ready node=n2 again=1
-        +115.6 caught-up nodes
-        +115.6 caught-up pods
         +120 tick
         +300 node n1 true since=+300 boot=boot-2
     ";

@@ -5,7 +5,7 @@
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
-//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `caught-up WATCH`, `stalled`, `paused SECONDS`, `tick`
+//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `stalled`, `paused SECONDS`, `tick`
 //! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
 //!   `machine=X`, `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
 //! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
@@ -63,7 +63,6 @@ fn line(line: &str) -> (Boot, Input) {
         },
         "list" => Input::ListBegin(watch()),
         "listed" => Input::ListEnd(watch()),
-        "caught-up" => Input::CaughtUp(watch()),
         "broken" => Input::Broken {
             watch: watch(),
             since: words
