@@ -195,7 +195,7 @@ impl Nodes {
                     return;
                 }
                 if self.members >= room {
-                    story.is_partial |= is_of_kubelet;
+                    story.no_room_for(is_of_kubelet);
                     out.push(dropped(ObserverDropReason::LostPodCap));
                     return;
                 }
