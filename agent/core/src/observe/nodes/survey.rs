@@ -103,6 +103,11 @@ impl Nodes {
         for (uid, record) in found {
             let is_of_kubelet = is_of_kubelet(record);
             let room = self.room(is_of_kubelet);
+            // As long as the node counted as ready, a pod had half the room only.
+            let is_ending = !record.is_gone() && record.details().deletion.is_some();
+            if is_ending && self.ending.len() < room {
+                self.ending.insert(uid.clone());
+            }
             let Some(story) = self.stories.get_mut(record.identity.node.as_str()) else {
                 continue;
             };

@@ -954,6 +954,19 @@ fn pods_that_finalizers_keep_do_not_push_those_of_a_lost_node_out() {
         node 1 finalizer 5 volume 0 runtime 0
     "#]]
     .assert_eq(&state(&script, 200));
+    // The deletion was requested before the node was not ready.
+    let script = [
+        "+0 node n1 true\n+0 node n2 true\n+0 pod db-0 StatefulSet/db node=n1 ready\n",
+        &kept("", 0),
+        &kept(" deleting grace=0", 1),
+        "+5 pod db-0 StatefulSet/db node=n1 ready deleting grace=5\n+10 node n1 unknown\n",
+        &ticks(11..200, 1),
+    ];
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 5 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script.concat(), 200));
 }
 
 #[test]
