@@ -970,6 +970,31 @@ fn pods_that_finalizers_keep_do_not_push_those_of_a_lost_node_out() {
 }
 
 #[test]
+fn made_up_owners_do_not_push_replacements_out() {
+    let made_up = |at: &str, words: &str| -> String {
+        let pod = |n| format!("{at} pod x{n} StatefulSet/f node=n2 ready {words}\n");
+        (0..4).map(pod).collect()
+    };
+    let deleted = made_up("+0", "finalizer=a/b") + &made_up("+1", "finalizer=a/b deleting grace=0");
+    let ended = made_up("+0", "finalizer=a/b")
+        + &made_up("+1", "finalizer=a/b deleting grace=5")
+        + &made_up("+2", "finalizer=a/b deleted=+1 grace=0 failed");
+    let never_run = made_up("+0", "pending") + &made_up("+1", "pending deleting");
+    let failed = made_up("+0", "") + &made_up("+1", "failed");
+    for (made_up, at) in [(deleted, 1), (ended, 2), (never_run, 1), (failed, 1)] {
+        let script = [
+            &LOST.replace("+10 node n1", &format!("{made_up}+10 node n1")),
+            FENCED,
+            "+300 node n1 true since=+300\n",
+        ];
+        let expected = format!("+{at}.0 dropped 1 vacancy_cap\n").repeat(2)
+            + "+118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node\n"
+            + "+300.0 db-0 twice: +118.0 → +300.0\n";
+        assert_eq!(headlines(&script.concat(), &["dropped", "db-0"]), expected);
+    }
+}
+
+#[test]
 fn claims_that_are_made_up_do_not_push_others_out() {
     let claims: String = (0..12_000).map(|n| format!(" claim=c-{n}")).collect();
     let made_up = format!("+29 pod x - node=n1 pending deleting{claims}\n");
