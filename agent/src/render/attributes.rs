@@ -218,6 +218,7 @@ table! {
     NODE_POWERED_OFF "epitaph.node.powered_off" Span Bool "" "The cloud provider reported that the machine was off: the taint `node.cloudprovider.kubernetes.io/shutdown`."
     NODE_PODS_STUCK "epitaph.node.pods.stuck" Span Int "{pod}" "Pods that were being deleted and that the node could not terminate."
     NODE_PODS_GONE "epitaph.node.pods.gone" Span Int "{pod}" "How many of these were gone at the end of the span."
+    NODE_PODS_PARTIAL "epitaph.node.pods.partial" Span Bool "" "The observer had no room for some of the node's pods (`lost_pod_cap`): numbers, links and `pods-gone` lack them."
     NODE_ENDED_BY "epitaph.node.ended_by" Span String "" "Why `node.lost` ends: `pods-gone` (all pods that the loss evicts are gone), `no-pods` (this observer saw none that the loss evicts), `back`, `node-deleted`."
     NODE_UNWATCHED "epitaph.node.unwatched" Span Double "s" "The observer began to watch this long after the node was lost: earlier steps have the API's times, or are missing, and of a pod that was already being deleted `replacement` and `duplicate.run` are; absent if the loss was watched from its begin."
     NODE_BOOT_ID "epitaph.node.boot_id" Span String "" "The node's boot before the loss: `status.nodeInfo.bootID`."

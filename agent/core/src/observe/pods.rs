@@ -85,6 +85,18 @@ impl Record {
     pub(super) fn has_run(&self) -> bool {
         self.has_run
     }
+
+    /// A pod that ends while it is being deleted waits for its kubelet's last deletion request, whose grace period is 0. A pod that had
+    /// ended before has that grace period from the API server.
+    pub(super) fn is_held_by_finalizer(&self) -> bool {
+        let details = self.details();
+        details.deletion.is_some_and(|deletion| deletion.grace.is_zero()) && !details.finalizers.is_empty()
+    }
+
+    /// A kubelet has run the pod, and the pod waits for that kubelet: no node has room for more than a few hundred of these.
+    pub(super) fn is_of_kubelet(&self) -> bool {
+        self.has_run && !self.is_held_by_finalizer()
+    }
 }
 
 /// What one version of a pod changed.

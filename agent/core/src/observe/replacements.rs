@@ -20,6 +20,11 @@ const AFTER_GONE: Duration = Duration::from_secs(600);
 /// earliest, or when somebody sets the taint.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(3600);
 
+const DROPPED: Output = Output::Dropped {
+    reason: ObserverDropReason::VacancyCap,
+    count: 1,
+};
+
 #[derive(Debug)]
 pub(super) struct Replacements {
     most: usize,
@@ -37,6 +42,8 @@ struct Vacancy {
     pod: Arc<PodIdentity>,
     root: Root,
     completion_index: Option<Box<str>>,
+    /// See [`Record::is_of_kubelet`].
+    is_of_kubelet: bool,
     /// The controller may have created the replacement before the termination was observed.
     is_unsure: bool,
     was_alone: bool,
@@ -105,6 +112,8 @@ impl Replacements {
             if let Some(vacancy) = vacancy {
                 vacancy.gone = Some(step.seen.moment().at);
             }
+        } else if !step.ends && record.is_held_by_finalizer() {
+            self.held_by_finalizer(step, record, out);
         }
     }
 
@@ -172,11 +181,12 @@ impl Replacements {
             "Job" if !record.succeeded => false,
             _ => return,
         };
-        if self.open >= self.most {
-            out.push(Output::Dropped {
-                reason: ObserverDropReason::VacancyCap,
-                count: 1,
-            });
+        // Half of the room is kept for pods that their kubelets end: anybody can name an owner in a pod that never runs, or that stays
+        // after it has finished.
+        let stays = !at_once && record.finished && record.details().deletion.is_none();
+        let is_of_kubelet = record.is_of_kubelet() && !stays;
+        if self.open >= if is_of_kubelet { self.most } else { self.most / 2 } {
+            out.push(DROPPED);
             return;
         }
         self.open += 1;
@@ -185,12 +195,29 @@ impl Replacements {
             pod: record.identity.clone(),
             root,
             completion_index: record.completion_index.clone(),
+            is_of_kubelet,
             is_unsure: !step.seen.is_in_order(),
             was_alone: step.others == 0,
             at_once,
             opened: step.seen.moment().at,
             gone: None,
         });
+    }
+
+    /// The kubelet is done, and a finalizer can keep the pod for ever.
+    fn held_by_finalizer(&mut self, step: &Step, record: &Record, out: &mut Vec<Output>) {
+        let Some(queue) = record.owner.as_ref().and_then(|owner| self.vacancies.get_mut(&owner.uid)) else {
+            return;
+        };
+        let is_its = |vacancy: &Vacancy| vacancy.uid == step.uid && vacancy.is_of_kubelet;
+        let Some(at) = queue.iter().position(is_its) else { return };
+        if self.open > self.most / 2 {
+            queue.remove(at);
+            self.open -= 1;
+            out.push(DROPPED);
+        } else {
+            queue[at].is_of_kubelet = false;
+        }
     }
 
     /// A pod was created, or got its node: it fills at most one vacancy.

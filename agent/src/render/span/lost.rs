@@ -34,6 +34,7 @@ pub fn node_lost(lost: &NodeLost, (offset, api): (WallOffset, Option<ApiClock>),
     a.flag(key::NODE_POWERED_OFF, lost.powered_off);
     a.some(key::NODE_PODS_STUCK, lost.stuck as u64);
     a.some(key::NODE_PODS_GONE, lost.gone as u64);
+    a.flag(key::NODE_PODS_PARTIAL, lost.has_dropped);
     a.text(key::NODE_ENDED_BY, lost.ended_by.name());
     if let Some(unwatched) = lost.unwatched {
         a.seconds(key::NODE_UNWATCHED, unwatched);

@@ -239,11 +239,8 @@ pub(super) fn request(deletion: &DeletionSight, at: Moment) -> Moment {
 /// What holds a pod that is being deleted.
 pub(super) fn holder(record: &Record, is_away: bool) -> Option<Holder> {
     let details = record.details();
-    let deletion = details.deletion?;
-    // A pod that ends while it is being deleted waits for its kubelet's last deletion request, whose grace period is 0. A pod that had ended
-    // before has that grace period from the API server.
-    let is_terminated = deletion.grace.is_zero();
-    Some(match (is_terminated && !details.finalizers.is_empty(), is_away) {
+    details.deletion?;
+    Some(match (record.is_held_by_finalizer(), is_away) {
         (true, _) => Holder::Finalizer,
         (false, true) => Holder::Node,
         // After the last container a kubelet unmounts the volumes, then removes the pod's cgroup, which is quick.

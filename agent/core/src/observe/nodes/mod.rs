@@ -172,7 +172,7 @@ impl Nodes {
     pub fn pod(&mut self, step: &pods::Step, pods: &ClusterPods, is_in_gap: bool, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
         let is_ending = !record.is_gone() && record.details().deletion.is_some();
-        let is_of_kubelet = is_of_kubelet(record);
+        let is_of_kubelet = record.is_of_kubelet();
         let is_away = self.stories.get(record.identity.node.as_str()).is_some_and(Story::is_away);
         if !is_ending {
             self.ending.remove(&step.uid);
@@ -195,7 +195,7 @@ impl Nodes {
                     return;
                 }
                 if self.members >= room {
-                    story.is_partial |= is_of_kubelet;
+                    story.no_room_for(is_of_kubelet);
                     out.push(dropped(ObserverDropReason::LostPodCap));
                     return;
                 }
@@ -550,11 +550,6 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
 fn belongs(pods: &ClusterPods, record: &pods::Record) -> bool {
     let is_ending = record.details().deletion.is_some();
     (is_ending || !record.finished) && pods.may_be_lost(record)
-}
-
-/// A kubelet has run the pod, and the pod waits for that kubelet: no node has room for more than a few hundred of these.
-fn is_of_kubelet(record: &pods::Record) -> bool {
-    record.has_run() && member::holder(record, true) != Some(Holder::Finalizer)
 }
 
 /// As watched; else as the API has it, if that is possible.

@@ -53,6 +53,7 @@ pub(super) fn root(
         powered_off: story.powered_off,
         stuck: story.stuck(),
         gone: story.gone(),
+        has_dropped: story.has_dropped,
         pods,
         unwatched: story.unwatched,
     })));

@@ -42,6 +42,8 @@ pub struct NodeLost {
     pub stuck: usize,
     /// Of these, pods that are gone.
     pub gone: usize,
+    /// There was no room for further pods of the node: numbers and links lack them.
+    pub has_dropped: bool,
     /// Traces of pods, at most [`LINKS`].
     pub pods: Vec<Arc<PodIdentity>>,
     /// Of a loss that had begun before the observation: how long before. Its earlier steps are missing, or have times of the API.

@@ -71,6 +71,8 @@ pub(super) struct Known<'a> {
     pub to_release: usize,
     /// There are such pods of a StatefulSet, or with volumes.
     pub to_double: bool,
+    /// There are pods of which nothing is known.
+    pub has_dropped: bool,
     pub version: Option<ClusterVersion>,
 }
 
@@ -141,7 +143,7 @@ impl Known<'_> {
 
     /// No pod is gone yet whose containers the taint's removal would not end.
     fn may_unfence(&self) -> bool {
-        self.fenced && self.doubled.0 == 0
+        self.fenced && self.doubled.0 == 0 && !self.has_dropped
     }
 
     /// As the provider reported. The taint stays until the node is ready, also when the machine was switched on again and is cut off: no
@@ -469,10 +471,11 @@ impl Known<'_> {
                 return format!("`{name}` {runs}, so the controller deletes its pods without the kubelet: {both}");
             }
             (_, None) => {
-                return format!(
-                    "`{name}` {runs} in spite of the taint: {both}, or remove the taint: {}",
-                    unfence(self.node)
-                );
+                let or = match self.may_unfence() {
+                    true => ", or remove the taint",
+                    false => ". Later, when the machine is repaired, remove the taint",
+                };
+                return format!("`{name}` {runs} in spite of the taint: {both}{or}: {}", unfence(self.node));
             }
             (1, Some(pod)) => format!("its pod `{}/{}` was", pod.namespace, pod.name),
             (count, Some(pod)) => format!("{count} pods of it (`{}/{}` is one) were", pod.namespace, pod.name),

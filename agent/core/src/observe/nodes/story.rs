@@ -69,8 +69,10 @@ pub(super) struct Story {
     pub is_not_ready_reported: bool,
     /// The time of its taint is exported.
     pub is_taint_reported: bool,
-    /// There was no room for some of its pods.
-    pub is_partial: bool,
+    /// There was no room for some of its pods that a kubelet has run.
+    is_partial: bool,
+    /// There was no room for some of its pods. By its last status such a pod may not have run, and run all the same.
+    pub has_dropped: bool,
     /// Pods run there that opted out.
     pub has_ignored: bool,
     /// As the last alarm about the node or a pod of it had it.
@@ -136,6 +138,7 @@ impl Story {
             is_not_ready_reported: false,
             is_taint_reported: false,
             is_partial: false,
+            has_dropped: false,
             has_ignored: false,
             advised: None,
             endangered: None,
@@ -289,9 +292,15 @@ impl Story {
         self.removed.is_some() && self.back.is_none() && self.members.values().any(is_held)
     }
 
+    /// For a pod of the node. One that anybody can make up does not keep the loss open.
+    pub fn no_room_for(&mut self, is_of_kubelet: bool) {
+        self.is_partial |= is_of_kubelet;
+        self.has_dropped = true;
+    }
+
     /// No container of before can run: a kubelet starts the pods again that were not being deleted when it booted.
     fn ended_by_boot(&self, boot: Boot) -> bool {
-        let is_known = !self.has_ignored && !self.is_partial;
+        let is_known = !self.has_ignored && !self.has_dropped;
         is_known
             && self.members.values().all(|member| {
                 let is_deleted = member.requested.is_some_and(|(requested, _)| requested.at <= boot);
@@ -406,6 +415,7 @@ impl Story {
             doubled: self.doubled(),
             to_release: self.to_release().count(),
             to_double: self.to_release().any(Member::does_harm_twice),
+            has_dropped: self.has_dropped,
             version,
         }
     }

@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use super::member::{self, Member, TOLERATED};
 use super::story::Story;
-use super::{
-    Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, is_of_kubelet, phases,
-    verdict,
-};
+use super::{Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, phases, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
@@ -101,8 +98,13 @@ impl Nodes {
             .collect();
         found.sort_by(|a, b| a.0.cmp(b.0));
         for (uid, record) in found {
-            let is_of_kubelet = is_of_kubelet(record);
+            let is_of_kubelet = record.is_of_kubelet();
             let room = self.room(is_of_kubelet);
+            // As long as the node counted as ready, a pod had half the room only.
+            let is_ending = !record.is_gone() && record.details().deletion.is_some();
+            if is_ending && self.ending.len() < room {
+                self.ending.insert(uid.clone());
+            }
             let Some(story) = self.stories.get_mut(record.identity.node.as_str()) else {
                 continue;
             };
@@ -117,7 +119,7 @@ impl Nodes {
                 continue;
             }
             if self.members >= room {
-                story.is_partial |= is_of_kubelet;
+                story.no_room_for(is_of_kubelet);
                 out.push(dropped(ObserverDropReason::LostPodCap));
                 continue;
             }

@@ -387,3 +387,45 @@ fn a_pod_whose_replacement_is_shown_has_its_root() {
     "#]]
     .assert_eq(&headlines(&script, &["web-1 replaces", "pod web-0", "node n1"]));
 }
+
+#[test]
+fn of_a_pod_that_had_no_room_nothing_is_known() {
+    // By its last status `db-9` has not run, and pods that anybody can make up have its room.
+    let made_up: String = (0..4)
+        .map(|n| format!("+0 pod x{n} ReplicaSet/x node=n2 pending\n"))
+        .collect();
+    let made_up =
+        format!("+0 pod db-9 StatefulSet/dbx node=n1 pending claim=d\n{made_up}+5 node n2 unknown\n+6 tick\n+10 node n1");
+    let lost = LOST.replace("+10 node n1", &made_up);
+    let booted = format!("{lost}+60 node n1 false boot=boot-2 evicting\n+62 tick\n");
+    expect![[r#"
+        +40.0 alarm about the node of n1
+          remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+          remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +60.0 alarm about the node of n1
+          remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +60.0 alarm about db-0 of n1
+          remedy: `n1` runs: repair what its condition Ready names (kubectl describe node n1). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+    "#]].assert_eq(&advice(&booted));
+    let fenced = "+100 node n1 unknown since=+10 evicting out-of-service\n+101 tick\n";
+    let fenced = [&lost.replace("+18 agent n1 silent", "+18 agent n1 answers"), fenced].concat();
+    expect![[r#"
+        +40.0 alarm about the node of n1
+          remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +40.0 alarm about db-0 of n1
+          remedy: `n1` runs: repair its kubelet or its network to the API server (on the node: systemctl status kubelet). Only if that is not possible, power it off, make sure that it is off, and then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+        +100.0 alarm about the node of n1
+          remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +100.0 alarm about db-0 of n1
+          remedy: `n1` runs in spite of the taint: two pods may write the same volume. Power it off at once. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
+        +100.0 alarm about the node of n2
+          remedy: check the console or the provider of `n2`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+    "#]].assert_eq(&advice(&fenced));
+    expect![[r#"
+        +10.0 dropped 1 lost_pod_cap
+        +110.0 node n1 lost at +10: +10.0 → +110.0 by pods-gone, agent silent, stuck 1, gone 1, without some pods; pods db-0
+        +110.2 dropped 1 lost_pod_cap
+    "#]]
+    .assert_eq(&headlines(&[lost.as_str(), FENCED].concat(), &["dropped", "node n1"]));
+}

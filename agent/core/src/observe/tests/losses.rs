@@ -954,6 +954,44 @@ fn pods_that_finalizers_keep_do_not_push_those_of_a_lost_node_out() {
         node 1 finalizer 5 volume 0 runtime 0
     "#]]
     .assert_eq(&state(&script, 200));
+    // The deletion was requested before the node was not ready.
+    let script = [
+        "+0 node n1 true\n+0 node n2 true\n+0 pod db-0 StatefulSet/db node=n1 ready\n",
+        &kept("", 0),
+        &kept(" deleting grace=0", 1),
+        "+5 pod db-0 StatefulSet/db node=n1 ready deleting grace=5\n+10 node n1 unknown\n",
+        &ticks(11..200, 1),
+    ];
+    expect![[r#"
+        n1 not ready lost: stuck 1, taint false, volumes 0
+        node 1 finalizer 5 volume 0 runtime 0
+    "#]]
+    .assert_eq(&state(&script.concat(), 200));
+}
+
+#[test]
+fn made_up_owners_do_not_push_replacements_out() {
+    let made_up = |at: &str, words: &str| -> String {
+        let pod = |n| format!("{at} pod x{n} StatefulSet/f node=n2 ready {words}\n");
+        (0..4).map(pod).collect()
+    };
+    let deleted = made_up("+0", "finalizer=a/b") + &made_up("+1", "finalizer=a/b deleting grace=0");
+    let ended = made_up("+0", "finalizer=a/b")
+        + &made_up("+1", "finalizer=a/b deleting grace=5")
+        + &made_up("+2", "finalizer=a/b deleted=+1 grace=0 failed");
+    let never_run = made_up("+0", "pending") + &made_up("+1", "pending deleting");
+    let failed = made_up("+0", "") + &made_up("+1", "failed");
+    for (made_up, at) in [(deleted, 1), (ended, 2), (never_run, 1), (failed, 1)] {
+        let script = [
+            &LOST.replace("+10 node n1", &format!("{made_up}+10 node n1")),
+            FENCED,
+            "+300 node n1 true since=+300\n",
+        ];
+        let expected = format!("+{at}.0 dropped 1 vacancy_cap\n").repeat(2)
+            + "+118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node\n"
+            + "+300.0 db-0 twice: +118.0 → +300.0\n";
+        assert_eq!(headlines(&script.concat(), &["dropped", "db-0"]), expected);
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(super) fn show(output: &Output) -> String {
                 lost.gone,
                 show_unwatched(lost.unwatched),
             );
+            text += if lost.has_dropped { ", without some pods" } else { "" };
             let pods: Vec<&str> = lost.pods.iter().map(|pod| pod.name.as_str()).collect();
             let _ = write!(text, "; pods {}", pods.join(" "));
             for (step, at) in &lost.steps {

@@ -74,6 +74,7 @@ fn node() -> NodeLost {
         powered_off: true,
         stuck: 1,
         gone: 1,
+        has_dropped: true,
         pods: vec![fixtures::identity()],
         unwatched: Some(Duration::from_secs(50)),
     }
@@ -214,6 +215,7 @@ fn a_lost_node_is_a_trace_with_links_to_its_pods() {
           epitaph.node.powered_off=true
           epitaph.node.pods.stuck=1
           epitaph.node.pods.gone=1
+          epitaph.node.pods.partial=true
           epitaph.node.ended_by=pods-gone
           epitaph.node.unwatched=50
           epitaph.api_clock.ahead.least=-0.25
