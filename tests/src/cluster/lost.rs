@@ -244,8 +244,9 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
         let events = stage
             .kubectl
             .json(&["-n", NAMESPACE, "get", "events.events.k8s.io", "-o", "json"])?;
-        let mut events = events["items"].as_array().into_iter().flatten();
-        let is_ours = |event: &Value| {
+        let events = events["items"].as_array().into_iter().flatten();
+        let time = |event: &Value| event["eventTime"].as_str().and_then(|time| seconds(time).ok());
+        let is_ours = |event: &&Value| {
             event["reason"] == "PodStuckOnLostNode"
                 && event["regarding"]["kind"] == "StatefulSet"
                 && event["regarding"]["name"] == name
@@ -253,14 +254,11 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
                     .as_str()
                     .is_some_and(|note| note.contains(lost) && (!death.is_silent() || note.contains(&command)))
         };
-        let Some(event) = events.find(|event| is_ours(event)) else {
-            return Ok(None);
-        };
-        seconds(event["eventTime"].as_str().context("no time")?).map(Some)
+        // Not one of an earlier story of that name.
+        Ok(events.filter(is_ours).filter_map(time).find(|time| *time >= struck))
     })?;
     let transition = transition(stage, lost)?;
     let mut api = ApiTimes {
-        // The Event can be one of an earlier loss of this node.
         evicting: until("the taint by which it evicts", || evicting(stage, lost))?,
         deleted: until("the deletions", || {
             Ok(Some(deleted(stage, name, &gone)?).filter(|deleted| deleted.len() == gone.len()))
@@ -319,7 +317,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     let of_loss = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
     let mut problems = of_node(&of_loss, death, &transition);
     problems.extend(api.of_node(&of_loss));
-    problems.extend(api.of_evictions(death, alarmed, struck));
+    problems.extend(api.of_evictions(death, alarmed));
     // Another observer took over: what began under the first is not reported twice, and the root says so.
     let is_whole = of_loss.iter().all(|span| tag(span, "epitaph.node.unwatched").is_null());
     if !is_whole && !death.changes_observer() {
@@ -483,7 +481,7 @@ impl ApiTimes {
     }
 
     /// Pods are evicted as long after the taint as they tolerate it, and the StatefulSet's Event follows at once.
-    fn of_evictions(&self, death: Death, alarmed: f64, struck: f64) -> Vec<String> {
+    fn of_evictions(&self, death: Death, alarmed: f64) -> Vec<String> {
         let tolerated = f64::from(death.tolerated().unwrap_or(300));
         let late = self.deleted.values().map(|deleted| deleted - self.evicting - tolerated);
         let mut problems: Vec<String> = late
@@ -491,8 +489,7 @@ impl ApiTimes {
             .map(|late| format!("a pod is evicted {late} s late: {self:?}"))
             .collect();
         let first = self.deleted.values().copied().fold(f64::MAX, f64::min);
-        // The Event can be one of an earlier loss of this node.
-        if alarmed >= struck && alarmed - first > AT_ONCE {
+        if alarmed - first > AT_ONCE {
             problems.push(format!("the Event comes {} s after the first deletion", alarmed - first));
         }
         problems
