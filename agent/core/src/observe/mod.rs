@@ -321,7 +321,8 @@ impl Observer {
             (Input::Version(version), _) => self.nodes.version(version),
             (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),
             (Input::Paused(step), _) => {
-                let since = now.minus(step);
+                // Also this observer may have stood still since its last input.
+                let since = before.minus(step);
                 self.contact.iter_mut().for_each(|contact| contact.stalled(since, now));
             }
             (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),

@@ -374,7 +374,27 @@ fn changes_during_a_pause_of_the_machine_may_be_earlier() {
         +80 tick
         ",
         expect![[r#"
-            +80.0 removal a of web [IPv4 http/TCP:8080]: +70.1 (gap 60.0) → +71.0 (gap 60.9), terminating +70.1 (gap 60.0), not ready +70.1 (gap 60.0), all terminating +70.1 (gap 60.0)
+            +80.0 removal a of web [IPv4 http/TCP:8080]: +70.1 (gap 60.1) → +71.0 (gap 61.0), terminating +70.1 (gap 60.1), not ready +70.1 (gap 60.1), all terminating +70.1 (gap 60.1)
+        "#]],
+    );
+}
+
+#[test]
+fn a_step_of_the_clock_hides_no_part_of_a_stall() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +101 paused 2
+        +101 stalled
+        +101 slice web-1 web a:st
+        +101 pod a ReplicaSet/web node=n1 ready deleting
+        +104 slice web-1 web
+        +104 gone a
+        +110 tick
+        ",
+        expect![[r#"
+            +110.0 removal a of web [IPv4 http/TCP:8080]: +101.0 (gap 102.0) → +104.0, terminating +101.0 (gap 102.0), not ready +101.0 (gap 102.0), all terminating +101.0 (gap 102.0)
         "#]],
     );
 }
