@@ -63,18 +63,22 @@ impl Contact {
 
     /// `since`: when the watch last worked.
     pub(super) fn broken(&mut self, since: Boot, now: Boot) {
-        self.gap_since.get_or_insert(since.min(now));
+        self.missed(since.min(now));
         self.broken = Some(now);
-        self.back = None;
     }
 
     /// No input was read from `since` on: changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
-        self.gap_since = Some(self.gap_since.map_or(since, |before| before.min(since)));
+        self.missed(since);
         self.broken = Some(now);
-        self.back = None;
         self.stalled = Some(now);
         self.listed_late |= self.listing;
+    }
+
+    /// A gap in progress may be longer than it was known to be.
+    fn missed(&mut self, since: Boot) {
+        self.gap_since = Some(self.gap_since.map_or(since, |before| before.min(since)));
+        self.back = None;
     }
 
     /// An interrupted watch without changes may be back.

@@ -418,6 +418,25 @@ fn a_loss_during_a_pause_of_the_machine_has_the_apis_times() {
 }
 
 #[test]
+fn a_watch_that_had_failed_before_a_stall_has_the_longer_gap() {
+    let script = "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +20 tick
+        +90 stalled
+        +90 broken nodes since=+10
+        +90 node n1 unknown since=+15
+        +90 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=5
+        +91 tick
+        +100 gone db-0
+    ";
+    expect![[r#"
+        +100.0 pod db-0 lost: +15.0 → +100.0, requested +30.0
+    "#]]
+    .assert_eq(&super::headlines(script, &["pod"]));
+}
+
+#[test]
 fn changes_after_a_list_with_a_stall_may_be_late() {
     check(
         "
