@@ -304,6 +304,7 @@ impl ObserverLoop {
             session.stepped += Duration::from_nanos(step);
             // A gap begins with the last input, so a paused session's has to wait for its end.
             if !session.paused {
+                self.metrics.stalled();
                 let outputs = session.take_steps(now);
                 self.hold(outputs);
             }

@@ -69,8 +69,14 @@ impl Contact {
 
     /// No input was read from `since` on: changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
-        self.missed(since);
+        self.paused(since, now);
         self.broken = Some(now);
+    }
+
+    /// The same by a step of the clock. A clock that steps again and again does not keep a quiet watch in its gap for ever.
+    pub(super) fn paused(&mut self, since: Boot, now: Boot) {
+        self.missed(since);
+        self.broken.get_or_insert(now);
         self.stalled = Some(now);
         self.listed_late |= self.listing;
     }

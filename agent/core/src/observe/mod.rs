@@ -323,7 +323,7 @@ impl Observer {
             (Input::Paused(step), _) => {
                 // Also this observer may have stood still since its last input.
                 let since = before.minus(step);
-                self.contact.iter_mut().for_each(|contact| contact.stalled(since, now));
+                self.contact.iter_mut().for_each(|contact| contact.paused(since, now));
             }
             (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
