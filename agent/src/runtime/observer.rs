@@ -298,9 +298,11 @@ impl ObserverLoop {
         tracing::info!(
             step = ?Duration::from_nanos(step.unsigned_abs()),
             is_ahead = step > 0,
-            "the wall clock stepped, or the machine was paused: earlier times that are not exported yet are wrong by as much"
+            "the wall clock stepped, or the machine was paused: earlier times that are not exported yet may be wrong by as much"
         );
-        if let (Some(session), Ok(step @ 1..)) = (&mut self.session, u64::try_from(step)) {
+        let Some(session) = &mut self.session else { return };
+        session.observer.forget_api_clock();
+        if let Ok(step @ 1..) = u64::try_from(step) {
             session.stepped += Duration::from_nanos(step);
             // A gap begins with the last input, so a paused session's has to wait for its end.
             if !session.paused {

@@ -395,6 +395,11 @@ impl Observer {
         self.api_clock
     }
 
+    /// Our wall clock stepped, forward or back: the distance to it is not known until it is measured again.
+    pub fn forget_api_clock(&mut self) {
+        self.api_clock = None;
+    }
+
     /// What a change of a pod means.
     fn step(&mut self, step: &pods::Step, out: &mut Vec<Output>) {
         self.replacements.step(step, &self.pods, out);

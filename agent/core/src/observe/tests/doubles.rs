@@ -501,7 +501,8 @@ fn a_clock_that_is_set_again_and_again_raises_the_alarm_late() {
     expect![[r#"
         +132.0 alarm about the node of n1
         +132.0 alarm about db-0 of n1
-    "#]].assert_eq(&headlines(&script, &["alarm"]));
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm"]));
 }
 
 #[test]

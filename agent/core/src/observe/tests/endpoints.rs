@@ -1,6 +1,8 @@
 use expect_test::expect;
 
-use super::check;
+use super::script::parse;
+use super::{LIMITS, check, show};
+use crate::observe::{Input, Observer};
 
 #[test]
 fn ready_terminating_gone() {
@@ -50,6 +52,28 @@ fn every_output_has_the_offset_of_the_apis_clock() {
             +34.0 removal b of web [IPv4 http/TCP:8080]: +30.1 → +30.1, the API's clock +3000..+3010 ms
         "#]],
     );
+}
+
+#[test]
+fn after_a_step_of_our_clock_the_offset_of_the_apis_is_unknown() {
+    let script = "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +5 skew 3000 3010
+        +10 pod a ReplicaSet/web node=n1 ready deleting
+        +10.1 slice web-1 web
+        +10.2 gone a
+        +14 tick
+    ";
+    let mut observer = Observer::new(LIMITS);
+    let mut text = String::new();
+    for (at, input) in parse(script) {
+        if input == Input::Tick {
+            observer.forget_api_clock();
+        }
+        text.extend(observer.handle(at, input).iter().map(show));
+    }
+    expect!["removal a of web [IPv4 http/TCP:8080]: +10.1 → +10.1"].assert_eq(&text);
 }
 
 #[test]
