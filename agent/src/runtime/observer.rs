@@ -148,6 +148,8 @@ struct Session {
     synced: bool,
     /// The Lease expired while the API server did not answer: no input is read and no span is exported until it is renewed.
     paused: bool,
+    /// The sum of the clock's steps forward meanwhile.
+    stepped: Duration,
 }
 
 /// The part of the sources' totals that `/metrics` has already.
@@ -263,13 +265,15 @@ impl ObserverLoop {
                     fed: now,
                     synced: false,
                     paused: false,
+                    stepped: Duration::ZERO,
                 });
             }
             (true, Some(session)) if session.paused => {
                 tracing::info!("active again: no other observer held the Lease meanwhile");
                 session.paused = false;
                 self.metrics.stalled();
-                let outputs = session.take(now, Input::Stalled);
+                let mut outputs = session.take_steps(now);
+                outputs.extend(session.take(now, Input::Stalled));
                 self.hold(outputs);
             }
             (false, Some(_)) if self.leadership.is_lost() => {
@@ -294,11 +298,18 @@ impl ObserverLoop {
         tracing::info!(
             step = ?Duration::from_nanos(step.unsigned_abs()),
             is_ahead = step > 0,
-            "the wall clock stepped, or the machine was paused: earlier times that are not exported yet are wrong by as much"
+            "the wall clock stepped, or the machine was paused: earlier times that are not exported yet may be wrong by as much"
         );
-        if let (Some(session), Ok(step @ 1..)) = (&mut self.session, u64::try_from(step)) {
-            let outputs = session.take(now, Input::Paused(Duration::from_nanos(step)));
-            self.hold(outputs);
+        let Some(session) = &mut self.session else { return };
+        session.observer.forget_api_clock();
+        if let Ok(step @ 1..) = u64::try_from(step) {
+            session.stepped += Duration::from_nanos(step);
+            // A gap begins with the last input, so a paused session's has to wait for its end.
+            if !session.paused {
+                self.metrics.stalled();
+                let outputs = session.take_steps(now);
+                self.hold(outputs);
+            }
         }
     }
 
@@ -490,6 +501,13 @@ impl Session {
     fn take(&mut self, at: Boot, input: Input) -> Vec<Output> {
         self.handled = self.handled.max(at);
         self.observer.handle(self.handled, input)
+    }
+
+    fn take_steps(&mut self, now: Boot) -> Vec<Output> {
+        match std::mem::take(&mut self.stepped) {
+            Duration::ZERO => Vec::new(),
+            steps => self.take(now, Input::Paused(steps)),
+        }
     }
 }
 

@@ -63,18 +63,28 @@ impl Contact {
 
     /// `since`: when the watch last worked.
     pub(super) fn broken(&mut self, since: Boot, now: Boot) {
-        self.gap_since.get_or_insert(since.min(now));
+        self.missed(since.min(now));
         self.broken = Some(now);
-        self.back = None;
     }
 
     /// No input was read from `since` on: changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
-        self.gap_since = Some(self.gap_since.map_or(since, |before| before.min(since)));
+        self.paused(since, now);
         self.broken = Some(now);
-        self.back = None;
+    }
+
+    /// The same by a step of the clock. A clock that steps again and again does not keep a quiet watch in its gap for ever.
+    pub(super) fn paused(&mut self, since: Boot, now: Boot) {
+        self.missed(since);
+        self.broken.get_or_insert(now);
         self.stalled = Some(now);
         self.listed_late |= self.listing;
+    }
+
+    /// A gap in progress may be longer than it was known to be.
+    fn missed(&mut self, since: Boot) {
+        self.gap_since = Some(self.gap_since.map_or(since, |before| before.min(since)));
+        self.back = None;
     }
 
     /// An interrupted watch without changes may be back.

@@ -88,7 +88,7 @@ pub enum Input {
     /// No input was read since the last one: changes of all watches waited meanwhile.
     Stalled,
     /// The wall clock is ahead by this much of where it was on this machine's clock: the machine was paused with both clocks, or somebody
-    /// set the wall clock. Changes waited for up to so long.
+    /// set the wall clock. Changes waited since the last input, and for up to so much longer.
     Paused(Duration),
     /// Only time has passed.
     Tick,

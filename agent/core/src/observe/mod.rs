@@ -321,8 +321,9 @@ impl Observer {
             (Input::Version(version), _) => self.nodes.version(version),
             (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),
             (Input::Paused(step), _) => {
-                let since = now.minus(step);
-                self.contact.iter_mut().for_each(|contact| contact.stalled(since, now));
+                // Also this observer may have stood still since its last input.
+                let since = before.minus(step);
+                self.contact.iter_mut().for_each(|contact| contact.paused(since, now));
             }
             (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
@@ -392,6 +393,11 @@ impl Observer {
     /// As last measured.
     pub fn api_clock(&self) -> Option<ApiClock> {
         self.api_clock
+    }
+
+    /// Our wall clock stepped, forward or back: the distance to it is not known until it is measured again.
+    pub fn forget_api_clock(&mut self) {
+        self.api_clock = None;
     }
 
     /// What a change of a pod means.

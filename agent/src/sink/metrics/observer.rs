@@ -47,7 +47,7 @@ pub const STALLS: Row = Row {
     shape: Shape::Counter,
     unit: "{stall}",
     labels: &[],
-    about: "How often the observer processed no update for over 2 s (no CPU, or stopped), or did not hold its Lease for a while; affected spans carry the length of the gap",
+    about: "How often the observer processed no update for over 2 s (no CPU, or stopped), its wall clock stepped forward by a second or more (set, or the machine was paused), or it did not hold its Lease for a while; affected spans carry the length of the gap",
 };
 pub const DROPPED: Row = Row {
     name: "epitaph.observer.dropped",

@@ -37,8 +37,14 @@ pub(super) fn root(
         let is_ended = member.requested.is_some() || member.vanished || (story.removed.is_some() && member.is_to_end());
         is_ended && is_lost(story, member)
     };
-    let pods = story.members.values().filter(is_its).take(LINKS);
-    let pods = pods.map(|member| member.pod.clone()).collect();
+    // Anybody can bind pods to the node that have not run.
+    let (ran, others): (Vec<_>, Vec<_>) = story.members.values().filter(is_its).partition(|member| member.has_run);
+    let pods = ran
+        .into_iter()
+        .chain(others)
+        .take(LINKS)
+        .map(|member| member.pod.clone())
+        .collect();
     out.push(Output::NodeLost(Box::new(NodeLost {
         key: story.key.clone(),
         begin: story.begin,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::nodes::{LOST, check_stop, state};
-use super::{LIMITS, play, play_from};
+use super::{LIMITS, headlines, play, play_from, ticks};
 use crate::observe::Observer;
 use crate::observe::tests::script::ZERO;
 
@@ -491,6 +491,18 @@ fn an_interrupted_watch_raises_no_alarm() {
         .concat(),
     );
     assert!(!text.contains("alarm") && !text.contains("could not be terminated"), "{text}");
+}
+
+#[test]
+fn a_clock_that_is_set_again_and_again_raises_the_alarm_late() {
+    let steps = |at: u32| format!("+{at} paused 2\n") + &ticks(at..at + 90, 1);
+    let before = LOST.split("    +40 tick").next().expect("the loss");
+    let script = [before.to_owned(), steps(31), steps(121), steps(211)].concat();
+    expect![[r#"
+        +132.0 alarm about the node of n1
+        +132.0 alarm about db-0 of n1
+    "#]]
+    .assert_eq(&headlines(&script, &["alarm"]));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 use expect_test::expect;
 
-use super::check;
+use super::script::parse;
+use super::{LIMITS, check, show};
+use crate::observe::{Input, Observer};
 
 #[test]
 fn ready_terminating_gone() {
@@ -50,6 +52,28 @@ fn every_output_has_the_offset_of_the_apis_clock() {
             +34.0 removal b of web [IPv4 http/TCP:8080]: +30.1 → +30.1, the API's clock +3000..+3010 ms
         "#]],
     );
+}
+
+#[test]
+fn after_a_step_of_our_clock_the_offset_of_the_apis_is_unknown() {
+    let script = "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +5 skew 3000 3010
+        +10 pod a ReplicaSet/web node=n1 ready deleting
+        +10.1 slice web-1 web
+        +10.2 gone a
+        +14 tick
+    ";
+    let mut observer = Observer::new(LIMITS);
+    let mut text = String::new();
+    for (at, input) in parse(script) {
+        if input == Input::Tick {
+            observer.forget_api_clock();
+        }
+        text.extend(observer.handle(at, input).iter().map(show));
+    }
+    expect!["removal a of web [IPv4 http/TCP:8080]: +10.1 → +10.1"].assert_eq(&text);
 }
 
 #[test]
@@ -374,7 +398,27 @@ fn changes_during_a_pause_of_the_machine_may_be_earlier() {
         +80 tick
         ",
         expect![[r#"
-            +80.0 removal a of web [IPv4 http/TCP:8080]: +70.1 (gap 60.0) → +71.0 (gap 60.9), terminating +70.1 (gap 60.0), not ready +70.1 (gap 60.0), all terminating +70.1 (gap 60.0)
+            +80.0 removal a of web [IPv4 http/TCP:8080]: +70.1 (gap 60.1) → +71.0 (gap 61.0), terminating +70.1 (gap 60.1), not ready +70.1 (gap 60.1), all terminating +70.1 (gap 60.1)
+        "#]],
+    );
+}
+
+#[test]
+fn a_step_of_the_clock_hides_no_part_of_a_stall() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +101 paused 2
+        +101 stalled
+        +101 slice web-1 web a:st
+        +101 pod a ReplicaSet/web node=n1 ready deleting
+        +104 slice web-1 web
+        +104 gone a
+        +110 tick
+        ",
+        expect![[r#"
+            +110.0 removal a of web [IPv4 http/TCP:8080]: +101.0 (gap 102.0) → +104.0, terminating +101.0 (gap 102.0), not ready +101.0 (gap 102.0), all terminating +101.0 (gap 102.0)
         "#]],
     );
 }
@@ -395,6 +439,25 @@ fn a_loss_during_a_pause_of_the_machine_has_the_apis_times() {
         +90.0 pod db-0 lost: +20.0 → +90.0, requested +30.0
     "#]]
     .assert_eq(&super::headlines(script, &["pod", "node n1"]));
+}
+
+#[test]
+fn a_watch_that_had_failed_before_a_stall_has_the_longer_gap() {
+    let script = "
+        +0 node n1 true
+        +0 pod db-0 StatefulSet/db node=n1 ready
+        +20 tick
+        +90 stalled
+        +90 broken nodes since=+10
+        +90 node n1 unknown since=+15
+        +90 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=5
+        +91 tick
+        +100 gone db-0
+    ";
+    expect![[r#"
+        +100.0 pod db-0 lost: +15.0 → +100.0, requested +30.0
+    "#]]
+    .assert_eq(&super::headlines(script, &["pod"]));
 }
 
 #[test]

@@ -841,18 +841,18 @@ fn a_pod_that_opted_out_after_the_loss_has_no_trace() {
 
 #[test]
 fn a_loss_links_to_each_pod_that_it_holds() {
-    // A container of `x` never ran: no agent reports it, but its end is waited for all the same.
+    // A container of `a` never ran: no agent reports it, but its end is waited for all the same, and its link is after those that ran.
     let script = LOST.replace(
         "+0 pod log-a DaemonSet/log node=n1 ready outlasts",
-        "+0 pod x ReplicaSet/x node=n1 pending deleting grace=5",
+        "+0 pod a ReplicaSet/a node=n1 pending deleting grace=5",
     );
     expect![[r#"
         +110.0 pod db-0 lost: +10.0 → +110.0, requested +30.0
-        +130.0 pod x lost: +0.0 → +130.0, requested +0.0
-        +130.0 node n1 lost at +10: +10.0 → +130.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0 x
+        +130.0 pod a lost: +0.0 → +130.0, requested +0.0
+        +130.0 node n1 lost at +10: +10.0 → +130.0 by pods-gone, agent silent, stuck 2, gone 2; pods db-0 a
     "#]]
     .assert_eq(&headlines(
-        &[&script, FENCED, "+130 gone x\n+131 tick\n"].concat(),
+        &[&script, FENCED, "+130 gone a\n+131 tick\n"].concat(),
         &["pod", "node n1"],
     ));
 }
