@@ -652,12 +652,13 @@ fn of_agent(spans: &[Value], death: Death, exits: &BTreeMap<String, f64>, paused
     let problem = |span: &Value| {
         let shown = times(span).1;
         let exit = tag(span, "container.id").as_str().and_then(|id| exits.get(id).copied());
-        // The runtime sees an exit after the kernel, and on a starved machine late.
-        let is_right = exit.is_some_and(|exit| (exit - LATE..=exit + APART).contains(&shown));
+        let step = tag(span, "epitaph.clock.step").as_f64();
+        // The runtime sees an exit after the kernel, and on a starved machine late; right after a pause by the clock that stood still.
+        let near = |exit: f64| (exit - LATE..=exit + APART).contains(&shown);
+        let is_right = exit.is_some_and(|exit| near(exit) || step.is_some_and(|step| near(exit + step)));
         if !is_right {
             return Some(format!("its container exits at {shown}, by its machine at {exit:?}"));
         }
-        let step = tag(span, "epitaph.clock.step").as_f64();
         let is_stated = match (paused, step) {
             (Some(paused), Some(step)) => (step - paused).abs() <= DRIFT,
             (paused, _) => paused.is_none(),
