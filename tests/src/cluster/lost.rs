@@ -422,7 +422,13 @@ impl Beside {
             };
             problems.extend(missing(&spans, expected));
             let replacement = spans.iter().find(|span| span["operationName"] == "replacement");
-            let is_by = |pod: &Pod| replacement.is_none_or(|span| tag(span, "epitaph.replacement.pod.uid") == pod.uid.as_str());
+            // Where the taint is still there, the first one is evicted at once, too, before it is ready.
+            let is_by = |pod: &Pod| {
+                replacement.is_none_or(|span| {
+                    tag(span, "epitaph.replacement.pod.uid") == pod.uid.as_str()
+                        || !span["logs"].to_string().contains("pod.ready")
+                })
+            };
             if new.len() != 1 || !new.iter().all(is_by) {
                 problems.push(format!(
                     "the DaemonSet's {old:?} is replaced by {new:?}, not by {replacement:?}"
