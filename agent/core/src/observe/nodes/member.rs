@@ -36,6 +36,8 @@ pub(super) struct Member {
     pub held: Vec<Stuck>,
     current: Option<(Holder, Vec<Box<str>>, Moment)>,
     pub gone: Option<Moment>,
+    /// It went while the watch of nodes was interrupted: what the node was by then is not known yet.
+    pub is_untold: bool,
     /// A kubelet reported that the pod's containers had terminated, after the deletion request: no container ran any more.
     pub confirmed: Option<Moment>,
     is_terminated: bool,
@@ -74,6 +76,7 @@ impl Member {
             held: Vec::new(),
             current: None,
             gone: None,
+            is_untold: false,
             confirmed: None,
             is_terminated: record.terminated,
             vanished: false,

@@ -226,11 +226,13 @@ impl Nodes {
                 member.is_unconfirmed = is_unconfirmed;
                 member.release(gone);
                 member.gone = Some(gone);
-                let member = &story.members[&step.uid];
+                member.is_untold = true;
                 if story.is_away() {
-                    self.volumes.pod_ends(member, Some(gone));
+                    self.volumes.pod_ends(&story.members[&step.uid], Some(gone));
                 }
-                phases::pod(story, member, (gone, is_in_gap), self.version, out);
+                if !is_in_gap {
+                    phases::gone(story, false, self.version, out);
+                }
             }
         } else {
             self.volumes.pod(&step.uid, record, step.seen.moment());
@@ -250,6 +252,7 @@ impl Nodes {
             for (uid, member) in &mut story.members {
                 member.is_ignored |= pods.get(uid).is_some_and(|record| pods.is_ignored(record));
             }
+            phases::gone(story, true, self.version, out);
             phases::unfinished(story, Moment::exact(now), self.version, out);
         }
     }
@@ -355,6 +358,7 @@ impl Nodes {
                 story.notice_silence(now);
             }
             if !is_in_gap {
+                phases::gone(story, false, self.version, out);
                 phases::alarms(story, now, self.version, out);
             }
             // As another observer would measure it.
@@ -433,7 +437,8 @@ impl Nodes {
         let unwatched = seen.is_at_start().then(|| seen.moment().at.since(at.at));
         let mut story = Story::new(fact, key, at, unwatched);
         // Lost again before all pods of the last loss were gone: they are still its pods.
-        if let Some(last) = self.stories.remove(name) {
+        if let Some(mut last) = self.stories.remove(name) {
+            phases::gone(&mut last, true, self.version, out);
             let (left, done): (BTreeMap<_, _>, BTreeMap<_, _>) =
                 last.members.into_iter().partition(|(_, member)| member.gone.is_none());
             self.members -= done.len();

@@ -205,9 +205,18 @@ pub(super) fn unfinished(story: &mut Story, now: Moment, version: Option<Cluster
     }
 }
 
-/// A pod of the node is gone.
-/// `is_unsure`: the watch of nodes is interrupted, and the node may be back.
-pub(super) fn pod(
+/// Pods of the node are gone. `is_unsure`: the watch of nodes is interrupted, and the node may be back.
+pub(super) fn gone(story: &mut Story, is_unsure: bool, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
+    let is_untold = |(uid, member): (&PodUid, &mut Member)| std::mem::take(&mut member.is_untold).then(|| uid.clone());
+    let untold: Vec<PodUid> = story.members.iter_mut().filter_map(is_untold).collect();
+    for member in untold.iter().filter_map(|uid| story.members.get(uid)) {
+        if let Some(gone) = member.gone {
+            pod(story, member, (gone, is_unsure), version, out);
+        }
+    }
+}
+
+fn pod(
     story: &Story,
     member: &Member,
     (gone, is_unsure): (Moment, bool),

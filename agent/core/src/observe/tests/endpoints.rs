@@ -433,10 +433,12 @@ fn a_loss_during_a_pause_of_the_machine_has_the_apis_times() {
         +70.1 node n1 unknown since=+20
         +70.1 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=5
         +71 tick
+        +73 tick
         +90 gone db-0
     ";
     expect![[r#"
         +90.0 pod db-0 lost: +20.0 → +90.0, requested +30.0
+        +90.0 node n1 lost at +20: +20.0 → +90.0 by pods-gone, agent unknown, stuck 1, gone 1; pods db-0
     "#]]
     .assert_eq(&super::headlines(script, &["pod", "node n1"]));
 }
@@ -452,6 +454,7 @@ fn a_watch_that_had_failed_before_a_stall_has_the_longer_gap() {
         +90 node n1 unknown since=+15
         +90 pod db-0 StatefulSet/db node=n1 ready deleted=+30 grace=5
         +91 tick
+        +93 tick
         +100 gone db-0
     ";
     expect![[r#"

@@ -95,10 +95,6 @@ fn pods_that_are_listed_before_their_node_are_not_without_a_kubelet() {
         +116 tick
     ";
     expect![[r#"
-        +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
-              stuck by node: +30.0 → +115.0 (gap 65.0)
-              lost: the pod's node `n1` was not ready for 105 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 85 s after the deletion request
-              remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
         +115.5 node n1 lost at +10: +10.0 → +60.0 by back, agent silent, stuck 1, gone 1; pods db-0
               node.not_ready +10.0
               node.unknown +10.0
@@ -108,7 +104,11 @@ fn pods_that_are_listed_before_their_node_are_not_without_a_kubelet() {
               lost: node `n1` was not ready for 50.0 s (NodeStatusUnknown); its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent did not answer; 1 pod on it could not be terminated
               remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
         +115.5 node.down of n1 lost at +10: +10.0 → +60.0 same-boot
-    "#]].assert_eq(&from(&[LOST, relist].concat(), "+115.0 pod"));
+        +116.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
+              stuck by node: +30.0 → +115.0 (gap 65.0)
+              lost: the pod's node `n1` was not ready for 50.0 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 85 s after the deletion request
+              remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
+    "#]].assert_eq(&from(&[LOST, relist].concat(), "+115.5 node n1 lost"));
 }
 
 #[test]

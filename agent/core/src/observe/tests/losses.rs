@@ -1022,3 +1022,21 @@ fn volumes_of_lost_nodes_are_bounded_and_what_does_not_fit_is_counted() {
     let dropped = headlines(&script, &["dropped 1 attachment_cap"]);
     assert_eq!(dropped.lines().count(), 2_000);
 }
+
+/// The watches of pods and nodes come back one after the other when the API server was away: the pods were gone before it was known here
+/// that the node had the taint.
+#[test]
+fn a_pod_that_goes_while_the_nodes_are_not_watched_is_told_once_they_are() {
+    let verdict = |fenced: &str| {
+        let away =
+            format!("+95 broken nodes since=+95\n+110 gone db-0\n+111 tick\n{fenced}\n+116 tick\n+119 tick\n+230 tick\n");
+        let text = play(&[LOST, &away].concat());
+        let (_, told) = text.split_once("pod db-0 lost").expect("told");
+        assert!(!told.contains("pod db-0 lost"), "{text}");
+        told.lines().nth(2).expect("a verdict").trim().to_owned()
+    };
+    let fenced = verdict("+112 node n1 unknown since=+10 reason=NodeStatusUnknown evicting out-of-service");
+    assert!(fenced.starts_with("fenced-by-taint"), "{fenced}");
+    let quiet = verdict("");
+    assert!(quiet.starts_with("lost"), "{quiet}");
+}

@@ -1138,11 +1138,11 @@ fn an_api_server_that_was_away_gives_the_apis_times_or_a_gap() {
             +40.0 alarm about db-0 of n1
                   lost: pod `db-0` cannot be terminated, and is not replaced: its node `n1` has not been ready for 30.0 s; its kubelet last renewed its Lease 41.0 s before `Ready` became `Unknown`, and its agent does not answer
                   remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
-            +115.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
-                  stuck by node: +30.0 → +115.0 (gap 65.0)
-                  lost: the pod's node `n1` was not ready for 105 s, and the pod was deleted while the watch was interrupted: either before the node's return, without the kubelet, or after the return, 85 s after the deletion request
-                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +115.1 db-0 replaces db-0 (name-in-stateful-set): created +115.1 (gap 65.1), scheduled +115.1 (gap 65.1), ready +115.1 (gap 65.1), of a lost node
+            +120.0 pod db-0 lost: +10.0 → +115.0 (gap 65.0), requested +30.0
+                  stuck by node: +30.0 → +115.0 (gap 65.0)
+                  fenced-by-taint: the pod's node `n1` was lost, and the pod's object was deleted 85 s after the deletion request, while the taint out-of-service was set, without the kubelet; whether the pod's containers still ran is not known
+                  remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +120.0 node n1 lost at +10: +10.0 → +115.0 (gap 65.0) by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
