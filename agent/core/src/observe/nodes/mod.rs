@@ -525,7 +525,7 @@ impl Nodes {
                 return true;
             };
             // A finalizer may keep a pod for longer.
-            let is_left = |member: &Member| member.requested.is_some() && member.gone.is_none();
+            let is_left = |member: &Member| member.is_untold || (member.requested.is_some() && member.gone.is_none());
             let is_attached = story.back.is_none() && volumes.left(name) > 0;
             let keep = now.since(over.at) < RECOVERY || story.members.values().any(is_left) || is_attached;
             if !keep {
