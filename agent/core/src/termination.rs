@@ -392,8 +392,8 @@ pub struct Gaps {
     pub unobserved: Vec<Unobserved>,
     /// Probes that were not active, by name.
     pub inactive_probes: Vec<String>,
-    /// After the deletion request, or the begin, the wall clock stepped by so many nanoseconds, or a pause of the machine ended: wall times from before are wrong by
-    /// as much.
+    /// After the deletion request, or the begin, the wall clock stepped by so many nanoseconds, or a pause of the machine ended: wall
+    /// times from before are wrong by as much.
     pub clock_step: Option<i64>,
 }
 

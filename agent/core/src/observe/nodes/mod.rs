@@ -226,12 +226,13 @@ impl Nodes {
                 member.is_unconfirmed = is_unconfirmed;
                 member.release(gone);
                 member.gone = Some(gone);
-                member.is_untold = true;
+                member.is_untold = is_in_gap;
+                let member = &story.members[&step.uid];
                 if story.is_away() {
-                    self.volumes.pod_ends(&story.members[&step.uid], Some(gone));
+                    self.volumes.pod_ends(member, Some(gone));
                 }
                 if !is_in_gap {
-                    phases::gone(story, false, self.version, out);
+                    phases::pod(story, member, (gone, false), self.version, out);
                 }
             }
         } else {

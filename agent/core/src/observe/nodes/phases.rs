@@ -205,7 +205,7 @@ pub(super) fn unfinished(story: &mut Story, now: Moment, version: Option<Cluster
     }
 }
 
-/// Pods of the node are gone. `is_unsure`: the watch of nodes is interrupted, and the node may be back.
+/// Pods went while the watch of nodes was interrupted. `is_unsure`: it still is, and the node may be back.
 pub(super) fn gone(story: &mut Story, is_unsure: bool, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     let is_untold = |(uid, member): (&PodUid, &mut Member)| std::mem::take(&mut member.is_untold).then(|| uid.clone());
     let untold: Vec<PodUid> = story.members.iter_mut().filter_map(is_untold).collect();
@@ -216,7 +216,8 @@ pub(super) fn gone(story: &mut Story, is_unsure: bool, version: Option<ClusterVe
     }
 }
 
-fn pod(
+/// A pod of the node is gone. `is_unsure`: as in [`gone`].
+pub(super) fn pod(
     story: &Story,
     member: &Member,
     (gone, is_unsure): (Moment, bool),
