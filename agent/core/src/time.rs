@@ -1,5 +1,6 @@
 //! Times: on the kernel's own clock and on the wall, as different types. No clock is read here.
 
+use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,51 @@ impl WallOffset {
     }
 }
 
+/// A smaller step is an adjustment.
+const STEP: Duration = Duration::from_secs(1);
+
+/// The wall clock of one boot, and its steps: of somebody who sets it, or of a pause in which the machine's clocks stood still. At most `KEPT`
+/// steps; older ones are forgotten.
+#[derive(Debug, Default)]
+pub struct WallClock<const KEPT: usize> {
+    offset: Option<WallOffset>,
+    /// When it stepped, and by how many nanoseconds.
+    steps: VecDeque<(Boot, i64)>,
+}
+
+impl<const KEPT: usize> WallClock<KEPT> {
+    pub fn at(offset: WallOffset) -> Self {
+        WallClock {
+            offset: Some(offset),
+            steps: VecDeque::new(),
+        }
+    }
+
+    /// The offset as it is now: by how many nanoseconds the clock stepped since the last time, if it did.
+    pub fn set(&mut self, now: Boot, offset: WallOffset) -> Option<i64> {
+        let before = self.offset.replace(offset)?;
+        let step = offset.0.saturating_sub(before.0);
+        if Duration::from_nanos(step.unsigned_abs()) < STEP {
+            return None;
+        }
+        self.steps.push_back((now, step));
+        if self.steps.len() > KEPT {
+            self.steps.pop_front();
+        }
+        Some(step)
+    }
+
+    pub fn offset(&self) -> WallOffset {
+        self.offset.unwrap_or_default()
+    }
+
+    /// By how many nanoseconds it stepped after that time.
+    pub fn step_after(&self, time: Boot) -> Option<i64> {
+        let after = self.steps.iter().filter(|(at, _)| *at > time);
+        after.map(|(_, step)| *step).reduce(i64::saturating_add)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +150,35 @@ mod tests {
         ] {
             assert_eq!(Wall::parse_rfc3339(wrong), None, "{wrong}");
         }
+    }
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_clock_that_slews_does_not_step() {
+        let mut clock = WallClock::<8>::at(WallOffset(0));
+        for tick in 1..10_000 {
+            assert_eq!(clock.set(Boot(tick), WallOffset(tick as i64 * SECOND / 2)), None);
+        }
+        assert_eq!(clock.step_after(Boot(0)), None);
+    }
+
+    #[test]
+    fn what_began_before_steps_is_wrong_by_all_of_them() {
+        let mut clock = WallClock::<8>::at(WallOffset(0));
+        assert_eq!(clock.set(Boot(10), WallOffset(60 * SECOND)), Some(60 * SECOND));
+        assert_eq!(clock.set(Boot(20), WallOffset(58 * SECOND)), Some(-2 * SECOND));
+        assert_eq!(clock.step_after(Boot(5)), Some(58 * SECOND));
+        assert_eq!(clock.step_after(Boot(15)), Some(-2 * SECOND));
+        assert_eq!(clock.step_after(Boot(20)), None);
+    }
+
+    #[test]
+    fn steps_are_bounded() {
+        let mut clock = WallClock::<8>::at(WallOffset(0));
+        for step in 1..20 {
+            clock.set(Boot(step), WallOffset(step as i64 * SECOND));
+        }
+        assert_eq!(clock.step_after(Boot(0)), Some(8 * SECOND));
     }
 }

@@ -1,7 +1,6 @@
 //! `epitaph observer`: a candidate for the Lease; while it is the leader, its watches, its state machine and its spans.
 
 mod leadership;
-mod steps;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use epitaph_core::observe::{Input, LossAlarm, Observer, Output, PhaseKind, Watch};
 use epitaph_core::pod::ApiClock;
-use epitaph_core::time::{Boot, WallOffset};
+use epitaph_core::time::{Boot, WallClock, WallOffset};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -28,13 +27,15 @@ use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
 use crate::cli::SysExit;
 use leadership::Leadership;
-use steps::Steps;
 
 /// How often the state machine gets the time, and the Lease is checked.
 const TICK: Duration = Duration::from_millis(200);
 
 /// After so long without a tick the machine slept, or this process had no CPU: inputs waited for an unknown time.
 const STALL: Duration = Duration::from_secs(2);
+
+/// Most steps of the wall clock that spans state; older ones are forgotten.
+const STEPS: usize = 8;
 
 /// Why a report is dropped: of `epitaph_observer_dropped_total`.
 const UNCONFIRMED: &str = "unconfirmed";
@@ -134,7 +135,7 @@ struct ObserverLoop {
     events: Option<kubernetes_events::Sink>,
     /// When the state of lost nodes was last computed.
     stated: Option<Boot>,
-    steps: Steps,
+    wall: WallClock<STEPS>,
 }
 
 /// The observation from winning the Lease to losing it.
@@ -207,7 +208,7 @@ impl ObserverLoop {
             },
             events,
             stated: None,
-            steps: Steps::new(clock::wall_offset()),
+            wall: WallClock::at(clock::wall_offset()),
         }
     }
 
@@ -292,7 +293,7 @@ impl ObserverLoop {
     /// Before each input: what is read right after a pause waited meanwhile.
     fn compare_clocks(&mut self) {
         let now = clock::now();
-        let Some(step) = self.steps.compare(now, clock::wall_offset()) else {
+        let Some(step) = self.wall.set(now, clock::wall_offset()) else {
             return;
         };
         tracing::info!(
@@ -398,7 +399,7 @@ impl ObserverLoop {
             let (Some(traces), Some((mut trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {
                 continue;
             };
-            span::add_clock_step(&mut trace, |begin| self.steps.after(offset.boot(begin)));
+            span::add_clock_step(&mut trace, |begin| self.wall.step_after(offset.boot(begin)));
             // A full queue drops and counts its oldest trace; the count is on /metrics.
             traces.offer(&trace, what);
         }

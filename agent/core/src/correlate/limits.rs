@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// What has terminated is remembered this long for its late events: a little longer than the index answers for its cgroups.
 pub(super) const KEEP_FINISHED: Duration = Duration::from_secs(150);
 
+/// Steps of the wall clock that are kept.
+pub(super) const STEPS: usize = 256;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {

@@ -10,7 +10,6 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
 mod attribution;
-mod clock;
 mod containers;
 mod keeper;
 mod limits;

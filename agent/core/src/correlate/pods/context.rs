@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::correlate::clock::WallClock;
+use crate::correlate::limits::STEPS;
 use crate::ids::{CgroupId, ContainerId};
 use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason};
 use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
-use crate::time::{Boot, Wall, WallOffset};
+use crate::time::{Boot, Wall, WallClock, WallOffset};
 use crate::verdict;
 
 use super::pod::Pod;
@@ -24,7 +24,7 @@ const AWAY: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Api {
     pub clock: Option<ApiClock>,
-    pub wall: WallClock,
+    pub wall: WallClock<STEPS>,
     /// From here on the probes record everything.
     pub since: Boot,
     /// Since when the API does not answer, or has not yet.

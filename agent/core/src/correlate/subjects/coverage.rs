@@ -9,10 +9,10 @@ use crate::event::Kind;
 use crate::ids::CgroupId;
 use crate::input::{LossScope, ProbeState};
 use crate::termination::{MissingEvidence, Unobserved};
-use crate::time::Boot;
+use crate::time::{Boot, WallClock};
 
 use crate::correlate::attribution::Concerned;
-use crate::correlate::clock::WallClock;
+use crate::correlate::limits::STEPS;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
@@ -31,7 +31,7 @@ pub(super) struct Coverage {
     lost: VecDeque<Loss>,
     /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
-    pub clock: WallClock,
+    pub clock: WallClock<STEPS>,
     /// When both this run and the one before observed, as an agent that waited for its predecessor's journal.
     twice: Option<(Boot, Boot)>,
 }

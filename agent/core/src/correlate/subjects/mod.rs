@@ -33,11 +33,10 @@ use crate::ids::{CgroupId, Comm};
 use crate::input::{Observation, ProbeState};
 use crate::report::StopSignalIgnored;
 use crate::termination::{OomKill, Open, TerminationFacts};
-use crate::time::{Boot, WallOffset};
+use crate::time::{Boot, WallClock, WallOffset};
 
 use super::Limits;
 use super::attribution::Attributor;
-use super::clock::WallClock;
 use clients::Clients;
 use coverage::Coverage;
 use doubt::{EarlyDoubt, Span};
