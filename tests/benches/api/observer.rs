@@ -61,7 +61,7 @@ const CONTROLLERS: &[&str] = &[
 pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, only: Option<usize>) -> anyhow::Result<()> {
     println!(
         "| Nodes | Pods | Resident after the start | Bytes of the start | CPU at rest | Requests/min at rest | Bytes/s at rest | Lost | Pods \
-         evicted | Resident at most | CPU of the loss | Requests | Bytes | Reported after | All pods stuck after | First Event after | \
+         evicted | Resident at most | CPU of the loss | Requests | Bytes | Reported after | All pods stuck after | First Event after the first lost node | \
          Bytes of a node | Bytes of a pod |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
@@ -199,7 +199,8 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
     let of_loss = Usage::of(&observer, &proxy, &audit)?;
     let change = of_loss.since(&before);
     let last = not_ready.values().copied().fold(0.0, f64::max);
-    let after = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{:.1} s", time - last));
+    let first = not_ready.values().copied().fold(f64::INFINITY, f64::min);
+    let after = |time: Option<f64>, since: f64| time.map_or_else(String::new, |time| format!("{:.1} s", time - since));
     let of_zone = if zones > 1 { ", a whole zone" } else { "" };
     println!(
         "| {nodes} | {} | {:.1} MiB | {:.1} MB | {:.2} % | {:.1} | {:.0} | {lost}{of_zone} | {evicted} | {:.1} MiB | {:.2} s | {} | {:.2} MB | {} | {} | {} | {} | {} |",
@@ -213,9 +214,9 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
         change.cpu,
         change.requests,
         change.bytes / 1e6,
-        after(reported),
-        after(stuck),
-        after(told),
+        after(reported, last),
+        after(stuck, last),
+        after(told, first),
         sizes.node,
         sizes.pod,
     );

@@ -77,6 +77,10 @@ impl Record {
         self.gone
     }
 
+    pub(super) fn is_being_deleted(&self) -> bool {
+        !self.gone && self.details().deletion.is_some()
+    }
+
     pub(super) fn has_started(&self) -> bool {
         self.started
     }

@@ -20,13 +20,7 @@ pub fn bytes() -> u64 {
 
 /// The object's id, which is unique among those of its kind, and its bytes. None for other descriptors.
 fn of_object(fdinfo: &str) -> Option<((&'static str, u64), u64)> {
-    let number = |name: &str| -> Option<u64> {
-        let (_, rest) = fdinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(of, _)| *of == name)?;
-        rest.trim().parse().ok()
-    };
+    let number = |name| number(fdinfo, name);
     let id = ["map_id", "prog_id"]
         .into_iter()
         .find_map(|kind| Some((kind, number(kind)?)))?;
@@ -36,6 +30,15 @@ fn of_object(fdinfo: &str) -> Option<((&'static str, u64), u64)> {
         (bytes, _) => bytes,
     };
     Some((id, bytes))
+}
+
+/// A field of a descriptor's text in `/proc/self/fdinfo`.
+pub fn number(fdinfo: &str, name: &str) -> Option<u64> {
+    let (_, value) = fdinfo
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(of, _)| *of == name)?;
+    value.trim().parse().ok()
 }
 
 #[cfg(test)]

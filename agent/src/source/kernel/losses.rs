@@ -12,7 +12,7 @@ use epitaph_core::time::Boot;
 use epitaph_ebpf::{Account, Class, Kind, SHARED, armed_count, limits, nested};
 
 use super::error::{LoadError, MapError};
-use super::{Hierarchies, take};
+use super::{Hierarchies, held, take};
 
 /// An account that nothing has used for so many windows is removed; its owner gets a new one when it needs one.
 const IDLE_WINDOWS: u64 = 60;
@@ -219,11 +219,7 @@ fn scope(hierarchies: Hierarchies, owner: u64, class: Class) -> LossScope {
 
 /// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
 fn recursion_misses(program: &ProgramFd) -> u64 {
-    let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())) else {
-        return 0;
-    };
-    info.lines()
-        .find_map(|line| line.strip_prefix("recursion_misses:"))
-        .and_then(|count| count.trim().parse().ok())
-        .unwrap_or(0)
+    let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
+    let info = fs::read_to_string(path).unwrap_or_default();
+    held::number(&info, "recursion_misses").unwrap_or(0)
 }

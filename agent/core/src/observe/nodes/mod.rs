@@ -171,10 +171,9 @@ impl Nodes {
     /// `is_in_gap`: the watch of nodes is interrupted.
     pub fn pod(&mut self, step: &pods::Step, pods: &ClusterPods, is_in_gap: bool, out: &mut Vec<Output>) {
         let Some(record) = pods.get(&step.uid) else { return };
-        let is_ending = !record.is_gone() && record.details().deletion.is_some();
         let is_of_kubelet = record.is_of_kubelet();
         let is_away = self.stories.get(record.identity.node.as_str()).is_some_and(Story::is_away);
-        if !is_ending {
+        if !record.is_being_deleted() {
             self.ending.remove(&step.uid);
         } else if self.ending.len() < self.room(is_of_kubelet && is_away) {
             self.ending.insert(step.uid.clone());

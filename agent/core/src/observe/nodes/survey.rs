@@ -101,8 +101,7 @@ impl Nodes {
             let is_of_kubelet = record.is_of_kubelet();
             let room = self.room(is_of_kubelet);
             // As long as the node counted as ready, a pod had half the room only.
-            let is_ending = !record.is_gone() && record.details().deletion.is_some();
-            if is_ending && self.ending.len() < room {
+            if record.is_being_deleted() && self.ending.len() < room {
                 self.ending.insert(uid.clone());
             }
             let Some(story) = self.stories.get_mut(record.identity.node.as_str()) else {
