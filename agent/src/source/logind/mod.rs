@@ -51,6 +51,9 @@ const LINGER: Duration = Duration::from_secs(25);
 /// What the bus has sent by the stop signal is with the agent within this time.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// systemd's job for the shutdown that logind announced, which has stopped the role, is on the bus within this time.
+const JOB: Duration = Duration::from_secs(5);
+
 /// Losses are shown at the latest after so long.
 const SHOW: Duration = Duration::from_secs(1);
 
@@ -69,28 +72,43 @@ pub struct RoleOptions {
 pub async fn run(options: &RoleOptions, socket: &std::path::Path, stop: impl Future<Output = ()>) {
     let outbox = Outbox::new();
     let (to_session, from_link) = mpsc::channel(16);
-    let settle = to_session.clone();
+    let to_settle = to_session.clone();
     let stopped = async {
         stop.await;
-        // Without a lock that delays the shutdown, its announcement and the stop signal come at the same moment.
-        let settled = async {
-            let (done, settled) = oneshot::channel();
-            let _ = settle.send(FromLink::Settle(done)).await;
-            // Also an error: of a session that has no bus.
-            let _ = settled.await;
-            outbox.is_with_agent().await;
-        };
-        let _ = tokio::time::timeout(SETTLE, settled).await;
-        if outbox.is_preparing() && outbox.stays() {
-            tracing::info!("a shutdown is under way: observing until the agent is gone");
-            let _ = tokio::time::timeout(LINGER, link::gone(&outbox)).await;
-        }
+        end(&outbox, &to_settle).await;
     };
     tokio::select! {
         never = session::observe(options, &outbox, from_link) => match never {},
         never = link::send(socket, &outbox, to_session) => match never {},
         () = stopped => {}
     }
+}
+
+/// After the stop signal: what the agent is still to learn.
+async fn end(outbox: &Outbox, session: &mpsc::Sender<FromLink>) {
+    // Without a lock that delays the shutdown, its announcement and the stop signal come at the same moment.
+    let settled = async {
+        let (done, settled) = oneshot::channel();
+        let _ = session.send(FromLink::Settle(done)).await;
+        // Also an error: of a session that has no bus.
+        let _ = settled.await;
+        outbox.is_with_agent().await;
+    };
+    let _ = tokio::time::timeout(SETTLE, settled).await;
+    if !outbox.is_preparing() || !outbox.is_linked() {
+        return;
+    }
+    if outbox.stays() {
+        tracing::info!("a shutdown is under way: observing until the agent is gone");
+        let _ = tokio::time::timeout(LINGER, link::gone(outbox)).await;
+        return;
+    }
+    // On a busy machine systemd's stop signal is faster than its message on the bus.
+    let told = async {
+        outbox.has_job().await;
+        outbox.is_with_agent().await;
+    };
+    let _ = tokio::time::timeout(JOB, told).await;
 }
 
 /// Observes the bus and hands each event to `show`, until it fails.

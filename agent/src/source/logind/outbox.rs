@@ -8,6 +8,7 @@ use std::time::Duration;
 use epitaph_core::node::{BusState, NodeEvent, SignalSender};
 use epitaph_core::time::Boot;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::drops::{Drops, LogindDropReason};
 
@@ -19,6 +20,9 @@ const STRANGERS: usize = 32;
 
 /// The agent takes the time of an event's arrival for its own: an older event is not sent, but counted.
 const STALE: Duration = Duration::from_secs(10);
+
+/// Between two looks.
+const STEP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -40,6 +44,8 @@ struct Inner {
     queue: VecDeque<(Boot, NodeEvent)>,
     /// The latest of each kind that is a complete state, in the order of their first.
     states: Vec<NodeEvent>,
+    /// systemd has a job for a target that ends the machine.
+    has_job: bool,
 }
 
 impl Outbox {
@@ -65,6 +71,9 @@ impl Outbox {
             }
         }
         inner.note_preparing(&event);
+        if let NodeEvent::Job { removed, .. } = event {
+            inner.has_job = !removed;
+        }
         inner.replace_state(&event);
         let is_forged = is_forged(&event);
         let waiting = || {
@@ -184,6 +193,13 @@ impl Outbox {
                 }
             )
         })
+    }
+
+    /// Waits until systemd has a job for a target that ends the machine.
+    pub async fn has_job(&self) {
+        while !self.lock().has_job {
+            sleep(STEP).await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

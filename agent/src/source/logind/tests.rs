@@ -189,6 +189,38 @@ async fn everything_is_with_the_agent_before_the_role_ends() {
     assert!(!role.outbox.stays());
 }
 
+/// systemd's stop signal can be faster than its job on the bus.
+#[tokio::test]
+async fn a_role_that_a_shutdown_stops_waits_for_the_job() {
+    let mut stage = Stage::new(me());
+    let mut role = Role::start(&stage.socket());
+    assert!(matches!(role.next().await, FromLink::Connected));
+    // As with the package: systemd stops the role before the agent.
+    role.outbox.agent_stays(false);
+    let preparing = NodeEvent::Bus {
+        state: BusState::Connected {
+            systemd: Some(252),
+            preparing: true,
+        },
+    };
+    role.put(preparing.clone());
+    let (to, mut session) = mpsc::channel(1);
+    let of_end = role.outbox.clone();
+    let end = tokio::spawn(async move { super::end(&of_end, &to).await });
+    assert!(matches!(session.recv().await, Some(FromLink::Settle(_))));
+    stage.expect(&[preparing]).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!end.is_finished(), "the job is not on the bus yet");
+    let job = NodeEvent::Job {
+        unit: "reboot.target".to_owned(),
+        removed: false,
+    };
+    role.put(job.clone());
+    timeout(Duration::from_secs(20), end).await.unwrap().unwrap();
+    role.link.abort();
+    stage.expect(&[job, off()]).await;
+}
+
 fn me() -> u32 {
     geteuid().as_raw()
 }
