@@ -1,5 +1,5 @@
-//! One run of the agent over the real programs that take seconds, a test each: inits and language runtimes of Debian's packages. The
-//! servers: `cargo xtask test programs`.
+//! One run of the agent over the real programs that take seconds, a test each: inits, language runtimes, and servers under load, of
+//! Debian's packages. The other servers: `cargo xtask test programs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

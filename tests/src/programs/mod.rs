@@ -62,9 +62,9 @@ impl Installed {
     }
 }
 
-/// The inits and the language runtimes, whose stories take seconds: played by the everyday tests.
+/// The inits, the language runtimes and the servers under load, whose stories take seconds: played by the everyday tests.
 pub fn everyday() -> impl Iterator<Item = &'static Story> {
-    inits::STORIES.iter().chain(runtimes::STORIES)
+    inits::STORIES.iter().chain(runtimes::STORIES).chain(with_clients::STORIES)
 }
 
 /// The programs of the everyday tests, the servers with clients among them.

@@ -502,10 +502,13 @@ const PGBOUNCER: Installed = Installed {
     documented: "SIGTERM: immediate shutdown.",
 };
 
-/// A server and a signal. The grace is far longer than a server without clients needs.
+/// Far longer than a server without clients needs.
+pub(super) const GRACE: Duration = Duration::from_secs(8);
+
+/// A server and a signal.
 const fn server(name: &'static str, what: &'static str, program: Installed, signal: i32, expected: Expected) -> Story {
     Story {
-        stop: by(signal, Duration::from_secs(8)),
+        stop: by(signal, GRACE),
         ..stopped(name, what, program, expected)
     }
 }

@@ -11,8 +11,8 @@ const HEAD: &str = "\
 # Real programs
 
 What programs of Debian's packages do on a stop signal, and how Epitaph judges it. Each row is a test: the program runs as a container, gets
-the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (servers 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits and the language
-runtimes, `cargo xtask test programs` also the servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
+the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (servers 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
+runtimes and the servers under load, `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
 
 | program | case | signal | documented | ends with | verdict |

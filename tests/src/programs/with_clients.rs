@@ -1,7 +1,11 @@
-//! Servers whose clients log what they lose: proxies of another server, and databases.
+//! Servers whose clients log what they lose: proxies of another server, databases, and servers under load.
 
-use super::Installed;
-use super::servers::{APACHE, GUNICORN, HAPROXY, NGINX};
+use nix::libc::{SIGQUIT, SIGTERM, SIGUSR1};
+
+use super::servers::{APACHE, GRACE, GUNICORN, HAPROXY, NGINX};
+use super::{CLEAN, Installed, by, stopped};
+use crate::story::{Bystander, Expected, Story};
+
 pub use super::servers::{POSTGRESQL, REDIS};
 
 pub const ALL: [&Installed; 6] = [
@@ -70,3 +74,93 @@ pub const GUNICORN_SLOW: Installed = Installed {
     ],
     ..GUNICORN
 };
+
+/// Ten clients, until a second after the stop signal.
+const fn under_load(
+    name: &'static str,
+    what: &'static str,
+    program: Installed,
+    signal: i32,
+    keep_alive: bool,
+    expected: Expected,
+) -> Story {
+    Story {
+        stop: by(signal, GRACE),
+        bystander: Bystander::Load {
+            keep_alive,
+            goes_on_ms: 1000,
+            probed: false,
+        },
+        ..stopped(name, what, program, expected)
+    }
+}
+
+const CUT: Expected = Expected {
+    verdict: "cut-connections",
+    traffic: "cut",
+    sentence: &["dropped at exit", "refused"],
+    ..CLEAN
+};
+const REFUSED: Expected = Expected {
+    verdict: "refused-connections",
+    traffic: "refused",
+    sentence: &["refused"],
+    ..CLEAN
+};
+
+/// Answers at 200 requests a second: of ten clients always some wait.
+const NGINX_LIMITED: Installed = Installed {
+    configuration: &[
+        (
+            "nginx.conf",
+            "daemon off;\npid $DIR/nginx.pid;\nerror_log $DIR/error.log crit;\nworker_processes 2;\nevents {}\n\
+         http { access_log off; limit_req_zone $server_port zone=all:64k rate=200r/s;\n\
+         server { listen 127.0.0.1:$PORT; root $DIR; limit_req zone=all burst=100; } }\n",
+        ),
+        ("index.html", "ok\n"),
+    ],
+    ..NGINX
+};
+
+pub(super) static STORIES: &[Story] = &[
+    under_load(
+        "nginx-term-under-load",
+        "fast shutdown under load",
+        NGINX_LIMITED,
+        SIGTERM,
+        false,
+        CUT,
+    ),
+    under_load(
+        "nginx-term-under-load-kept",
+        "fast shutdown under load with keep-alive connections",
+        NGINX_LIMITED,
+        SIGTERM,
+        true,
+        CUT,
+    ),
+    under_load(
+        "nginx-quit-under-load",
+        "graceful shutdown under load",
+        NGINX_LIMITED.documented("QUIT: graceful shutdown."),
+        SIGQUIT,
+        false,
+        REFUSED,
+    ),
+    under_load(
+        "haproxy-usr1-under-load",
+        "soft stop under load",
+        HAPROXY.documented("USR1: soft stop; listeners are closed, and the processes exit when the last connection is closed."),
+        SIGUSR1,
+        false,
+        REFUSED,
+    ),
+    under_load(
+        "gunicorn-term-under-load",
+        "graceful shutdown under load",
+        GUNICORN_SLOW,
+        SIGTERM,
+        false,
+        REFUSED,
+    ),
+];
