@@ -43,7 +43,11 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     dry_run(&kubectl)?;
 
     // What a person does first, and with everything on.
-    let everything = json!({"dashboard": {"enabled": true}, "resourceQuota": {"enabled": true},
+    let peers = json!([
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
+        {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+    ]);
+    let everything = json!({"dashboard": {"enabled": true}, "resourceQuota": {"enabled": true}, "networkPolicy": {"from": peers},
         "collector": {"headersSecret": "h", "tlsSecret": "t", "tlsClient": true},
         "config": {"otlp": {"endpoint": "http://collector:4317"}}});
     let install = ["install", RELEASE, chart(), "--namespace", NAMESPACE];
@@ -55,6 +59,10 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     let image = kubectl.json(&["-n", NAMESPACE, "get", "daemonset/epitaph-agent", "-o", "json"])?;
     let image = &image["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(*image, concat!("epitaph:", env!("CARGO_PKG_VERSION")));
+    let get = |what: &str| kubectl.json(&["-n", NAMESPACE, "get", what, "-o", "json"]);
+    let from = get("networkpolicy/epitaph")?["spec"]["ingress"][0]["from"].take();
+    // After two of the chart's own.
+    assert_eq!((&from[2], &from[3], &from[4]), (&peers[0], &peers[1], &Value::Null));
 
     // An observer has taken the Lease: an upgrade must not take it away.
     let held = r#"{"spec":{"holderIdentity":"o","leaseDurationSeconds":15}}"#;
@@ -63,7 +71,6 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     let upgrade = ["upgrade", RELEASE, chart(), "--namespace", NAMESPACE, "--reset-values"];
     let notes = helm.run_values(&upgrade, &json!({"observer": {"replicas": 3}}))?;
     ensure!(notes.contains("No collector is set"), "{notes}");
-    let get = |what: &str| kubectl.json(&["-n", NAMESPACE, "get", what, "-o", "json"]);
     assert_eq!(get("deployment/epitaph-observer")?["spec"]["replicas"], 3);
     assert_eq!(get("lease/epitaph-observer")?["spec"]["holderIdentity"], "o");
     // What the new values do not ask for is gone.
@@ -71,6 +78,8 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     for gone in ["configmap/epitaph-dashboard", "resourcequota/epitaph"] {
         ensure!(!left.iter().any(|name| name == gone), "{gone} is left");
     }
+
+    assert_eq!(get("networkpolicy/epitaph")?["spec"]["ingress"][0].get("from"), None);
 
     // A right that somebody took away comes back.
     kubectl.run(&["delete", "clusterrolebinding", "epitaph-agent"])?;

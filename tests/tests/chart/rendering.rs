@@ -255,6 +255,48 @@ fn optional_objects_are_off_by_default() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The value's peers are not the only ones: the observer and `helm test` connect, too, and are admitted by the labels that they have.
+#[test]
+fn the_network_policy_admits_the_peers_of_the_value() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_network_policy_admits_the_peers_of_the_value")? else {
+        return Ok(());
+    };
+    let ingress = |values: &Value| -> anyhow::Result<Value> {
+        let objects = rendering.objects(values)?;
+        Ok(find(&objects, "NetworkPolicy", "epitaph")?["spec"]["ingress"].clone())
+    };
+    // A rule without `from` admits everybody.
+    let ports = json!([{"port": "metrics", "protocol": "TCP"}]);
+    assert_eq!(ingress(&json!({}))?, json!([{"ports": ports}]));
+
+    let peers = json!([
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
+        {"podSelector": {"matchExpressions": [{"key": "scraper", "operator": "Exists"}]}},
+        {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+        {"ipBlock": {"cidr": "fd00::/8"}},
+    ]);
+    let values = json!({"networkPolicy": {"from": peers}});
+    let rules = ingress(&values)?;
+    assert_eq!((rules.as_array().map(Vec::len), &rules[0]["ports"]), (Some(1), &ports));
+    let from = rules[0]["from"].as_array().context("no peers")?;
+    let (own, others) = from.split_at_checked(2).context("two peers of the chart's own")?;
+    assert_eq!(json!(others), peers);
+    let objects = rendering.objects(&values)?;
+    let test = find(&objects, "Pod", "epitaph-test")?;
+    let observer = &find(&objects, "Deployment", "epitaph-observer")?["spec"]["template"];
+    for (peer, pod) in own.iter().zip([test, observer]) {
+        let labels = peer["podSelector"]["matchLabels"].as_object().context("no labels")?;
+        ensure!(labels.len() == 2, "{peer}");
+        for (name, value) in labels {
+            assert_eq!(&pod["metadata"]["labels"][name], value, "{name} of {pod}");
+        }
+    }
+
+    let off = rendering.text(&json!({"networkPolicy": {"enabled": false, "from": peers}}), &[])?;
+    ensure!(!off.contains("NetworkPolicy"), "{off}");
+    Ok(())
+}
+
 /// By value only, at the runtime's own paths, and never created by the mount.
 #[test]
 fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {

@@ -186,6 +186,32 @@ fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
         (json!({"image": {"digest": "sha256:abc"}}), "/image/digest", "sha256"),
         (json!({"runbookUrl": "git.example/runbooks"}), "/runbookUrl", "https?://"),
         (
+            json!({"networkPolicy": {"from": {"podSelector": {}}}}),
+            "/networkPolicy/from'",
+            "array",
+        ),
+        // The API server refuses a peer that admits nothing, after objects before it were made.
+        (
+            json!({"networkPolicy": {"from": [{"podSelector": {}}, {}]}}),
+            "/networkPolicy/from/1'",
+            "minProperties",
+        ),
+        (
+            json!({"networkPolicy": {"from": [{"namespaceSelecter": {}}]}}),
+            "/networkPolicy/from/0'",
+            "namespaceSelecter",
+        ),
+        (
+            json!({"networkPolicy": {"from": [{"podSelector": {"app": "prometheus"}}]}}),
+            "/networkPolicy/from/0/podSelector'",
+            "app",
+        ),
+        (
+            json!({"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.1"}}]}}),
+            "/networkPolicy/from/0/ipBlock/cidr'",
+            "pattern",
+        ),
+        (
             json!({"resourceQuota": {"enabled": "maybe"}}),
             "/resourceQuota/enabled",
             "auto",
