@@ -10,7 +10,10 @@ use epitaph_core::observe::{ApiTime, Ask, ClaimKey, ClusterVersion, Input};
 use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::core::object::NotUsed;
+use kube::core::{ApiResource, Object};
 use kube::{Api, Client};
+use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
@@ -166,12 +169,26 @@ async fn renewal(client: &Client, failing: &AtomicBool, node: &str) -> Option<Ap
     Some(api_time(wall, clock::wall_offset()))
 }
 
+/// Without the driver's part, which has thirty shapes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeSpec {
+    claim_ref: Option<ClaimRef>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ClaimRef {
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
 async fn claim(client: &Client, failing: &AtomicBool, volume: &str) -> Option<ClaimKey> {
     let purpose = Purpose {
         what: format!("read PersistentVolume {volume}").into(),
         right: &rights::OBSERVER_VOLUMES,
     };
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let kind = ApiResource::erase::<PersistentVolume>(&());
+    let volumes: Api<Object<Option<VolumeSpec>, NotUsed>> = Api::all_with(client.clone(), &kind);
     let claim = get(&volumes, volume, &purpose, failing).await?.spec?.claim_ref?;
     Some(ClaimKey {
         namespace: bounded(&claim.namespace?, MAX_NAME).into(),

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use kube::Resource as _;
 use kube::api::ListParams;
+use kube::core::Request;
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::error::Action;
@@ -44,6 +46,33 @@ impl HasRemedy for GraceError {
     }
 }
 
+/// The few fields that are needed.
+#[derive(Deserialize)]
+struct Listed {
+    items: Option<Vec<ListedPod>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListedPod {
+    metadata: ListedMeta,
+    spec: ListedSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListedMeta {
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListedSpec {
+    priority: Option<i32>,
+    termination_grace_period_seconds: Option<i64>,
+}
+
 /// At most [`MOST`] pods.
 ///
 /// # Errors
@@ -54,22 +83,23 @@ pub async fn graces(node: Option<&str>, access: &Access) -> Result<Vec<PodGrace>
     let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let params = ListParams::default().fields(&fields).limit(MOST);
     let purpose = Action::Pods.purpose();
-    let list = timeout(TIMEOUT, Api::<Pod>::all(client).list(&params)).await;
+    let request = Request::new(Pod::url_path(&(), None)).list(&params);
+    let request = request.map_err(|error| ApiError::of(&purpose, &kube::Error::BuildRequest(error)))?;
+    let list = timeout(TIMEOUT, client.request::<Listed>(request)).await;
     let list = list
         .map_err(|_| ApiError::timeout(&purpose, TIMEOUT))?
         .map_err(|error| ApiError::of(&purpose, &error))?;
-    Ok(list.items.iter().map(of_pod).collect())
+    Ok(list.items.iter().flatten().map(of_pod).collect())
 }
 
-fn of_pod(pod: &Pod) -> PodGrace {
+fn of_pod(pod: &ListedPod) -> PodGrace {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let spec = pod.spec.as_ref();
     // The API server fills in 30 s.
-    let grace = spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
+    let grace = pod.spec.termination_grace_period_seconds.unwrap_or(30);
     PodGrace {
         name: bounded(&format!("{namespace}/{name}"), 512),
-        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        priority: pod.spec.priority.unwrap_or(0),
         grace: Duration::from_secs(u64::try_from(grace).unwrap_or(0)),
     }
 }
@@ -80,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_the_kubelet_counts_with() {
-        let pod: Pod = serde_json::from_str(
+        let pod: ListedPod = serde_json::from_str(
             r#"{"metadata":{"namespace":"kube-system","name":"dns-1"},"spec":{"containers":[],"priority":2000001000,"terminationGracePeriodSeconds":45}}"#,
         )
         .unwrap();
@@ -90,7 +120,7 @@ mod tests {
             grace: Duration::from_secs(45),
         };
         assert_eq!(of_pod(&pod), dns);
-        let plain = of_pod(&Pod::default());
+        let plain = of_pod(&ListedPod::default());
         assert_eq!((plain.priority, plain.grace), (0, Duration::from_secs(30)));
     }
 }

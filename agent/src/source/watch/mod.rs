@@ -27,7 +27,10 @@ use futures::{AsyncRead, AsyncReadExt as _};
 use kube::Client;
 use kube::api::{ListParams, VersionMatch, WatchParams};
 use kube::core::Request;
+use kube::core::watch::Bookmark;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::api_error::{ApiError, FailureReason, Purpose};
@@ -345,28 +348,57 @@ enum Read {
     Silence,
 }
 
-/// One line of a watch.
+/// One line of a watch. kube's own type decodes an object twice over, from the text and from a copy of its parts, in case `type` is
+/// not the first field: twice the code for every type in a pod.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: Kind,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Kind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
 fn event<T: Watched>(line: &[u8]) -> Result<Reply<T>, kube::Error> {
-    use kube::api::WatchEvent as Line;
-    match serde_json::from_slice::<Line<T>>(line) {
-        Ok(Line::Added(object) | Line::Modified(object)) => {
-            let version = object.version().map(str::to_owned);
-            Ok(Reply::Change(Change::Applied { object, listed: false }, version))
-        }
-        Ok(Line::Deleted(object)) => {
-            let version = object.version().map(str::to_owned);
-            Ok(Reply::Change(Change::Deleted(object), version))
-        }
-        Ok(Line::Bookmark(bookmark)) => Ok(Reply::Bookmark {
-            version: bookmark.metadata.resource_version,
-        }),
-        Ok(Line::Error(status)) => Err(kube::Error::Api(status)),
+    match decoded(line) {
+        Ok(reply) => reply,
         // Some API servers answer with a bare Status.
         Err(error) => match serde_json::from_slice::<kube::core::Status>(line) {
             Ok(status) if status.code != 0 => Err(kube::Error::Api(status.boxed())),
             _ => Err(kube::Error::SerdeError(error)),
         },
     }
+}
+
+fn decoded<T: Watched>(line: &[u8]) -> serde_json::Result<Result<Reply<T>, kube::Error>> {
+    let Line { kind, object } = serde_json::from_slice(line)?;
+    // As the items of a list, by the same code.
+    let object = object.get().as_bytes();
+    Ok(match kind {
+        Kind::Added | Kind::Modified => {
+            let object: T = serde_json::from_slice(object)?;
+            let version = object.version().map(str::to_owned);
+            Ok(Reply::Change(Change::Applied { object, listed: false }, version))
+        }
+        Kind::Deleted => {
+            let object: T = serde_json::from_slice(object)?;
+            let version = object.version().map(str::to_owned);
+            Ok(Reply::Change(Change::Deleted(object), version))
+        }
+        Kind::Bookmark => Ok(Reply::Bookmark {
+            version: serde_json::from_slice::<Bookmark>(object)?.metadata.resource_version,
+        }),
+        Kind::Error => Err(kube::Error::Api(serde_json::from_slice(object)?)),
+    })
 }
 
 fn is_end(error: &std::io::Error) -> bool {

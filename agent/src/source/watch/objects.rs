@@ -1,10 +1,14 @@
-//! The watched kinds. Large unneeded fields are discarded during decoding: `managedFields`, kubectl's copy of the whole object in
-//! the annotations, all fields of a slice except endpoints and ports, and of a node its images, addresses, labels and annotations.
+//! The watched kinds. Unneeded fields are discarded during decoding: `managedFields`, kubectl's copy of the whole object in the
+//! annotations, all fields of a slice except endpoints and ports, of a node its images, addresses, labels and annotations, and of a
+//! pod's spec all but what [`RawPodSpec`] names: a whole spec has hundreds of types, each with code that decodes it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, NodeCondition, Pod, PodSpec, PodStatus, Taint};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EphemeralContainer, EphemeralVolumeSource, Lifecycle, Namespace, Node, NodeCondition,
+    PersistentVolumeClaimVolumeSource, Pod, PodSpec, PodStatus, Probe, Taint, Toleration, Volume,
+};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -154,7 +158,7 @@ impl Watched for LeanNamespace {
 struct RawPod {
     #[serde(default)]
     metadata: Meta,
-    spec: Option<PodSpec>,
+    spec: Option<RawPodSpec>,
     status: Option<PodStatus>,
 }
 
@@ -162,9 +166,119 @@ impl From<RawPod> for LeanPod {
     fn from(raw: RawPod) -> LeanPod {
         LeanPod(Pod {
             metadata: raw.metadata.into(),
-            spec: raw.spec,
+            spec: raw.spec.map(PodSpec::from),
             status: raw.status,
         })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawPodSpec {
+    node_name: Option<String>,
+    priority: Option<i32>,
+    restart_policy: Option<String>,
+    termination_grace_period_seconds: Option<i64>,
+    host_network: Option<bool>,
+    #[serde(rename = "hostPID")]
+    host_pid: Option<bool>,
+    share_process_namespace: Option<bool>,
+    init_containers: Option<Vec<RawContainer>>,
+    containers: Option<Vec<RawContainer>>,
+    ephemeral_containers: Option<Vec<RawEphemeralContainer>>,
+    tolerations: Option<Vec<Toleration>>,
+    volumes: Option<Vec<RawVolume>>,
+}
+
+impl From<RawPodSpec> for PodSpec {
+    fn from(raw: RawPodSpec) -> PodSpec {
+        PodSpec {
+            node_name: raw.node_name,
+            priority: raw.priority,
+            restart_policy: raw.restart_policy,
+            termination_grace_period_seconds: raw.termination_grace_period_seconds,
+            host_network: raw.host_network,
+            host_pid: raw.host_pid,
+            share_process_namespace: raw.share_process_namespace,
+            init_containers: raw.init_containers.map(all),
+            containers: raw.containers.map(all).unwrap_or_default(),
+            ephemeral_containers: raw.ephemeral_containers.map(all),
+            tolerations: raw.tolerations,
+            volumes: raw.volumes.map(all),
+            ..PodSpec::default()
+        }
+    }
+}
+
+fn all<T, U: From<T>>(raw: Vec<T>) -> Vec<U> {
+    raw.into_iter().map(U::from).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawContainer {
+    #[serde(default)]
+    name: String,
+    image: Option<String>,
+    restart_policy: Option<String>,
+    ports: Option<Vec<ContainerPort>>,
+    lifecycle: Option<Lifecycle>,
+    liveness_probe: Option<Probe>,
+    startup_probe: Option<Probe>,
+    readiness_probe: Option<Probe>,
+}
+
+impl From<RawContainer> for Container {
+    fn from(raw: RawContainer) -> Container {
+        Container {
+            name: raw.name,
+            image: raw.image,
+            restart_policy: raw.restart_policy,
+            ports: raw.ports,
+            lifecycle: raw.lifecycle,
+            liveness_probe: raw.liveness_probe,
+            startup_probe: raw.startup_probe,
+            readiness_probe: raw.readiness_probe,
+            ..Container::default()
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RawEphemeralContainer {
+    #[serde(default)]
+    name: String,
+    image: Option<String>,
+}
+
+impl From<RawEphemeralContainer> for EphemeralContainer {
+    fn from(raw: RawEphemeralContainer) -> EphemeralContainer {
+        EphemeralContainer {
+            name: raw.name,
+            image: raw.image,
+            ..EphemeralContainer::default()
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawVolume {
+    #[serde(default)]
+    name: String,
+    persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
+    /// Without its template.
+    ephemeral: Option<IgnoredAny>,
+}
+
+impl From<RawVolume> for Volume {
+    fn from(raw: RawVolume) -> Volume {
+        Volume {
+            name: raw.name,
+            persistent_volume_claim: raw.persistent_volume_claim,
+            ephemeral: raw.ephemeral.map(|_| EphemeralVolumeSource::default()),
+            ..Volume::default()
+        }
     }
 }
 
@@ -285,16 +399,39 @@ mod tests {
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "o"}],
                 "finalizers": ["example.com/hold"],
             },
-            "spec": {"nodeName": "n1", "containers": [{"name": "app"}]},
+            "spec": {
+                "nodeName": "n1", "priority": 5, "restartPolicy": "Never", "terminationGracePeriodSeconds": 30,
+                "hostNetwork": true, "hostPID": true, "shareProcessNamespace": true,
+                "initContainers": [{"name": "proxy", "restartPolicy": "Always"}],
+                "containers": [{
+                    "name": "app", "image": "app:1", "ports": [{"name": "http", "containerPort": 80}],
+                    "lifecycle": {"preStop": {"exec": {"command": ["/bin/drain"]}}, "stopSignal": "SIGUSR1"},
+                    "livenessProbe": {"httpGet": {"port": "http"}, "terminationGracePeriodSeconds": 5},
+                    "startupProbe": {"grpc": {"port": 90}}, "readinessProbe": {"tcpSocket": {"port": 80}},
+                }],
+                "ephemeralContainers": [{"name": "debug", "image": "busybox"}],
+                "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 9}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "own", "ephemeral": {}}, {"name": "x"}],
+            },
             "status": {"phase": "Running"},
         });
         let mut whole = needed.clone();
         whole["metadata"]["managedFields"] = json!([{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]);
         whole["metadata"]["annotations"][LAST_APPLIED] = json!("{}");
+        whole["spec"]["affinity"] = json!({"podAntiAffinity": {}});
+        for list in ["initContainers", "containers", "ephemeralContainers"] {
+            whole["spec"][list][0]["env"] = json!([{"name": "TOKEN", "value": "secret"}]);
+        }
+        whole["spec"]["volumes"][1]["ephemeral"] = json!({"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}});
+        whole["spec"]["volumes"][2]["secret"] = json!({"secretName": "s"});
         let lean: LeanPod = serde_json::from_value(whole).unwrap();
         assert_eq!(lean.version(), Some("7"));
         let expected: Pod = serde_json::from_value(needed).unwrap();
         assert_eq!(lean.0, expected);
+        // Lists that a server sends as null.
+        let null = json!({"spec": {"containers": null, "volumes": null, "tolerations": null}});
+        let lean: LeanPod = serde_json::from_value(null.clone()).unwrap();
+        assert_eq!(lean.0, serde_json::from_value(null).unwrap());
     }
 
     #[test]
