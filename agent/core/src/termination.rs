@@ -164,6 +164,8 @@ pub struct Traffic {
     pub observed: bool,
     /// Never observed: the kernel records a socket by its v2 cgroup, and the subject has no v2 cgroup of its own.
     pub cgroup_v1: bool,
+    /// The cgroup still existed when counting stopped: sockets of the exited process may not have been closed yet.
+    pub unclosed: bool,
     /// Begin of the counts below.
     pub since: Boot,
     /// Clients were still trying to connect when counting stopped, and were refused.

@@ -587,12 +587,15 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         ));
     }
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop().is_some() {
-        let why = match traffic.cgroup_v1 {
-            true => format!(
+        let why = match traffic {
+            Traffic { cgroup_v1: true, .. } => format!(
                 ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
                 subject(case)
             ),
-            false => String::new(),
+            Traffic { unclosed: true, .. } => {
+                " to their end: the cgroup still existed, and processes in it may close connections later".to_owned()
+            }
+            _ => String::new(),
         };
         clauses.push(format!("the sockets of the {} were not observed{why}", subject(case)));
     }

@@ -140,6 +140,36 @@ async fn lists_come_from_the_watch_cache_and_a_watch_resumes_at_its_version() {
     assert_eq!((counters.answered(), counters.failed(FailureReason::Expired)), (3, 2));
 }
 
+#[test]
+fn a_line_of_a_watch_has_a_change_a_bookmark_or_a_failure() {
+    let read = |line: &str| match event::<LeanPod>(line.as_bytes()) {
+        Ok(Reply::Change(Change::Applied { listed: false, .. }, version)) => format!("applied {version:?}"),
+        Ok(Reply::Change(Change::Deleted(_), version)) => format!("deleted {version:?}"),
+        Ok(Reply::Bookmark { version }) => format!("bookmark {version}"),
+        Ok(_) => "another reply".to_owned(),
+        Err(kube::Error::Api(status)) => format!("status {}", status.code),
+        Err(kube::Error::SerdeError(_)) => "undecodable".to_owned(),
+        Err(error) => format!("{error:?}"),
+    };
+    let pod =
+        r#"{"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "5"}, "spec": {"containers": [{"name": "\u0061"}]}}"#;
+    let status = r#"{"kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410}"#;
+    for (line, expected) in [
+        (format!(r#"{{"type": "ADDED", "object": {pod}}}"#), r#"applied Some("5")"#),
+        (format!(r#"{{"type": "MODIFIED", "object": {pod}}}"#), r#"applied Some("5")"#),
+        (format!(r#"{{"object": {pod}, "type": "DELETED"}}"#), r#"deleted Some("5")"#),
+        (format!(r#"{{"type": "BOOKMARK", "object": {pod}}}"#), "bookmark 5"),
+        (format!(r#"{{"type": "ERROR", "object": {status}}}"#), "status 410"),
+        (status.to_owned(), "status 410"),
+        (format!(r#"{{"type": "RENAMED", "object": {pod}}}"#), "undecodable"),
+        (r#"{"type": "ADDED", "object": {"metadata": 5}}"#.to_owned(), "undecodable"),
+        (r#"{"type": "ADDED"}"#.to_owned(), "undecodable"),
+        (pod.to_owned(), "undecodable"),
+    ] {
+        assert_eq!(read(&line), expected, "{line}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_that_hangs_is_a_failure() {
     let (client, _) = api(|_| Answer::Never).await;

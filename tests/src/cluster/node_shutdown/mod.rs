@@ -158,7 +158,11 @@ fn graceful(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<Strin
 fn drop_in(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
     let off = power_off(stage, name)?;
     power_on(stage, name)?;
-    let mut problems = shown::unprotected(stage, &off, "it needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)")?;
+    let mut problems = shown::unprotected(
+        stage,
+        &off,
+        "the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)",
+    )?;
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);
 
     let node = stage.cluster.node(&node_name(NODE))?;

@@ -172,6 +172,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let lost = lost.filter(|(_, count)| *count > 0);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
+    let unclosed = exit.is_some() && until <= now && !state.is_removed_by(until);
     let observed = context.coverage.sees_sockets()
         && !sockets_lost
         // The observation ended before all of the clients' time.
@@ -181,6 +182,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && !state.cgroups_over
+        && !unclosed
         // Which process's end it is decides from when on clients count.
         && missing.main_unsure.is_none()
         // A lost stop signal would be the begin of what counts.
@@ -196,6 +198,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         kubelet_known: context.kubelet_known,
     });
     traffic.cgroup_v1 = cgroup_v1;
+    traffic.unclosed = unclosed;
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
     let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64

@@ -28,6 +28,9 @@ const EXITS: usize = 32;
 /// without CPU time for some seconds continues afterwards.
 const REFUSED_ON: Duration = Duration::from_secs(30);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// The kernel closes the sockets of a process after the record of its exit: after seconds where others use the processors. The cgroup can
+/// be removed after that only, and a runtime removes it at once.
+const CLOSED: Duration = Duration::from_secs(10);
 /// For other subjects only early refusals count: refusals this late mean that clients still connect.
 const REFUSED_LATE: Duration = Duration::from_millis(500);
 
@@ -402,11 +405,22 @@ impl State {
     /// Clients' errors count until then. A pod keeps its address until the sandbox is gone, and a late proxy sends clients there:
     /// these refusals belong to the termination before them.
     pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
+        let closed = match self.removed {
+            Some(removed) => removed.min(end.plus(CLOSED)),
+            // The subject goes on, and its sockets with it.
+            None if self.is_step(linger) => end,
+            None => end.plus(CLOSED),
+        };
         let paused = self
             .last_refused()
             .filter(|_| self.is_of_pod())
             .map(|last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)));
-        end.plus(linger).max(paused.unwrap_or(end))
+        end.plus(linger).max(closed).max(paused.unwrap_or(end))
+    }
+
+    /// The cgroup is removed: no process of it can have a socket open.
+    pub fn is_removed_by(&self, until: Boot) -> bool {
+        self.removed.is_some_and(|removed| removed <= until)
     }
 
     /// Until when a known exit waits because clients are refused.

@@ -657,7 +657,7 @@ fn an_input_long_after_an_end_does_not_join_it() {
         ",
         ),
         expect![[r#"
-            clean: Completed/Clean/Quiet
+            clean-exit: Completed/Clean/Unknown
               `web` (pid 200) exited by itself with code 0
         "#]],
     );

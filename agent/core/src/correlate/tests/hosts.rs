@@ -88,6 +88,7 @@ fn a_stage_that_is_found_at_the_start_is_no_termination() {
         +0 found stage0
         +0 scanned
         +0.5 exit stage0 0
+        +0.5 stays app
         ";
     let runs = "
         proc main in=app pid=100 ns=1 start=+0.01 parent=runc comm=app
@@ -322,7 +323,7 @@ fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
         +20.1 enter containerd TERM
         +20.2 tcp containerd reset 8080 40000
         +20.5 exit containerd 0
-        +30 tick
+        +31 tick
         ",
     );
     let reports: Vec<Report> = out.iter().flat_map(|answers| answers.reports.clone()).collect();

@@ -503,7 +503,7 @@ fn killed_by_its_own_child() {
         ",
         ),
         expect![[r#"
-            killed-by-other: External/KilledByOther/Quiet
+            killed-by-other: External/KilledByOther/Unknown
               `child` (pid 201, unit web.service, child of `web`) sent SIGKILL to `web` (pid 200); the sender is another process of the same unit
               fix: find out why `child` (pid 201, unit web.service, child of `web`) sent SIGKILL, and use the stop command of the service manager instead
         "#]],

@@ -79,7 +79,7 @@ fn without_a_namespace_the_first_from_outside_is_main() {
         +1.001 exit main TERM
         ",
         expect![[r#"
-            default-action: Stopped/DefaultAction/Quiet
+            default-action: Stopped/DefaultAction/Unknown
               SIGTERM terminated `app` (pid 100): the process has no SIGTERM handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],

@@ -23,7 +23,8 @@ pub(super) fn deaths() -> Vec<String> {
         container("+1 TERM runc -> main blocked default\n+1.1 KILL runc -> main\n+1.101 exit main KILL"),
         container("+1 TERM runc -> main handler\n+1.02 enter main TERM\n+1.1 KILL runc -> main\n+1.101 exit main KILL"),
         container("+1 TERM runc -> main handler\n+1.02 enter main TERM\n+1.05 KILL bash -> main\n+1.051 exit main KILL"),
-        container("+0.1 KILL runc -> main\n+0.101 exit main KILL\n+0.11 rmdir app"),
+        // Records of one cgroup's creation and removal do not overtake each other.
+        container("+0.1 KILL runc -> main\n+0.101 exit main KILL\n+0.31 rmdir app"),
         container("+1 KILL main -> main kernel\n+1.0001 oom main\n+1.001 exit main KILL"),
         container("+1 KILL bash -> main\n+1.0001 oom main\n+1.001 exit main KILL"),
         container(
@@ -31,7 +32,7 @@ pub(super) fn deaths() -> Vec<String> {
             +1 KILL worker -> worker kernel\n+1.0001 oom worker\n+1.001 exit worker KILL\n+1.05 exit main 137",
         ),
         container("+0.1 SEGV main -> main fault\n+0.101 exit main SEGV core"),
-        container("+0.1 exit main 0\n+0.15 rmdir app"),
+        container("+0.1 exit main 0\n+0.35 rmdir app"),
         unit("+1 TERM systemd -> main default\n+1.001 exit main TERM"),
         unit("+1 TERM systemd -> main handler\n+1.001 enter main TERM\n+1.1 TERM main -> main default thread\n+1.101 exit main TERM"),
         unit("+1 HUP systemd -> main handler\n+1.01 enter main HUP\n+1.1 TERM systemd -> main handler\n+1.11 enter main TERM\n+1.2 exit main 3"),
@@ -87,7 +88,7 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<Report> {
         last = arrival;
         out.extend(correlator.handle(arrival, input).reports);
     }
-    out.extend(correlator.handle(last.plus(Duration::from_secs(3)), Input::Tick).reports);
+    out.extend(correlator.handle(last.plus(Duration::from_secs(11)), Input::Tick).reports);
     out
 }
 

@@ -143,7 +143,7 @@ fn an_exit_just_before_the_gap_may_lack_records_of_other_cpus() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 4.5 s around that time
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 4.4 s around that time
               fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
         "#]],
     );

@@ -324,6 +324,46 @@ fn undecided_across_the_wrap_of_jiffies() {
     );
 }
 
+/// The kernel closes the sockets after the record of the exit: after seconds where others use the processors.
+#[test]
+fn cut_seconds_after_the_exit() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +7.001 tcp app closed 80 0 by-exit
+        +7.002 tcp app cut 80 5001 sent=100 received=50 last-sent=10 last-received=20
+        +7.1 rmdir app
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit, with an unanswered request
+              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_not_closed_yet_is_not_quiet() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2 stays app
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the sockets of the container were not observed to their end: the cgroup still existed, and processes in it may close connections later
+        "#]],
+    );
+}
+
 #[test]
 fn cut_across_the_wrap_of_jiffies() {
     check(

@@ -25,9 +25,10 @@ fn the_next_main_process_begins_within_a_tick_of_the_last_ones_end() {
         +0.621 exec third
         +0.92 exit third 0
         +0.922 exit second 7
+        +0.922 stays web.service
         ",
         expect![[r#"
-            nonzero-exit: Crash/NonzeroExit/Quiet
+            nonzero-exit: Crash/NonzeroExit/Unknown
               `sh` (pid 210) exited by itself with code 7
               fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],

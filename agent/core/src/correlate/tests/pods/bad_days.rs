@@ -79,7 +79,7 @@ fn the_api_never_comes() {
         +1.5 exit main 0
         ",
         expect![[r#"
-            +63.500 ? +1.300…+1.500 clean: Stopped/Clean/Quiet
+            +63.600 ? +1.300…+1.500 clean: Stopped/Clean/Quiet
         "#]],
     );
 }
@@ -100,7 +100,7 @@ fn nobody_asks_the_api() {
         +1.5 exit main 0
         ",
         expect![[r#"
-            +3.500 ? +1.300…+1.500 clean: Stopped/Clean/Quiet
+            +3.600 ? +1.300…+1.500 clean: Stopped/Clean/Quiet
         "#]],
     );
 }

@@ -69,7 +69,7 @@ fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
         "),
         expect![[r#"
             +2.000 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 2.0 s left
-            +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted with a grace period of 0)
+            +6.710 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted with a grace period of 0)
               web/app +2.000…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deleted with a grace period of 0, grace 0 s
               gone +1.100
@@ -264,7 +264,7 @@ fn a_job_that_completes_and_is_removed_later() {
         +60.1 gone web
         "),
         expect![[r#"
-            +6.210 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
+            +6.310 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
               web/app +1.000…+1.000 clean: Completed/Clean/Quiet
                 reported 0 Completed
         "#]],
@@ -425,7 +425,7 @@ fn what_ends_long_after_its_pod_is_told_by_itself() {
         "),
         expect![[r#"
             +2.000 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 2.0 s left
-            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
+            +93.200 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
               Deleted: deleted with a grace period of 0, grace 0 s
         "#]],
     );
@@ -482,7 +482,7 @@ fn a_job_that_is_removed_at_once_completed_all_the_same() {
         +2.31 exit pause KILL
         "),
         expect![[r#"
-            +3.310 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
+            +3.210 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
               web/app +1.000…+1.000 clean: Completed/Clean/Quiet
                 reported 0 Completed
               gone +2.200
@@ -503,11 +503,11 @@ fn a_pod_that_garbage_collection_removes() {
     check(
         &script,
         expect![[r#"
-        +3.700 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (DisruptionTarget=DeletionByPodGC)
-          web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
-            Deleted: DisruptionTarget=DeletionByPodGC
-          gone +1.050
-    "#]],
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (DisruptionTarget=DeletionByPodGC)
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: DisruptionTarget=DeletionByPodGC
+              gone +1.050
+        "#]],
     );
     check_sentences(
         &script,

@@ -194,7 +194,7 @@ fn an_exit_before_the_watch_is_back_may_have_been_asked_for() {
         +90.1 api synced
         "),
         expect![[r#"
-            +65.000 web/app +3.000…+3.000 clean-exit: Unknown/Clean/Unknown
+            +65.100 web/app +3.000…+3.000 clean-exit: Unknown/Clean/Unknown
               Unknown: the watch of the pods was interrupted
               incomplete: the pod's status did not report the exit within 60 s; the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown
         "#]],
@@ -298,10 +298,10 @@ fn a_container_without_a_name_may_have_a_hook() {
     check(
         &script,
         expect![[r#"
-        +33.200 web/? +1.000…+1.200 unknown: Unknown/Unknown/Quiet
-          grace 30 s
-          incomplete: the pod's status did not name this container
-    "#]],
+            +33.300 web/? +1.000…+1.200 unknown: Unknown/Unknown/Quiet
+              grace 30 s
+              incomplete: the pod's status did not name this container
+        "#]],
     );
     check_sentences(
         &script,

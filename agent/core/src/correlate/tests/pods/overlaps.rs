@@ -87,7 +87,7 @@ fn a_force_delete_is_no_grace_used_up() {
         +3.61 exit pause KILL
         "),
         expect![[r#"
-            +5.810 pod web +1.100…+3.410 force-killed: Deleted/ForceKilled/Quiet (deleted with a grace period of 0)
+            +5.910 pod web +1.100…+3.410 force-killed: Deleted/ForceKilled/Quiet (deleted with a grace period of 0)
               web/app +1.300…+3.410 force-killed: Deleted/ForceKilled/Quiet
                 Deleted: deleted with a grace period of 0, grace 0 s
               gone +1.100
@@ -271,7 +271,7 @@ fn a_force_delete_of_a_pod_that_is_being_deleted() {
         +7.31 exit main KILL
         "),
         expect![[r#"
-            +9.510 pod web +1.000…+7.310 force-killed: Deleted/ForceKilled/Quiet (deletionTimestamp)
+            +9.610 pod web +1.000…+7.310 force-killed: Deleted/ForceKilled/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+7.310 force-killed: Deleted/ForceKilled/Quiet
                 Deleted: deletionTimestamp, grace 0 s

@@ -86,7 +86,7 @@ fn a_container_that_no_status_names_is_not_the_sandbox() {
         +1 exit odd 3
         "),
         expect![[r#"
-            +33.000 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+            +33.100 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               incomplete: the pod's status did not name this container
         "#]],
     );
@@ -157,7 +157,7 @@ fn a_pod_that_the_api_never_tells_of() {
         +1.51 exit pause KILL
         ",
         expect![[r#"
-            +33.510 ? +1.000…+1.400 clean: Stopped/Clean/Quiet
+            +33.410 ? +1.000…+1.400 clean: Stopped/Clean/Quiet
         "#]],
     );
 }
@@ -377,7 +377,7 @@ fn an_ignored_pod_is_counted_and_not_told() {
         +4 tick
         "),
         expect![[r#"
-            +1.700 opted out: 1
+            +1.800 opted out: 1
             +4.000 opted out: 1
         "#]],
     );

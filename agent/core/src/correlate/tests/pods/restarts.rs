@@ -268,7 +268,7 @@ fn an_end_that_the_api_never_tells() {
         +1 exit main 3
         "),
         expect![[r#"
-            +33.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+            +33.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               incomplete: the pod's status did not report the exit within 30 s
         "#]],
     );
@@ -309,7 +309,7 @@ fn what_is_left_in_a_dead_container_dies_no_second_death() {
         +6 exit late KILL
         "),
         expect![[r#"
-            +4.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+            +6.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
         "#]],
     );
