@@ -160,10 +160,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 (None, Some(others)) => format!(" and sent no signal to {others}"),
                 (None, None) => String::new(),
             };
-            format!(
-                "{}, {handled}{sent_on}, but the shutdown did not finish: {killed}",
-                sent(case)
-            )
+            format!("{}, {handled}{sent_on}, but {}: {killed}", sent(case), unfinished(case))
         }
         Why::Forced => match case.kill() {
             Some(kill) => {
@@ -255,6 +252,14 @@ fn sender_of(case: &Case<'_>, stop: &Stop) -> String {
         Role::Kernel => "the terminal".to_owned(),
         Role::Unknown => "an unknown sender".to_owned(),
         _ => runtime(case, &stop.sender),
+    }
+}
+
+/// A shutdown, where one may have begun.
+fn unfinished(case: &Case<'_>) -> &'static str {
+    match remedy::may_serve_on(case) {
+        true => "the process did not exit",
+        false => "the shutdown did not finish",
     }
 }
 

@@ -618,3 +618,75 @@ fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
         "#]],
     );
 }
+
+#[test]
+fn an_init_sends_on_a_signal_whose_default_action_is_to_do_nothing() {
+    check_evidence(
+        &init(
+            "
+        +1 WINCH runc -> main default sigwait armed
+        +1.0001 WINCH main -> python ignored default already-armed
+        +3 KILL runc -> main waiting=none already-armed
+        +3.001 exit main KILL
+        +3.0011 KILL main -> python kernel waiting=none already-armed
+        +3.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            early: `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later
+              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 2.0 s
+              +1.000 signal_generate: SIGWINCH from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
+              +1.000 signal_generate: SIGWINCH from `tini` (pid 100) to `python3` (pid 107): discarded by the kernel, no handler
+              +3.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`
+              +3.001 sched_process_exit: PID 1 `tini` was terminated by SIGKILL
+              +3.002 sched_process_exit: `python3` (pid 107) was terminated by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn a_program_below_an_init_that_reopens_its_logs_needs_another_signal() {
+    check(
+        &init(
+            "
+        +1 USR1 runc -> main default sigwait armed
+        +1.0001 USR1 main -> python handler already-armed
+        +1.0002 enter python USR1
+        +3 KILL runc -> main waiting=none already-armed
+        +3.001 exit main KILL
+        +3.0011 KILL main -> python kernel waiting=none already-armed
+        +3.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGUSR1 to `python3`, whose handler ran, but the process did not exit: the container runtime sent SIGKILL 2.0 s later
+              fix: SIGUSR1 may not stop this program (some reload at SIGUSR1): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGUSR1: the shutdown needs more than the 2.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn a_program_below_an_init_that_keeps_its_listener_may_need_another_signal() {
+    check(
+        &init(
+            "
+        +1 QUIT runc -> main default sigwait armed
+        +1.0001 QUIT main -> python handler already-armed
+        +1.0002 enter python QUIT
+        +3 KILL runc -> main waiting=none already-armed
+        +3.001 exit main KILL
+        +3.0011 KILL main -> python kernel waiting=none already-armed
+        +3.002 exit python KILL
+        +3.0021 tcp app closed 80 by-exit
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGQUIT to `python3`, whose handler ran, but the process did not exit: the container runtime sent SIGKILL 2.0 s later
+              fix: the shutdown needs more than the 2.0 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGQUIT may not stop this program (some reload at SIGQUIT): then declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container)
+        "#]],
+    );
+}

@@ -715,7 +715,7 @@ fn the_exit_speaks_before_the_traffic() {
         ),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Cut
-              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later; 1 open connection was dropped at exit, with an unanswered request
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the process did not exit: the container runtime sent SIGKILL 10.0 s later; 1 open connection was dropped at exit, with an unanswered request
               fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGTERM may not stop this program (some reload at SIGTERM): then declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container)
         "#]],
     );

@@ -58,7 +58,8 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
                 String::new()
             };
             format!(
-                "{chain}, {read}{waits}, but the shutdown did not finish: {}",
+                "{chain}, {read}{waits}, but {}: {}",
+                super::unfinished(case),
                 killed_by(case, forward)
             )
         }
@@ -240,7 +241,8 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
     match end {
         InnerEnd::Ignored => {
             let lost = waited.map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
-            Some(format!("handle {signal} in {who}{lost}"))
+            let declare = super::remedy::declare(case, signal).map_or(String::new(), |declare| format!(", or {declare}"));
+            Some(format!("handle {signal} in {who}{declare}{lost}"))
         }
         InnerEnd::Blocked(how) => super::remedy::blocked(how),
         InnerEnd::AfterGrace if has_unreached(case, forward) => Some(to_others(case, &who, signal)),

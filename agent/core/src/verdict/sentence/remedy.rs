@@ -4,6 +4,7 @@ use super::{actor, inside, kubernetes, lower, manager, many, seconds, target, we
 use crate::attribute::Subject;
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
+use crate::time::Boot;
 use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};
 use crate::verdict::table::row;
@@ -28,11 +29,14 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Why::Ignored, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
-            Some(format!(
-                "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
-                 a small init such as tini{lost}",
-                target(case.main())
-            ))
+            Some(match declare(case, signal) {
+                Some(declare) => format!("handle {signal} in {}, or {declare}{lost}", target(case.main())),
+                None => format!(
+                    "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
+                     a small init such as tini{lost}",
+                    target(case.main())
+                ),
+            })
         }
         (Why::RaisedInVain, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
@@ -80,7 +84,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
                 Some(inside::to_others(case, &target(case.main()), signal))
             }
-            _ => serves_on(case).or_else(|| Some(more_time(case, finding)? + &may_not_stop(case).unwrap_or_default())),
+            _ => after_grace(case, finding),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (_, Exit::Clean) if inside::lost_with_others(case).is_some() => {
@@ -124,7 +128,34 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    serves_on(case).or_else(|| more_time(case, finding))
+    serves_on(case)
+        .or_else(|| reloads(case, finding))
+        .or_else(|| Some(more_time(case, finding)? + &may_not_stop(case).unwrap_or_default()))
+}
+
+/// Nothing shows that a shutdown has begun: the program may only have reloaded.
+pub(super) fn may_serve_on(case: &Case<'_>) -> bool {
+    serves_on(case).is_some() || is_reload(case) || may_not_stop(case).is_some()
+}
+
+/// A signal that mostly means "reload", and no listener that was closed after it.
+fn is_reload(case: &Case<'_>) -> bool {
+    let Some((stop, kill)) = case.stop().zip(case.kill()) else {
+        return false;
+    };
+    let is_between = |at: Boot| stop.at <= at && at < kill.at;
+    let has_closed = case.traffic().listeners.iter().any(|listener| is_between(listener.at));
+    !stop.signal.is_conventional_stop() && !has_closed
+}
+
+fn reloads(case: &Case<'_>, finding: &Finding) -> Option<String> {
+    let signal = case.stop().filter(|_| is_reload(case))?.signal;
+    Some(format!(
+        "{signal} may not stop this program (some reload at {signal}): declare the signal that does ({}); if the program does shut down at \
+         {signal}: {}",
+        declared(case),
+        more_time(case, finding)?
+    ))
 }
 
 fn more_time(case: &Case<'_>, finding: &Finding) -> Option<String> {
@@ -151,6 +182,11 @@ fn may_not_stop(case: &Case<'_>) -> Option<String> {
             declared(case)
         )
     })
+}
+
+/// Of a stop signal that somebody has declared, since it is not the default one.
+pub(super) fn declare(case: &Case<'_>, signal: Signal) -> Option<String> {
+    (signal != Signal::TERM).then(|| format!("declare the signal that stops the program ({})", declared(case)))
 }
 
 /// Where a stop signal is declared.
