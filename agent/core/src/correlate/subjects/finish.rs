@@ -392,19 +392,6 @@ fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime
         .or_else(|| run(&by(Role::Unknown)))
         .or_else(|| run(&by(Role::Kernel)))
         .or_else(|| run(&by(Role::Inside)))
-        .or_else(|| killed_by_runtime.then(|| without_effect(signals, deadline)).flatten())
-}
-
-/// The runtime's stop signal whose default action is to do nothing: SIGWINCH of an httpd image, for a program that has no handler of it. A
-/// stop sends it once; `docker run` without a terminal sends it for each new size of its own, so that only a single one counts.
-fn without_effect<'a>(signals: &[&'a SignalFact], deadline: Boot) -> Option<&'a SignalFact> {
-    let by_runtime = |fact: &&&SignalFact| fact.sender.role == Role::Runtime && fact.signal.signal.is_ignored_by_default();
-    let mut discarded = signals.iter().filter(by_runtime).copied();
-    let only = discarded
-        .next()
-        .filter(|fact| fact.count == 1 && fact.signal.result == SignalResult::Ignored)?;
-    let is_near = only.at <= deadline && deadline.since(only.at) <= RUN_GAP;
-    (is_near && discarded.next().is_none()).then_some(only)
 }
 
 /// Signals that may be stop signals.

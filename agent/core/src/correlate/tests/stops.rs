@@ -686,71 +686,21 @@ fn a_step_of_the_clock_is_stated_by_what_terminates_meanwhile() {
     assert_eq!(steps(&["+0 clock +90\n", stop, exit].concat()), [None], "before the begin");
 }
 
-/// As of a shell in an image of httpd.
-const WITHOUT_EFFECT: &str = "
+/// `docker run` without a terminal forwards it for each new size of its own.
+#[test]
+fn a_size_of_a_terminal_is_no_stop() {
+    check(
+        &container(
+            "
         +1 WINCH runc -> main ignored default
-        ";
-const KILLED: &str = "
         +11 KILL runc -> main
         +11.001 exit main KILL
-        ";
-
-#[test]
-fn a_stop_signal_whose_default_action_is_to_do_nothing() {
-    check_evidence(
-        &container(&format!("{WITHOUT_EFFECT}{KILLED}")),
-        expect![[r#"
-        ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-          `app` is PID 1 and has no SIGWINCH handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-          fix: handle SIGWINCH in PID 1 `app`, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 10.0 s
-          +1.000 signal_generate: SIGWINCH from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: discarded by the kernel, no handler
-          +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`
-          +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
-    "#]],
-    );
-}
-
-#[test]
-fn sizes_of_a_terminal_are_no_stop() {
-    check(
-        &container(&format!(
-            "{WITHOUT_EFFECT}
-        +1.2 WINCH runc -> main ignored default
-        {KILLED}"
-        )),
+        ",
+        ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
               The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
               fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
-        "#]],
-    );
-    check(
-        &container(&format!(
-            "{WITHOUT_EFFECT}
-        +700 KILL runc -> main
-        +700.001 exit main KILL
-        "
-        )),
-        expect![[r#"
-            force-killed: Stopped/ForceKilled/Quiet
-              The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
-              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
-        "#]],
-    );
-}
-
-#[test]
-fn a_stop_signal_without_effect_does_not_hide_a_lost_one() {
-    check(
-        &container(&format!(
-            "{WITHOUT_EFFECT}
-        +10 lost signal_generate +9 1
-        {KILLED}"
-        )),
-        expect![[r#"
-            unknown: Stopped/Unknown/Quiet
-              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }

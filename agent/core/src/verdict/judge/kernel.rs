@@ -96,10 +96,6 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     let answer = Answer::of_main(case, stop);
     // Of a main process that read the signal, another process may have held up the exit.
     match answer {
-        // Without an effect it need not be the stop signal.
-        Answer::Discarded if stop.signal.is_ignored_by_default() => {
-            finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[Kind::SignalGenerate])
-        }
         Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[]),
         Answer::RaisedInVain => finding(Exit::IgnoredStopSignal, cause, Why::RaisedInVain, &[]),
         Answer::Unread(how) => finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver]),
