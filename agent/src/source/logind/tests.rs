@@ -206,7 +206,7 @@ async fn a_role_that_a_shutdown_stops_waits_for_the_job() {
     role.put(preparing.clone());
     let (to, mut session) = mpsc::channel(1);
     let of_end = role.outbox.clone();
-    let end = tokio::spawn(async move { super::end(&of_end, &to).await });
+    let end = tokio::spawn(async move { end(&of_end, &to).await });
     assert!(matches!(session.recv().await, Some(FromLink::Settle(_))));
     stage.expect(&[preparing]).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
