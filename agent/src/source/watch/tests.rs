@@ -151,8 +151,7 @@ fn a_line_of_a_watch_has_a_change_a_bookmark_or_a_failure() {
         Err(kube::Error::SerdeError(_)) => "undecodable".to_owned(),
         Err(error) => format!("{error:?}"),
     };
-    let pod =
-        r#"{"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "5"}, "spec": {"containers": [{"name": "\u0061"}]}}"#;
+    let pod = r#"{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "resourceVersion": "5"}, "spec": {"containers": [{"name": "\u0061"}]}}"#;
     let status = r#"{"kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410}"#;
     for (line, expected) in [
         (format!(r#"{{"type": "ADDED", "object": {pod}}}"#), r#"applied Some("5")"#),
