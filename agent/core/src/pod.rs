@@ -26,6 +26,9 @@ pub struct PodFact {
     pub reason: Option<String>,
     /// The condition `DisruptionTarget` with status True.
     pub disruption: Option<Disruption>,
+    /// The condition `Ready`; None where the status does not have it, and in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
     pub containers: Vec<ContainerStatus>,
 }
 
@@ -197,6 +200,18 @@ pub struct Disruption {
     pub reason: String,
     /// Bounded to 256 bytes.
     pub message: String,
+}
+
+/// The condition `Ready`. The kubelet writes it by the node's clock; the node controller makes it False by its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    pub is_ready: bool,
+    /// `lastTransitionTime`, in whole seconds.
+    pub since: Wall,
+    /// Of a pod that is not ready: by then the kubelet had reported the pod's status, and one of its main containers had had its last
+    /// start before `since`. None: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_start: Option<Wall>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

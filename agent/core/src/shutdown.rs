@@ -56,6 +56,9 @@ pub struct NodeShutdownFacts {
     pub pods: Vec<PodInShutdown>,
     /// Pods above the bound: not in the list.
     pub more_pods: u64,
+    /// Pods of the node that stayed Ready in the API until the node was back, whether in `pods` or not: a minimum, because the condition of
+    /// other pods is not known. None if it is not known of any pod.
+    pub pods_ready: Option<u64>,
     pub gaps: ShutdownGaps,
 }
 

@@ -249,6 +249,7 @@ table! {
     SHUTDOWN_PODS "epitaph.shutdown.pods" Span Int "{pod}" "Pods that ran when the shutdown began, without the agent's own; on `kubelet.phase`: those of the phase."
     SHUTDOWN_PODS_ENDED "epitaph.shutdown.pods_ended" Span Int "{pod}" "Of these, pods of which every container was seen to exit."
     SHUTDOWN_PODS_CUT "epitaph.shutdown.pods_cut" Span Int "{pod}" "Of these, pods that got SIGKILL before their own grace period was over, or still ran when logind's delay ended."
+    SHUTDOWN_PODS_READY "epitaph.shutdown.pods_ready" Span Int "{pod}" "After the next boot: pods of the node that stayed Ready in the API until the node was back, at least so many; absent if it is not known of any pod."
     SHUTDOWN_GAPS "epitaph.shutdown.gaps" Span Strings "" "Evidence that may be missing: `bus: <why>`, `exits`, `observation`, `pods`, `agent-ended`."
     KUBELET_LOCK "epitaph.shutdown.kubelet_lock" Span String "" "The kubelet's delay lock at the begin: `held`, `missing` or `unknown`; absent on a machine without a kubelet."
     KUBELET_SHUTDOWN_PERIOD "epitaph.shutdown.kubelet_period" Span Double "s" "The delay that the kubelet asks for: the sum of its phases."

@@ -234,8 +234,12 @@ impl Correlator {
                 self.pods.clock(now, offset);
                 self.subjects.clock(now, offset);
             }
-            Input::ApiClock(clock) => self.pods.api_clock(clock),
+            Input::ApiClock(clock) => {
+                self.node.api_clock(clock);
+                self.pods.api_clock(clock);
+            }
             Input::Pods(state) => {
+                self.node.pods_state(&state);
                 if state == PodsState::Synced {
                     self.pods.relisted(now, &mut from_pods);
                 }
@@ -244,7 +248,10 @@ impl Correlator {
                     self.became(answers);
                 }
             }
-            Input::Pod(fact) => self.pods.pod(now, fact, &mut from_pods),
+            Input::Pod(fact) => {
+                self.node.pod(&fact);
+                self.pods.pod(now, fact, &mut from_pods);
+            }
             Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
@@ -349,9 +356,9 @@ impl Correlator {
             }
             match &mut event {
                 SubjectEvent::Seen {
-                    subject: Subject::Container { pod: Some(_), .. },
+                    subject: Subject::Container { pod: Some(_), id, .. },
                     ..
-                } => self.node.pod_seen(),
+                } => self.node.pod_seen(id),
                 SubjectEvent::StopSent { at, own } => self.node.stop_sent(*at, *own),
                 SubjectEvent::Ended(facts) => self.node.ended(facts),
                 _ => {}

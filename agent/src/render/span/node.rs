@@ -116,6 +116,9 @@ fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
     a.some(key::SHUTDOWN_PODS, pods(|_| true) + s.more_pods);
     a.some(key::SHUTDOWN_PODS_ENDED, pods(|pod| pod.ended.is_some()));
     a.some(key::SHUTDOWN_PODS_CUT, pods(|pod| pod.cut.is_some()));
+    if let Some(ready) = s.pods_ready {
+        a.count(key::SHUTDOWN_PODS_READY, ready);
+    }
     a.texts(key::SHUTDOWN_GAPS, gaps(s));
     let mut span = at.span(NODE_SHUTDOWN, SpanId::INVALID, s.begin, s.end.max(s.begin), a);
     span.name = format!("{NODE_SHUTDOWN} {}", v.headline).into();

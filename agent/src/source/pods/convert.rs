@@ -7,7 +7,7 @@ use std::time::Duration;
 use epitaph_core::ids::{ContainerId, PodUid};
 use epitaph_core::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, KubeletProbe, KubeletProbeKind,
-    Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, RestartPolicy, Workload,
+    Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, Ready, RestartPolicy, Workload,
 };
 use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::core::v1 as api;
@@ -113,6 +113,7 @@ pub(super) fn fact(pod: &api::Pod, identity: Arc<PodIdentity>, options: PodOptio
         },
         reason: status.and_then(|s| reason(s.reason.as_deref())),
         disruption: status.and_then(disruption),
+        ready: status.and_then(ready),
         containers: status.map_or_else(Vec::new, statuses),
     }
 }
@@ -265,6 +266,40 @@ pub(in crate::source) fn disruption(status: &api::PodStatus) -> Option<Disruptio
         reason: bounded(target.reason.as_deref().unwrap_or_default(), MAX_REASON),
         message: bounded(target.message.as_deref().unwrap_or_default(), MAX_MESSAGE),
     })
+}
+
+fn ready(status: &api::PodStatus) -> Option<Ready> {
+    let ready = status.conditions.iter().flatten().find(|c| c.type_ == "Ready")?;
+    let is_ready = match ready.status.as_str() {
+        "True" => true,
+        "False" => false,
+        _ => return None,
+    };
+    let since = wall(ready.last_transition_time.as_ref()?)?;
+    Some(Ready {
+        is_ready,
+        since,
+        last_start: if is_ready { None } else { last_start(status, since) },
+    })
+}
+
+/// See [`Ready::last_start`].
+fn last_start(status: &api::PodStatus, since: Wall) -> Option<Wall> {
+    // The kubelet writes it together with its first conditions.
+    let reported = wall(status.start_time.as_ref()?)?;
+    let statuses = status.container_statuses.iter().flatten().take(MAX_CONTAINERS);
+    let started = statuses.filter_map(|s| {
+        let states = [&s.state, &s.last_state].into_iter().flatten();
+        let starts = states.filter_map(started).filter(|at| *at <= since);
+        starts.max()
+    });
+    Some(started.min()?.max(reported))
+}
+
+fn started(state: &api::ContainerState) -> Option<Wall> {
+    let running = state.running.as_ref().and_then(|running| running.started_at.as_ref());
+    let terminated = state.terminated.as_ref().and_then(|ended| ended.started_at.as_ref());
+    wall(running.or(terminated)?)
 }
 
 fn statuses(status: &api::PodStatus) -> Vec<ContainerStatus> {

@@ -221,6 +221,7 @@ fn a_pod_is_converted_completely() {
                     message: "Eviction API: evicting",
                 },
             ),
+            ready: None,
             containers: [
                 ContainerStatus {
                     name: "app",
@@ -404,4 +405,128 @@ fn the_applications_service_is_named_by_opentelemetrys_rules() {
         cart-7d9 Some("shop") Some("v3")
         cart-1 Some("shop") Some("v3")"#]]
     .assert_eq(&all.join("\n"));
+}
+
+/// Two statuses of Kubernetes 1.36.
+#[test]
+fn the_condition_ready_of_a_kubelet() {
+    let of = |status: &str| {
+        let status: Value = serde_json::from_str(status).unwrap();
+        converted(json!({"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "status": status})).ready
+    };
+    let ready = |is_ready: bool, since: &str| {
+        Some(Ready {
+            is_ready,
+            since: Wall::parse_rfc3339(since).unwrap(),
+            last_start: None,
+        })
+    };
+    const RUNS: &str = r#"{
+        "observedGeneration": 1, "phase": "Running", "conditions": [
+            {"type": "PodReadyToStartContainers", "observedGeneration": 1, "status": "True", "lastProbeTime": null,
+             "lastTransitionTime": "2026-11-26T17:54:55Z"},
+            {"type": "Initialized", "observedGeneration": 1, "status": "True", "lastProbeTime": null,
+             "lastTransitionTime": "2026-11-26T17:54:46Z"},
+            {"type": "Ready", "observedGeneration": 1, "status": "True", "lastProbeTime": null,
+             "lastTransitionTime": "2026-11-26T17:55:13Z"},
+            {"type": "ContainersReady", "observedGeneration": 1, "status": "True", "lastProbeTime": null,
+             "lastTransitionTime": "2026-11-26T17:55:13Z"},
+            {"type": "PodScheduled", "observedGeneration": 1, "status": "True", "lastProbeTime": null,
+             "lastTransitionTime": "2026-11-26T17:54:46Z"}
+        ],
+        "hostIP": "10.77.0.11", "podIP": "10.244.1.2", "startTime": "2026-11-26T17:54:46Z",
+        "containerStatuses": [{
+            "name": "agent", "state": {"running": {"startedAt": "2026-11-26T17:55:00Z"}}, "lastState": {}, "ready": true,
+            "restartCount": 0, "image": "localhost/epitaph:test", "imageID": "", "started": true
+        }]
+    }"#;
+    const STARTS: &str = r#"{
+        "observedGeneration": 1, "phase": "Pending", "conditions": [
+            {"type": "Ready", "observedGeneration": 1, "status": "False", "lastProbeTime": null,
+             "lastTransitionTime": "2026-11-26T17:55:58Z", "reason": "ContainersNotReady",
+             "message": "containers with unready status: [app]"}
+        ],
+        "hostIP": "10.77.0.12", "startTime": "2026-11-26T17:55:58Z",
+        "containerStatuses": [{
+            "name": "app", "state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}, "ready": false,
+            "restartCount": 0, "image": "localhost/victim:test", "imageID": "", "started": false
+        }]
+    }"#;
+    assert_eq!(of(RUNS), ready(true, "2026-11-26T17:55:13Z"));
+    assert_eq!(of(STARTS), ready(false, "2026-11-26T17:55:58Z"));
+}
+
+/// As a kubelet reports a pod after a power loss: the first status of the boot, with the containers that the boot before left.
+#[test]
+fn when_a_pod_became_ready_or_not() {
+    const STARTED: &str = "2026-11-21T09:00:02Z";
+    let time = |text: &str| Wall::parse_rfc3339(text).unwrap();
+    let lost = json!({"exitCode": 255, "reason": "Unknown", "startedAt": STARTED, "finishedAt": "2026-11-21T12:00:41Z"});
+    let of = |change: &dyn Fn(&mut Value)| {
+        let mut pod = json!({
+            "metadata": {"name": "cart-7d9-x2x", "namespace": "shop", "uid": "9a6b", "creationTimestamp": "2026-11-21T09:00:00Z"},
+            "spec": {"containers": [{"name": "app"}, {"name": "log"}]},
+            "status": {
+                "phase": "Running", "qosClass": "BestEffort", "startTime": "2026-11-21T09:00:00Z",
+                "conditions": [
+                    {"type": "PodReadyToStartContainers", "status": "False", "lastProbeTime": null,
+                     "lastTransitionTime": "2026-11-21T12:00:41Z"},
+                    {"type": "Initialized", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-11-21T09:00:00Z"},
+                    {"type": "Ready", "status": "False", "lastProbeTime": null, "lastTransitionTime": "2026-11-21T12:00:41Z",
+                     "reason": "ContainersNotReady", "message": "containers with unready status: [app log]"},
+                    {"type": "ContainersReady", "status": "False", "lastProbeTime": null,
+                     "lastTransitionTime": "2026-11-21T12:00:41Z"},
+                ],
+                "containerStatuses": [
+                    {"name": "app", "image": "a", "imageID": "", "ready": false, "restartCount": 1,
+                     "state": {"running": {"startedAt": "2026-11-21T12:00:44Z"}}, "lastState": {"terminated": lost}},
+                    {"name": "log", "image": "a", "imageID": "", "ready": false, "restartCount": 0,
+                     "state": {"terminated": lost}, "lastState": {}},
+                ],
+            },
+        });
+        change(&mut pod["status"]);
+        converted(pod).ready
+    };
+    let ready = |is_ready: bool, since: &str, last_start: Option<&str>| {
+        Some(Ready {
+            is_ready,
+            since: time(since),
+            last_start: last_start.map(time),
+        })
+    };
+    const SINCE: &str = "2026-11-21T12:00:41Z";
+    assert_eq!(of(&|_| {}), ready(false, SINCE, Some(STARTED)));
+    // A container that started in this boot, before the pod was not ready: the other one did not.
+    let again = json!({"terminated": {"exitCode": 1, "startedAt": "2026-11-21T12:00:30Z"}});
+    let one = |status: &mut Value| status["containerStatuses"][0]["lastState"] = again.clone();
+    assert_eq!(of(&one), ready(false, SINCE, Some(STARTED)));
+    let both = |status: &mut Value| {
+        one(status);
+        status["containerStatuses"][1]["state"] = again.clone();
+    };
+    assert_eq!(of(&both), ready(false, SINCE, Some("2026-11-21T12:00:30Z")));
+    // The kubelet had reported nothing before.
+    let late = |status: &mut Value| status["startTime"] = json!("2026-11-21T12:00:41Z");
+    assert_eq!(of(&late), ready(false, SINCE, Some(SINCE)));
+    let is_ready = |status: &mut Value| status["conditions"][2]["status"] = json!("True");
+    assert_eq!(of(&is_ready), ready(true, SINCE, None));
+
+    let unreported = |status: &mut Value| status["startTime"] = Value::Null;
+    let unstarted = |status: &mut Value| {
+        status["containerStatuses"] = json!([{
+            "name": "app", "image": "a", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"running": {"startedAt": "2026-11-21T12:00:44Z"}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null, "finishedAt": null}},
+        }]);
+    };
+    for change in [&unreported as &dyn Fn(&mut Value), &unstarted] {
+        assert_eq!(of(change), ready(false, SINCE, None));
+    }
+    let timeless = |status: &mut Value| status["conditions"][2]["lastTransitionTime"] = Value::Null;
+    let unknown = |status: &mut Value| status["conditions"][2]["status"] = json!("Unknown");
+    let unconditioned = |status: &mut Value| status["conditions"] = Value::Null;
+    for change in [&timeless as &dyn Fn(&mut Value), &unknown, &unconditioned] {
+        assert_eq!(of(change), None);
+    }
 }

@@ -36,7 +36,11 @@ const POD: &str = r#"{
     },
     "status": {
         "phase": "Running", "reason": "Evicted", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}],
-        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+        "startTime": "2026-11-22T09:00:00Z",
+        "conditions": [
+            {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"},
+            {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-22T10:00:01Z"}
+        ],
         "containerStatuses": [{
             "name": "app", "ready": false, "restartCount": 3, "image": "x", "imageID": "y", "containerID": "containerd://3f1c",
             "state": {"terminated": {
@@ -91,6 +95,7 @@ fn kubernetes_object() {
             shape(&fact.phase),
             fact.deletion.is_some(),
             fact.disruption.is_some(),
+            fact.ready.map(|ready| (ready.is_ready, ready.last_start.is_some())),
             states,
         ))
     });

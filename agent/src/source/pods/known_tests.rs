@@ -33,6 +33,7 @@ fn fact(pod: &str, containers: Vec<ContainerStatus>) -> PodFact {
         phase: Phase::Running,
         reason: None,
         disruption: None,
+        ready: None,
         containers,
     }
 }

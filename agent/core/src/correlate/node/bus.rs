@@ -190,11 +190,10 @@ impl NodeMachine {
         }
     }
 
-    pub(super) fn kubelet_state(&mut self, state: Result<KubeletState, String>, out: &mut FromNode) {
+    pub(super) fn kubelet_state(&mut self, now: Boot, state: Result<KubeletState, String>, out: &mut FromNode) {
         let state = state.ok();
-        if let Some(previous) = self.previous.take() {
-            previous.report(state, out);
-        }
+        self.state_of_previous(state);
+        self.previous_due(now, out);
         self.kubelet_state = state;
     }
 

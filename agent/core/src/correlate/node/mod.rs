@@ -13,6 +13,7 @@ mod next_boot;
 mod open;
 mod plan;
 mod pods;
+mod stayed_ready;
 
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ impl NodeMachine {
     pub fn start(&mut self, observation: &Observation, gap: bool) {
         self.boot_id.clone_from(&observation.boot_id);
         self.host.clone_from(&observation.host);
-        self.clock = observation.wall_offset;
+        self.clock(observation.wall_offset);
         self.agent_ended = false;
         self.blind.clear();
         self.bus.begin(observation.since);
@@ -118,6 +119,7 @@ impl NodeMachine {
     /// A shutdown in progress keeps the clock of its begin: so do the traces of the pods that have ended by then.
     pub fn clock(&mut self, offset: WallOffset) {
         self.clock = offset;
+        self.clock_of_previous(offset);
     }
 
     pub fn probe(&mut self, name: &str, state: &ProbeState) {
@@ -174,7 +176,8 @@ impl NodeMachine {
     #[cfg(test)]
     pub fn kept(&self) -> usize {
         let open = self.open.as_ref().map_or(0, |open| open.runs.len() + open.facts.locks.len());
-        self.locks.as_ref().map_or(0, Vec::len) + open
+        let previous = self.previous.as_ref().map_or(0, |previous| previous.kept());
+        self.locks.as_ref().map_or(0, Vec::len) + open + previous
     }
 
     pub fn event(&mut self, now: Boot, event: NodeEvent, out: &mut FromNode) {
@@ -213,7 +216,7 @@ impl NodeMachine {
                 self.has_kubelet = true;
                 self.kubelet = Some(config);
             }
-            NodeEvent::KubeletState { state } => self.kubelet_state(state, out),
+            NodeEvent::KubeletState { state } => self.kubelet_state(now, state, out),
             NodeEvent::AgentEnds { pod } => self.agent_ends(now, pod.as_ref(), out),
             NodeEvent::Lost { reason, .. } => self.bus_gap(now, &reason),
         }
@@ -243,7 +246,7 @@ impl NodeMachine {
     /// No more input of this boot, and no more boot follows here.
     pub fn end(&mut self, now: Boot, out: &mut FromNode) {
         if let Some(previous) = self.previous.take() {
-            previous.report(None, out);
+            previous.report(out);
         }
         self.close(now, Ending::ObservationEnded, out);
     }
@@ -267,11 +270,6 @@ impl NodeMachine {
         if let Some(open) = &mut self.open {
             open.runs.stop_sent(at, own);
         }
-    }
-
-    /// A process of a pod's container: only a kubelet makes the cgroups of pods.
-    pub fn pod_seen(&mut self) {
-        self.has_kubelet = true;
     }
 
     /// Whether the pods that run are to be shown to it, once for a shutdown.

@@ -1,37 +1,55 @@
-//! The next boot completes the story: the shutdown that was in progress, or that nothing had announced, and the time in which the node
-//! was down.
+//! The next boot completes the story: the shutdown that was in progress, or that nothing had announced, the time in which the node was
+//! down, and the pods that stayed Ready in the API meanwhile.
 
 use std::time::Duration;
 
+use super::stayed_ready::StayedReady;
 use super::{FromNode, NodeMachine, RunningPod, report};
+use crate::ids::ContainerId;
 use crate::input::Observation;
 use crate::node::KubeletState;
+use crate::pod::{ApiClock, PodFact, PodsState};
 use crate::report::Report;
 use crate::shutdown::{Ending, NodeDown, NodeShutdownFacts, ShutdownKey};
-use crate::time::Boot;
+use crate::time::{Boot, WallOffset};
 
-/// The source of the kubelet's files begins with the agent.
+/// The sources of the kubelet's files and of the pods begin with the agent.
 const HOLD: Duration = Duration::from_secs(30);
 /// The kubelet's clock is the node's; its times are of its own begin of the shutdown.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// A shutdown of the boot before, which waits for the kubelet's state.
+/// A shutdown of the boot before, which waits for the kubelet's state, and for the pods of the API.
 #[derive(Debug)]
 pub(super) struct Previous {
     facts: NodeShutdownFacts,
     until: Boot,
+    /// Some(None): not known.
+    state: Option<Option<KubeletState>>,
+    ready: StayedReady,
 }
 
 impl Previous {
-    pub fn report(mut self, state: Option<KubeletState>, out: &mut FromNode) {
+    pub fn report(mut self, out: &mut FromNode) {
         let clock = self.facts.clock;
         let begin = clock.wall(self.facts.begin.minus(SLACK));
+        let state = self.state.flatten();
         self.facts.kubelet.state = state.filter(|state| state.started.is_some_and(|started| started >= begin));
+        self.facts.pods_ready = self.ready.count();
         out.reports.push(report(self.facts));
     }
 
+    fn is_complete(&self) -> bool {
+        self.state.is_some() && self.ready.is_complete()
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.facts.pods.len() + self.ready.kept()
+    }
+
     pub fn bytes(&self) -> usize {
-        size_of::<Previous>() + self.facts.pods.len() * size_of::<crate::shutdown::PodInShutdown>()
+        let pods = self.facts.pods.len() * size_of::<crate::shutdown::PodInShutdown>();
+        size_of::<Previous>() + pods + self.ready.bytes()
     }
 }
 
@@ -45,7 +63,7 @@ impl NodeMachine {
         out: &mut FromNode,
     ) -> NodeMachine {
         if let Some(previous) = self.previous.take() {
-            previous.report(None, out);
+            previous.report(out);
         }
         let next = NodeMachine::default();
         if !self.active && self.open.is_none() {
@@ -64,6 +82,7 @@ impl NodeMachine {
             self.open = Some(self.begin(last));
         }
         let Some(mut open) = self.open.take() else { return next };
+        let ready = StayedReady::new(self.clock.wall(last), new.wall_offset, running.is_some());
         // What started within it, too.
         open.runs.show(running.unwrap_or_default());
         let down = self.down(open.facts.key.clone(), last, back, new);
@@ -76,10 +95,12 @@ impl NodeMachine {
         let previous = Previous {
             facts,
             until: new.since.plus(HOLD),
+            state: None,
+            ready,
         };
-        // Only a kubelet has a state.
+        // Only a kubelet has a state, and pods.
         if !next.has_kubelet {
-            previous.report(None, out);
+            previous.report(out);
             return next;
         }
         NodeMachine {
@@ -89,8 +110,48 @@ impl NodeMachine {
     }
 
     pub(super) fn previous_due(&mut self, now: Boot, out: &mut FromNode) {
-        if let Some(previous) = self.previous.take_if(|previous| previous.until <= now) {
-            previous.report(None, out);
+        let is_over = |previous: &mut Box<Previous>| previous.until <= now || previous.is_complete();
+        if let Some(previous) = self.previous.take_if(is_over) {
+            previous.report(out);
+        }
+    }
+
+    pub(super) fn state_of_previous(&mut self, state: Option<KubeletState>) {
+        if let Some(previous) = &mut self.previous {
+            previous.state.get_or_insert(state);
+        }
+    }
+
+    /// The state of the watch of this node's pods.
+    pub fn pods_state(&mut self, state: &PodsState) {
+        if let Some(previous) = &mut self.previous {
+            previous.ready.state(state);
+        }
+    }
+
+    pub fn pod(&mut self, fact: &PodFact) {
+        if let Some(previous) = &mut self.previous {
+            previous.ready.pod(fact);
+        }
+    }
+
+    pub fn api_clock(&mut self, clock: ApiClock) {
+        if let Some(previous) = &mut self.previous {
+            previous.ready.api_clock(clock);
+        }
+    }
+
+    /// A process of a pod's container: only a kubelet makes the cgroups of pods.
+    pub fn pod_seen(&mut self, container: &ContainerId) {
+        self.has_kubelet = true;
+        if let Some(previous) = &mut self.previous {
+            previous.ready.seen(container);
+        }
+    }
+
+    pub(super) fn clock_of_previous(&mut self, offset: WallOffset) {
+        if let Some(previous) = &mut self.previous {
+            previous.ready.clock(offset);
         }
     }
 

@@ -63,6 +63,7 @@ impl InProgress {
                 phases: Vec::new(),
                 pods: Vec::new(),
                 more_pods: 0,
+                pods_ready: None,
                 gaps: ShutdownGaps {
                     exits: !node.blind.is_empty(),
                     ..ShutdownGaps::default()

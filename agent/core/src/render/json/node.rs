@@ -39,6 +39,8 @@ pub struct NodeShutdownObject {
     phases: Vec<PhaseObject>,
     pods: Vec<PodInShutdownObject>,
     pods_more: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pods_ready: Option<u64>,
     gaps: ShutdownGapsObject,
     evidence: Vec<EvidenceObject>,
 }
@@ -199,6 +201,7 @@ pub fn node_shutdown(s: &NodeShutdown) -> NodeShutdownObject {
         phases: s.phases.iter().map(|of| phase(of, clock)).collect(),
         pods: s.pods.iter().map(|pod| pod_in(pod, s, clock)).collect(),
         pods_more: s.more_pods,
+        pods_ready: s.pods_ready,
         gaps: ShutdownGapsObject {
             bus: s.gaps.bus.as_deref().map(escape),
             exits: s.gaps.exits,

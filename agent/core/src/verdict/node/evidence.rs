@@ -74,6 +74,13 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
     }
     if let Ending::Down { back } = facts.ending {
         add(back, Source::Bus, "the next boot".to_owned());
+        if let Some(ready) = facts.pods_ready {
+            add(
+                back,
+                Source::Kubernetes,
+                format!("pods that are known to have stayed Ready until then: {ready}"),
+            );
+        }
     }
     lines
 }

@@ -15,6 +15,10 @@ const NAMED: usize = 3;
 const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
 
 pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
+    of_verdict(facts, why) + &stayed_ready(facts)
+}
+
+fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
     let what = what(facts);
     match why {
         Why::Graceful => graceful(facts, what),
@@ -401,6 +405,16 @@ fn pods_ran(facts: &NodeShutdownFacts, before: &str, after: &str) -> String {
     match facts.others().filter(|pod| pod.ran_at(over)).count() as u64 {
         0 => String::new(),
         count => format!("{before}{}{after}", many(count, "pod")),
+    }
+}
+
+fn stayed_ready(facts: &NodeShutdownFacts) -> String {
+    match facts.pods_ready {
+        None | Some(0) => String::new(),
+        Some(count) => format!(
+            "; at least {} stayed Ready in the API until the node was back, and a Service sends clients to Ready pods",
+            many(count, "pod")
+        ),
     }
 }
 

@@ -63,7 +63,7 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
               PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; no pod terminated; the kubelet released its lock less than 1 ms later, and takes no new lock until it restarts
               fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
             +4.000 down +3.800…+40.000 of 2
-            +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+            +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts
               fix: restart the kubelet after each spoofed signal: it takes its lock at its start
         "#]],
@@ -107,7 +107,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
             -35.000 node 1 Info -50.000…-40.000 cancelled Continued
               the scheduled reboot was cancelled, 640 s before its time
             +4.000 down +3.800…+40.000 of 2
-            +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+            +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
         "#]],
@@ -120,7 +120,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
               PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
               fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
             +4.000 down +3.800…+40.000 of 2
-            +5.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
+            +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],

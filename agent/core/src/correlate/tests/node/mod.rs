@@ -6,6 +6,7 @@ mod pods;
 mod proof;
 mod properties;
 mod signs;
+mod stayed_ready;
 
 use std::fmt::Write;
 

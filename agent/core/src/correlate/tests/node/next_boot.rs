@@ -100,7 +100,7 @@ fn a_power_cut_within_a_phase() {
             +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +12.000 down +11.900…+49.000 of 1
-            +13.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
+            +42.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
               the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s after the announcement, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
               fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (60 s), and the time in which the services stop
         "#]],
@@ -200,7 +200,7 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
-            +62.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
+            +90.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
               the kubelet began to stop the pods for the reboot and did not finish; 2 pods were not seen to end: shop/dns, shop/web
               fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
         "#]],
@@ -258,7 +258,7 @@ fn an_older_state_shows_nothing() {
             +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
-            +62.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
+            +90.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
               how the reboot went is unknown: epitaph had stopped before that; the node was back 45.2 s after the last evidence
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],

@@ -35,7 +35,7 @@ fn a_container_that_restarts_within_the_shutdown_is_followed() {
             +13.100 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +64.000 down +63.900…+90.000 of 1
-            +65.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
+            +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
               the reboot cut 1 of 2 pods: shop/dns (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
@@ -74,7 +74,7 @@ fn a_container_that_starts_within_the_shutdown_is_followed() {
             +44.100 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +64.000 down +63.900…+90.000 of 1
-            +65.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
+            +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
               the reboot cut 1 of 3 pods: shop/job (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/job, which may take 30 s
         "#]],
@@ -166,7 +166,7 @@ fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
         ",
         expect![[r#"
             +4.000 down +3.800…+40.000 of 1
-            +5.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
+            +34.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
               the reboot did not go through logind: systemd began a job for reboot.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement
               fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
         "#]],
@@ -189,7 +189,7 @@ fn a_drained_node_has_nothing_to_lose_without_periods() {
         ",
         expect![[r#"
             +4.000 down +3.900…+40.000 of 1
-            +5.000 node 1 Info +1.000…+3.900 unprotected Down { back: Boot(3640000000000) }
+            +34.000 node 1 Info +1.000…+3.900 unprotected Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
@@ -201,7 +201,7 @@ fn a_machine_that_ran_on_without_an_agent_was_not_down() {
     check(
         &node("+2 node agent-ends\n+2.1 reboot back=+1900000\n+3 node kubelet-state"),
         expect![[r#"
-            +3.000 node 1 Warning +2.000…+2.000 unknown Down { back: Boot(1903600000000000) }
+            +32.200 node 1 Warning +2.000…+2.000 unknown Down { back: Boot(1903600000000000) }
               why the node went down is unknown: epitaph had stopped before that
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
         "#]],
@@ -352,7 +352,7 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
             +6.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
             +6.000 down +5.800…+40.000 of 1
-            +7.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
+            +36.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (phase took 2.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) and its pods were over
         "#]],
