@@ -158,7 +158,7 @@ fn graceful(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<Strin
 fn drop_in(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
     let off = power_off(stage, name)?;
     power_on(stage, name)?;
-    let mut problems = shown::unprotected(
+    let (_, mut problems) = shown::unprotected(
         stage,
         &off,
         "the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)",
@@ -210,11 +210,9 @@ fn zero_periods(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<S
             now => problems.push(format!("{} was not started again with its UID: {now:?}", pod.name)),
         }
     }
-    problems.extend(shown::unprotected(
-        stage,
-        &off,
-        "shutdownGracePeriod is 0, which is the default",
-    )?);
+    let (spans, found) = shown::unprotected(stage, &off, "shutdownGracePeriod is 0, which is the default")?;
+    problems.extend(found);
+    problems.extend(shown::none_stayed_ready(&spans));
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);
     Ok(problems)
 }

@@ -150,7 +150,7 @@ fn of_pod(stage: &Stage, pod: &Pod, spans: &[Value], phase: &Value) -> anyhow::R
 }
 
 /// No lock, for this reason.
-pub fn unprotected(stage: &Stage, off: &Off, reason: &str) -> anyhow::Result<Vec<String>> {
+pub fn unprotected(stage: &Stage, off: &Off, reason: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
     let (spans, mut problems) = root(stage, off, "unprotected")?;
     problems.extend(differs(
         &spans,
@@ -159,7 +159,17 @@ pub fn unprotected(stage: &Stage, off: &Off, reason: &str) -> anyhow::Result<Vec
         &json!("missing"),
     ));
     problems.extend(lacks(&spans, "epitaph.sentence", reason));
-    Ok(problems)
+    Ok((spans, problems))
+}
+
+/// The node controller had made the pods not Ready before the node was back.
+pub fn none_stayed_ready(spans: &[Value]) -> Option<String> {
+    let root = spans.iter().find(|span| name(span).starts_with("node.shutdown"))?;
+    let count = tag(root, "epitaph.shutdown.pods_ready");
+    count
+        .as_u64()
+        .is_some_and(|count| count > 0)
+        .then(|| format!("{count} pods stayed Ready"))
 }
 
 /// Their containers ended with the machine: each has a trace of its own, with the shutdown as its cause.
