@@ -78,16 +78,41 @@ pub(super) const HAPROXY: Installed = Installed {
     documented: "TERM, INT: immediate stop of all processes.",
 };
 
+/// HAProxy, ready once it says so: the sockets listen before there is a worker, and before the master handles a signal.
+/// The reader of its log has to exit: the master exits only once it has no child at all.
+pub(super) const HAPROXY_LOADED: Installed = Installed {
+    files: &["/usr/sbin/haproxy", "/bin/bash"],
+    command: &[
+        "/bin/bash",
+        "-c",
+        "exec /usr/sbin/haproxy -W -db -f $DIR/haproxy.cfg 2> >(exec sed -n -u '/Loading success/{s/.*/ready/p;q}')",
+    ],
+    ready: Ready::Prints,
+    ..HAPROXY
+};
+
 pub(super) const GUNICORN: Installed = Installed {
     name: "gunicorn",
     packages: &["gunicorn"],
     files: &["/usr/bin/gunicorn"],
-    configuration: &[(
-        "app.py",
-        "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'']\n",
-    )],
+    // A worker that is signalled before it has its own handlers runs on.
+    configuration: &[
+        (
+            "app.py",
+            "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'']\n",
+        ),
+        (
+            "gunicorn.conf.py",
+            "import os\n\
+             def post_worker_init(worker):\n    \
+             open('$DIR/%d' % worker.age, 'w').close()\n    \
+             if os.path.exists('$DIR/1') and os.path.exists('$DIR/2'):\n        os.write(1, b'ready\\n')\n",
+        ),
+    ],
     command: &[
         "/usr/bin/gunicorn",
+        "-c",
+        "$DIR/gunicorn.conf.py",
         "--chdir",
         "$DIR",
         "-b",
@@ -96,7 +121,7 @@ pub(super) const GUNICORN: Installed = Installed {
         "2",
         "app:app",
     ],
-    ready: Ready::Listens,
+    ready: Ready::Prints,
     documented: "TERM: graceful shutdown, waits for workers up to graceful_timeout.",
 };
 
@@ -217,14 +242,19 @@ const MOSQUITTO: Installed = Installed {
 const BIND: Installed = Installed {
     name: "BIND",
     packages: &["bind9"],
-    files: &["/usr/sbin/named"],
+    files: &["/usr/sbin/named", "/bin/bash"],
     configuration: &[(
         "named.conf",
         "options { directory \"$DIR\"; pid-file none; listen-on port $PORT { 127.0.0.1; }; listen-on-v6 { none; }; recursion no;\n\
          session-keyfile none; managed-keys-directory \"$DIR\"; dnssec-validation no; };\ncontrols { };\n",
     )],
-    command: &["/usr/sbin/named", "-f", "-n", "2", "-c", "$DIR/named.conf"],
-    ready: Ready::Listens,
+    // It listens before its start is complete; after SIGTERM before that it exits with code 1.
+    command: &[
+        "/bin/bash",
+        "-c",
+        "exec /usr/sbin/named -g -n 2 -c $DIR/named.conf 2> >(exec sed -n -u 's/.* running$/ready/p')",
+    ],
+    ready: Ready::Prints,
     documented: "SIGINT, SIGTERM: shut down the server.",
 };
 
@@ -273,7 +303,13 @@ const UWSGI: Installed = Installed {
     files: &["/usr/bin/uwsgi-core", "/usr/lib/uwsgi/plugins/python3_plugin.so"],
     configuration: &[(
         "app.py",
-        "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'']\n",
+        // The socket listens before there are workers.
+        "import os, uwsgi\n\
+         def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'']\n\
+         def forked():\n    \
+         open('$DIR/%d' % uwsgi.worker_id(), 'w').close()\n    \
+         if os.path.exists('$DIR/1') and os.path.exists('$DIR/2'):\n        os.write(1, b'ready\\n')\n\
+         uwsgi.post_fork_hook = forked\n",
     )],
     command: &[
         "/usr/bin/uwsgi-core",
@@ -290,7 +326,7 @@ const UWSGI: Installed = Installed {
         "--module",
         "app",
     ],
-    ready: Ready::Listens,
+    ready: Ready::Prints,
     documented: "SIGTERM: exits instead of a brutal reload, with --die-on-term.",
 };
 
@@ -562,11 +598,12 @@ pub(super) static STORIES: &[Story] = &[
         SIGQUIT,
         CLEAN,
     ),
-    server("haproxy-term", "hard stop", HAPROXY, SIGTERM, CLEAN),
+    server("haproxy-term", "hard stop", HAPROXY_LOADED, SIGTERM, CLEAN),
     server(
         "haproxy-usr1",
         "soft stop",
-        HAPROXY.documented("USR1: soft stop; listeners are closed, and the processes exit when the last connection is closed."),
+        HAPROXY_LOADED
+            .documented("USR1: soft stop; listeners are closed, and the processes exit when the last connection is closed."),
         SIGUSR1,
         CLEAN,
     ),

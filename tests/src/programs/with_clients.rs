@@ -3,7 +3,7 @@
 use nix::libc::{SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::servers::{APACHE, GRACE, GUNICORN, HAPROXY, NGINX};
-use super::{CLEAN, Installed, by, stopped};
+use super::{CLEAN, Installed, Ready, by, stopped};
 use crate::story::{Bystander, Expected, Story};
 
 pub use super::servers::{POSTGRESQL, REDIS};
@@ -72,6 +72,7 @@ pub const GUNICORN_SLOW: Installed = Installed {
         "4",
         "app:app",
     ],
+    ready: Ready::Listens,
     ..GUNICORN
 };
 
