@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use nix::libc::{SIGKILL, SIGTERM};
+use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH};
 
-use super::{CLEAN, Installed, Ready, by, ignored, stopped, unclean};
+use super::{CLEAN, Installed, Ready, by, clean, ignored, stopped, unclean};
 use crate::runtime::Stop;
 use crate::story::{End, Expected, Story};
 
@@ -115,10 +115,7 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/tini", "--", "$VICTIM", "handle", "0"],
             ..TINI
         },
-        Expected {
-            sentence: &["sent the signal on to `victim`"],
-            ..CLEAN
-        },
+        clean(&["sent the signal on to `victim`"]),
     ),
     stopped(
         "tini-exits-143",
@@ -129,6 +126,9 @@ pub(super) static STORIES: &[Story] = &[
         },
         Expected {
             end: End::Code(143),
+            sentence: &[
+                "The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `victim`, and the process exited with code 143",
+            ],
             ..CLEAN
         },
     ),
@@ -153,7 +153,9 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/tini", "--", "$VICTIM", "signalfd"],
             ..TINI
         },
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `victim`, and the process exited with code 0",
+        ]),
     ),
     stopped(
         "tini-ignored",
@@ -231,6 +233,124 @@ pub(super) static STORIES: &[Story] = &[
         ),
     ),
     stopped(
+        "tini-remaps",
+        "tini -e 143 makes the code 0 of a program without a handler",
+        Installed {
+            command: &["/usr/bin/tini", "-e", "143", "--", "$VICTIM", "idle"],
+            ..TINI
+        },
+        unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
+    ),
+    Story {
+        stop: by(SIGQUIT, Duration::from_secs(2)),
+        ..stopped(
+            "tini-quit",
+            "the program below tini has no handler of SIGQUIT",
+            Installed {
+                command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
+                ..TINI
+            },
+            unclean(
+                End::Code(131),
+                "default-action",
+                &["`tini` forwarded SIGQUIT to `victim`, which has no SIGQUIT handler"],
+                &["SIGQUIT handler in `victim`"],
+            ),
+        )
+    },
+    Story {
+        stop: by(SIGUSR1, Duration::from_secs(2)),
+        ..stopped(
+            "tini-usr1",
+            "the program below tini has no handler of SIGUSR1",
+            Installed {
+                command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
+                ..TINI
+            },
+            unclean(
+                End::Code(138),
+                "default-action",
+                &["`tini` forwarded SIGUSR1 to `victim`, which has no SIGUSR1 handler"],
+                &["SIGUSR1 handler in `victim`"],
+            ),
+        )
+    },
+    Story {
+        stop: by(SIGWINCH, Duration::from_secs(2)),
+        ..stopped(
+            "tini-winch",
+            "the program below tini has no handler of SIGWINCH, whose default action is to do nothing",
+            Installed {
+                command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
+                ..TINI
+            },
+            ignored(
+                &["`tini` forwarded SIGWINCH to `victim`, which has no SIGWINCH handler"],
+                &["handle SIGWINCH in `victim`"],
+            ),
+        )
+    },
+    stopped(
+        "dumb-init-rewrites",
+        "dumb-init --rewrite 15:3 forwards SIGTERM as SIGQUIT to a program without a handler",
+        Installed {
+            command: &["/usr/bin/dumb-init", "--rewrite", "15:3", "$VICTIM", "idle"],
+            ..DUMB_INIT
+        },
+        unclean(
+            End::Code(131),
+            "default-action",
+            &["`dumb-init` forwarded SIGQUIT to `victim`, which has no SIGQUIT handler"],
+            &["SIGQUIT handler in `victim`"],
+        ),
+    ),
+    stopped(
+        "dumb-init-drops",
+        "dumb-init --rewrite 15:0 forwards no SIGTERM",
+        Installed {
+            command: &["/usr/bin/dumb-init", "--rewrite", "15:0", "$VICTIM", "handle", "0"],
+            ..DUMB_INIT
+        },
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["PID 1 `dumb-init`", "sent no signal to `victim`"],
+            &["send SIGTERM on from PID 1 `dumb-init` to `victim`"],
+        ),
+    ),
+    Story {
+        stop: by(SIGUSR1, Duration::from_secs(2)),
+        ..stopped(
+            "dumb-init-usr1",
+            "the program below dumb-init has no handler of SIGUSR1",
+            Installed {
+                command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
+                ..DUMB_INIT
+            },
+            unclean(
+                End::Code(138),
+                "default-action",
+                &["`dumb-init` forwarded SIGUSR1 to `victim`, which has no SIGUSR1 handler"],
+                &["SIGUSR1 handler in `victim`"],
+            ),
+        )
+    },
+    Story {
+        stop: by(SIGWINCH, Duration::from_secs(2)),
+        ..stopped(
+            "dumb-init-winch",
+            "the program below dumb-init has no handler of SIGWINCH, whose default action is to do nothing",
+            Installed {
+                command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
+                ..DUMB_INIT
+            },
+            ignored(
+                &["`dumb-init` forwarded SIGWINCH to `victim`, which has no SIGWINCH handler"],
+                &["handle SIGWINCH in `victim`"],
+            ),
+        )
+    },
+    stopped(
         "dumb-init-default-action",
         "the program below dumb-init has no handler",
         Installed {
@@ -246,7 +366,9 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/dumb-init", "$VICTIM", "handle", "0"],
             ..DUMB_INIT
         },
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `dumb-init`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `victim`, and the process exited with code 0",
+        ]),
     ),
     stopped(
         "dumb-init-ignored",
@@ -319,7 +441,9 @@ pub(super) static STORIES: &[Story] = &[
                 )],
                 ..SUPERVISORD
             },
-            CLEAN,
+            clean(&[
+                "The container runtime sent SIGTERM to PID 1 `supervisord`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
+            ]),
         )
     },
     Story {
@@ -366,6 +490,57 @@ pub(super) static STORIES: &[Story] = &[
             unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
         )
     },
+    Story {
+        stop: by(SIGQUIT, Duration::from_secs(8)),
+        ..stopped(
+            "supervisord-quit",
+            "supervisord's programs handle the SIGTERM that supervisord sends at SIGQUIT",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+                )],
+                ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
+            },
+            clean(&["sent SIGTERM to `victim`"]),
+        )
+    },
+    Story {
+        stop: by(SIGINT, Duration::from_secs(8)),
+        ..stopped(
+            "supervisord-int",
+            "supervisord's programs handle the SIGTERM that supervisord sends at SIGINT",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+                )],
+                ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
+            },
+            clean(&["sent SIGTERM to `victim`"]),
+        )
+    },
+    Story {
+        stop: by(SIGUSR1, Duration::from_secs(2)),
+        ..stopped(
+            "supervisord-usr1",
+            "supervisord as PID 1 has no handler of SIGUSR1",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+                )],
+                ..SUPERVISORD.documented("Names SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2 only.")
+            },
+            ignored(
+                &["`supervisord` is PID 1 and has no SIGUSR1 handler"],
+                &["handle SIGUSR1 in PID 1 `supervisord`"],
+            ),
+        )
+    },
     stopped(
         "runsv-clean",
         "the service below runsv handles SIGTERM",
@@ -374,7 +549,9 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/runsv", "$DIR/app"],
             ..RUNIT
         },
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `runsv`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
+        ]),
     ),
     stopped(
         "runsv-ignored",
@@ -407,7 +584,9 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/s6-svscan", "$DIR/scan"],
             ..S6
         },
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `s6-svscan`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `s6-supervise`, and the process exited with code 0",
+        ]),
     ),
     stopped(
         "bash-forwards",
@@ -420,7 +599,9 @@ pub(super) static STORIES: &[Story] = &[
             ],
             ..BASH
         },
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `bash`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
+        ]),
     ),
     stopped(
         "bash-forwards-in-vain",

@@ -131,6 +131,11 @@ const CLEAN: Expected = Expected {
     early_warning: false,
 };
 
+/// With words that the sentence must have.
+const fn clean(sentence: &'static [&'static str]) -> Expected {
+    Expected { sentence, ..CLEAN }
+}
+
 const fn unclean(end: End, exit: &'static str, sentence: &'static [&'static str], remedy: &'static [&'static str]) -> Expected {
     Expected {
         end,

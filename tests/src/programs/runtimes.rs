@@ -1,8 +1,10 @@
 //! Language runtimes, with and without a handler of the application.
 
-use nix::libc::SIGTERM;
+use std::time::Duration;
 
-use super::{CLEAN, Installed, Ready, ignored, stopped, unclean};
+use nix::libc::{SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
+
+use super::{CLEAN, Installed, Ready, by, clean, ignored, stopped, unclean};
 use crate::story::{End, Expected, Story};
 
 const NODE: Installed = Installed {
@@ -14,6 +16,8 @@ const NODE: Installed = Installed {
     ready: Ready::Prints,
     documented: "SIGTERM and SIGINT: default handlers reset the terminal mode, then exit with 128 + signal number; with a listener the default behaviour is removed.",
 };
+
+const NODE_OTHERS: &str = "\"Signal events\" does not describe SIGQUIT.";
 
 const PYTHON: Installed = Installed {
     name: "Python",
@@ -79,7 +83,7 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/node", "-e", NODE_HANDLES],
             ..NODE
         },
-        CLEAN,
+        clean(&["The container runtime sent SIGTERM to PID 1 `node`, the handler ran, and the process exited with code 0"]),
     ),
     stopped(
         "node-below-tini",
@@ -114,6 +118,76 @@ pub(super) static STORIES: &[Story] = &[
             ),
         )
     },
+    Story {
+        stop: by(SIGQUIT, Duration::from_secs(2)),
+        ..stopped(
+            "node-quit",
+            "Node.js as PID 1, which has no handler of SIGQUIT",
+            Installed {
+                command: &["/usr/bin/node", "-e", NODE_IDLE],
+                ..NODE.documented(NODE_OTHERS)
+            },
+            ignored(
+                &["`node` is PID 1 and has no SIGQUIT handler"],
+                &["handle SIGQUIT in PID 1 `node`"],
+            ),
+        )
+    },
+    Story {
+        stop: by(SIGQUIT, Duration::from_secs(2)),
+        ..stopped(
+            "node-quit-below-tini",
+            "Node.js below tini, which has no handler of SIGQUIT",
+            Installed {
+                packages: &["nodejs", "tini"],
+                files: &["/usr/bin/node", "/usr/bin/tini"],
+                command: &["/usr/bin/tini", "--", "/usr/bin/node", "-e", NODE_IDLE],
+                ..NODE.documented(NODE_OTHERS)
+            },
+            unclean(
+                End::Code(131),
+                "default-action",
+                &["`tini` forwarded SIGQUIT to `node`, which has no SIGQUIT handler"],
+                &["SIGQUIT handler in `node`"],
+            ),
+        )
+    },
+    Story {
+        stop: by(SIGUSR1, Duration::from_secs(2)),
+        ..stopped(
+            "node-usr1",
+            "Node.js as PID 1 starts its debugger, and runs on",
+            Installed {
+                command: &["/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
+                ..NODE.documented("SIGUSR1: reserved to start the debugger.")
+            },
+            unclean(
+                End::Signal(SIGKILL),
+                "killed-after-grace",
+                &["sent SIGUSR1 to PID 1 `node`, the handler started", "SIGKILL"],
+                &["may not stop this program"],
+            ),
+        )
+    },
+    Story {
+        stop: by(SIGUSR1, Duration::from_secs(2)),
+        ..stopped(
+            "node-usr1-below-tini",
+            "Node.js below tini starts its debugger, and runs on",
+            Installed {
+                packages: &["nodejs", "tini"],
+                files: &["/usr/bin/node", "/usr/bin/tini"],
+                command: &["/usr/bin/tini", "--", "/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
+                ..NODE.documented("SIGUSR1: reserved to start the debugger.")
+            },
+            unclean(
+                End::Signal(SIGKILL),
+                "killed-after-grace",
+                &["`tini` forwarded SIGUSR1 to `node`, whose handler ran", "SIGKILL"],
+                &["may not stop this program"],
+            ),
+        )
+    },
     stopped(
         "python-without-handler",
         "Python as PID 1 without a handler",
@@ -133,7 +207,7 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/python3", "-c", PYTHON_HANDLES],
             ..PYTHON
         },
-        CLEAN,
+        clean(&["The container runtime sent SIGTERM to PID 1 `python3`, the handler ran, and the process exited with code 0"]),
     ),
     stopped(
         "ruby-without-handler",
@@ -156,7 +230,7 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/ruby", "-e", RUBY_HANDLES],
             ..RUBY
         },
-        CLEAN,
+        clean(&["The container runtime sent SIGTERM to PID 1 `ruby`, the handler ran, and the process exited with code 0"]),
     ),
     stopped(
         "perl-without-handler",
@@ -177,7 +251,7 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/perl", "-e", PERL_HANDLES],
             ..PERL
         },
-        CLEAN,
+        clean(&["The container runtime sent SIGTERM to PID 1 `perl`, the handler ran, and the process exited with code 0"]),
     ),
     stopped(
         "bash-without-trap",
@@ -204,6 +278,9 @@ pub(super) static STORIES: &[Story] = &[
         },
         Expected {
             end: End::Code(143),
+            sentence: &[
+                "The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 143",
+            ],
             ..CLEAN
         },
     ),

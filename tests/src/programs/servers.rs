@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use super::{CLEAN, Installed, Ready, by, ignored, stopped, unclean};
+use super::{CLEAN, Installed, Ready, by, clean, ignored, stopped, unclean};
 use crate::story::{End, Expected, Story};
 
 pub(super) const NGINX: Installed = Installed {
@@ -125,7 +125,7 @@ pub(super) const GUNICORN: Installed = Installed {
     documented: "TERM: graceful shutdown, waits for workers up to graceful_timeout.",
 };
 
-const JAVA: Installed = Installed {
+pub(super) const JAVA: Installed = Installed {
     name: "Java",
     packages: &["default-jre-headless"],
     files: &["/usr/bin/java"],
@@ -566,54 +566,181 @@ const RAISED_IN_VAIN: Expected = Expected {
 };
 
 pub(super) static STORIES: &[Story] = &[
-    server("nginx-term", "fast shutdown", NGINX, SIGTERM, CLEAN),
+    server(
+        "nginx-term",
+        "fast shutdown",
+        NGINX,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `nginx`, the handler ran, and the process exited with code 0"]),
+    ),
     server(
         "nginx-quit",
         "graceful shutdown",
         NGINX.documented("QUIT: graceful shutdown."),
         SIGQUIT,
-        CLEAN,
+        clean(&["The container runtime sent SIGQUIT to PID 1 `nginx`, the handler ran, and the process exited with code 0"]),
     ),
-    server("apache-term", "stop now", APACHE, SIGTERM, CLEAN),
+    server(
+        "nginx-int",
+        "fast shutdown",
+        NGINX,
+        SIGINT,
+        clean(&["The container runtime sent SIGINT to PID 1 `nginx`, the handler ran, and the process exited with code 0"]),
+    ),
+    server(
+        "nginx-below-dumb-init",
+        "graceful shutdown, with `dumb-init --rewrite 15:3`",
+        Installed {
+            packages: &["dumb-init", "nginx-light"],
+            files: &["/usr/bin/dumb-init", "/usr/sbin/nginx"],
+            command: &[
+                "/usr/bin/dumb-init",
+                "--rewrite",
+                "15:3",
+                "/usr/sbin/nginx",
+                "-c",
+                "$DIR/nginx.conf",
+            ],
+            ..NGINX.documented("QUIT: graceful shutdown; `--rewrite 15:3` of dumb-init forwards TERM as QUIT.")
+        },
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `dumb-init`, which reads the signal without a handler (signalfd or sigwait) and sent SIGQUIT to",
+            "the process exited with code 0",
+        ]),
+    ),
+    server(
+        "apache-term",
+        "stop now",
+        APACHE,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `apache2`, the handler ran and sent the signal on to 3 processes",
+            "the process exited with code 0",
+        ]),
+    ),
     server(
         "apache-winch",
         "graceful stop",
         APACHE.documented("WINCH: the children are advised to exit after their current request."),
         SIGWINCH,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGWINCH to PID 1 `apache2`, the handler ran",
+            "the process exited with code 0",
+        ]),
     ),
-    server("redis-term", "shutdown", REDIS, SIGTERM, CLEAN),
-    server("postgresql-term", "smart shutdown", POSTGRESQL, SIGTERM, CLEAN),
+    server(
+        "redis-term",
+        "shutdown",
+        REDIS,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `redis-server`, the handler ran, and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "redis-int",
+        "shutdown",
+        REDIS,
+        SIGINT,
+        clean(&[
+            "The container runtime sent SIGINT to PID 1 `redis-server`, the handler ran, and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "postgresql-term",
+        "smart shutdown",
+        POSTGRESQL,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `postgres`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
+    ),
     server(
         "postgresql-int",
         "fast shutdown",
         POSTGRESQL.documented("SIGINT: fast shutdown, which ends all sessions."),
         SIGINT,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGINT to PID 1 `postgres`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
     ),
     server(
         "postgresql-quit",
         "immediate shutdown",
         POSTGRESQL.documented("SIGQUIT: immediate shutdown without a shutdown checkpoint; recovery follows at the next start."),
         SIGQUIT,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGQUIT to PID 1 `postgres`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
     ),
-    server("haproxy-term", "hard stop", HAPROXY_LOADED, SIGTERM, CLEAN),
+    server(
+        "haproxy-term",
+        "hard stop",
+        HAPROXY_LOADED,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `haproxy`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
+    ),
+    server(
+        "haproxy-int",
+        "hard stop, and the worker's code",
+        HAPROXY_LOADED,
+        SIGINT,
+        Expected {
+            end: End::Code(130),
+            sentence: &[
+                "The container runtime sent SIGINT to PID 1 `haproxy`, the handler ran and sent the signal on to `haproxy` (pid ",
+                "the process exited with code 130",
+            ],
+            ..CLEAN
+        },
+    ),
     server(
         "haproxy-usr1",
         "soft stop",
         HAPROXY_LOADED
             .documented("USR1: soft stop; listeners are closed, and the processes exit when the last connection is closed."),
         SIGUSR1,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGUSR1 to PID 1 `haproxy`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
     ),
-    server("gunicorn-term", "graceful shutdown", GUNICORN, SIGTERM, CLEAN),
+    server(
+        "gunicorn-term",
+        "graceful shutdown",
+        GUNICORN,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `gunicorn`, the handler ran and sent the signal on to 2 processes",
+            "the process exited with code 0",
+        ]),
+    ),
     server(
         "gunicorn-quit",
         "quick shutdown",
         GUNICORN.documented("QUIT, INT: quick shutdown."),
         SIGQUIT,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGQUIT to PID 1 `gunicorn`, the handler ran and sent the signal on to 2 processes",
+            "the process exited with code 0",
+        ]),
+    ),
+    server(
+        "gunicorn-int",
+        "quick shutdown",
+        GUNICORN.documented("QUIT, INT: quick shutdown."),
+        SIGINT,
+        clean(&[
+            "The container runtime sent SIGINT to PID 1 `gunicorn`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
     ),
     server(
         "java-term",
@@ -622,21 +749,112 @@ pub(super) static STORIES: &[Story] = &[
         SIGTERM,
         Expected {
             end: End::Code(143),
+            sentence: &[
+                "The container runtime sent SIGTERM to PID 1 `java`, the handler ran, and the process exited with code 143",
+            ],
             ..CLEAN
         },
     ),
-    server("memcached-term", "stop", MEMCACHED, SIGTERM, CLEAN),
-    server("lighttpd-term", "immediate shutdown", LIGHTTPD, SIGTERM, CLEAN),
+    server(
+        "java-int",
+        "shutdown hooks",
+        JAVA,
+        SIGINT,
+        Expected {
+            end: End::Code(130),
+            sentence: &[
+                "The container runtime sent SIGINT to PID 1 `java`, the handler ran, and the process exited with code 130",
+            ],
+            ..CLEAN
+        },
+    ),
+    server(
+        "java-hup",
+        "shutdown hooks",
+        JAVA,
+        SIGHUP,
+        Expected {
+            end: End::Code(129),
+            sentence: &[
+                "The container runtime sent SIGHUP to PID 1 `java`, the handler ran, and the process exited with code 129",
+            ],
+            ..CLEAN
+        },
+    ),
+    server(
+        "java-below-tini",
+        "shutdown hooks, below tini",
+        Installed {
+            packages: &["default-jre-headless", "tini"],
+            files: &["/usr/bin/java", "/usr/bin/tini"],
+            command: &[
+                "/usr/bin/tini",
+                "--",
+                "/usr/bin/java",
+                "-m",
+                "java.rmi/sun.rmi.registry.RegistryImpl",
+                "$PORT",
+            ],
+            ..JAVA
+        },
+        SIGTERM,
+        Expected {
+            end: End::Code(143),
+            sentence: &[
+                "The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `java`, and the process exited with code 143",
+            ],
+            ..CLEAN
+        },
+    ),
+    server(
+        "memcached-term",
+        "stop",
+        MEMCACHED,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `memcached`, the handler ran, and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "lighttpd-term",
+        "immediate shutdown",
+        LIGHTTPD,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `lighttpd`, the handler ran, and the process exited with code 0"]),
+    ),
     server(
         "lighttpd-int",
         "graceful shutdown",
         LIGHTTPD.documented("SIGINT: shuts down gracefully, serves existing connections."),
         SIGINT,
-        CLEAN,
+        clean(&["The container runtime sent SIGINT to PID 1 `lighttpd`, the handler ran, and the process exited with code 0"]),
     ),
-    server("squid-term", "shutdown", SQUID, SIGTERM, CLEAN),
-    server("varnish-term", "stop of the child", VARNISH, SIGTERM, CLEAN),
-    server("mariadb-term", "shutdown", MARIADB, SIGTERM, CLEAN),
+    server(
+        "squid-term",
+        "shutdown",
+        SQUID,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `squid`, the handler ran and sent the signal on to `squid` (pid ",
+            "the process exited with code 0",
+        ]),
+    ),
+    server(
+        "varnish-term",
+        "stop of the child",
+        VARNISH,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `varnishd`, the handler ran, and the process exited with code 0"]),
+    ),
+    server(
+        "mariadb-term",
+        "shutdown",
+        MARIADB,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `mariadbd`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0",
+        ]),
+    ),
     not_ended(
         "mariadb-int",
         "SIGINT is blocked",
@@ -649,24 +867,70 @@ pub(super) static STORIES: &[Story] = &[
             &["unblock"],
         ),
     ),
-    server("mosquitto-term", "stop", MOSQUITTO, SIGTERM, CLEAN),
-    server("bind-term", "shutdown", BIND, SIGTERM, CLEAN),
-    server("dnsmasq-term", "stop", DNSMASQ, SIGTERM, CLEAN),
-    server("php-fpm-term", "immediate termination", PHP_FPM, SIGTERM, CLEAN),
+    server(
+        "mosquitto-term",
+        "stop",
+        MOSQUITTO,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `mosquitto`, the handler ran, and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "bind-term",
+        "shutdown",
+        BIND,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `named`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "dnsmasq-term",
+        "stop",
+        DNSMASQ,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `dnsmasq`, the handler ran, and the process exited with code 0"]),
+    ),
+    server(
+        "php-fpm-term",
+        "immediate termination",
+        PHP_FPM,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `php-fpm",
+            "the handler ran and sent the signal on to 2 processes, and the process exited with code 0",
+        ]),
+    ),
     server(
         "php-fpm-quit",
         "graceful stop",
         PHP_FPM.documented("SIGQUIT: graceful stop."),
         SIGQUIT,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGQUIT to PID 1 `php-fpm",
+            "the handler ran and sent the signal on to 2 processes, and the process exited with code 0",
+        ]),
     ),
-    server("uwsgi-term", "stop, with --die-on-term", UWSGI, SIGTERM, CLEAN),
+    server(
+        "uwsgi-term",
+        "stop, with --die-on-term",
+        UWSGI,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `uwsgi-core`, the handler ran and sent SIGINT to 2 processes",
+            "the process exited with code 0",
+        ]),
+    ),
     server(
         "uwsgi-int",
         "stop",
         UWSGI.documented("SIGINT, SIGQUIT: immediately kills the entire uWSGI stack."),
         SIGINT,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGINT to PID 1 `uwsgi-core`, the handler ran and sent",
+            "the process exited with code 0",
+        ]),
     ),
     server(
         "puma-term",
@@ -699,7 +963,7 @@ pub(super) static STORIES: &[Story] = &[
         "graceful stop",
         PUMA.documented("INT: graceful stop, as Ctrl-C."),
         SIGINT,
-        CLEAN,
+        clean(&["The container runtime sent SIGINT to PID 1 `puma`, the handler ran, and the process exited with code 0"]),
     ),
     Story {
         pid_namespace: false,
@@ -710,26 +974,59 @@ pub(super) static STORIES: &[Story] = &[
             SIGTERM,
             Expected {
                 end: End::Signal(SIGTERM),
+                sentence: &[
+                    "The container runtime sent SIGTERM to `puma` (pid ",
+                    "the handler ran, and the process then terminated itself with the same signal",
+                ],
                 ..CLEAN
             },
         )
     },
-    server("unicorn-term", "quick shutdown", UNICORN, SIGTERM, CLEAN),
+    server(
+        "unicorn-term",
+        "quick shutdown",
+        UNICORN,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `unicorn`, the handler ran and sent the signal on to `unicorn` (pid ",
+            "the process exited with code 0",
+        ]),
+    ),
     server(
         "unicorn-quit",
         "graceful shutdown",
         UNICORN.documented("QUIT: graceful shutdown, waits for workers to finish their current request."),
         SIGQUIT,
-        CLEAN,
+        clean(&["The container runtime sent SIGQUIT to PID 1 `unicorn`, the handler ran, and the process exited with code 0"]),
     ),
-    server("starman-quit", "graceful shutdown", STARMAN, SIGQUIT, CLEAN),
-    server("hypnotoad-term", "immediate shutdown", HYPNOTOAD, SIGTERM, CLEAN),
+    server(
+        "starman-quit",
+        "graceful shutdown",
+        STARMAN,
+        SIGQUIT,
+        clean(&[
+            "The container runtime sent SIGQUIT to PID 1 `starman master`, the handler ran, and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "hypnotoad-term",
+        "immediate shutdown",
+        HYPNOTOAD,
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `",
+            "the handler ran, and the process exited with code 0",
+        ]),
+    ),
     server(
         "hypnotoad-quit",
         "graceful shutdown",
         HYPNOTOAD.documented("QUIT: shuts down the server gracefully."),
         SIGQUIT,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGQUIT to PID 1 `",
+            "the handler ran and sent the signal on to 2 processes, and the process exited with code 0",
+        ]),
     ),
     Story {
         pid_namespace: false,
@@ -740,13 +1037,24 @@ pub(super) static STORIES: &[Story] = &[
             SIGTERM,
             Expected {
                 end: End::Signal(SIGTERM),
+                sentence: &[
+                    "The container runtime sent SIGTERM to `twistd3` (pid ",
+                    "the handler ran, and the process then terminated itself with the same signal",
+                ],
                 ..CLEAN
             },
         )
     },
     Story {
         stop: by(SIGTERM, Duration::from_secs(30)),
-        ..stopped("celery-term", "warm shutdown", CELERY, CLEAN)
+        ..stopped(
+            "celery-term",
+            "warm shutdown",
+            CELERY,
+            clean(&[
+                "The container runtime sent SIGTERM to PID 1 `python3`, the handler ran, and the process exited with code 0",
+            ]),
+        )
     },
     Story {
         stop: by(SIGQUIT, Duration::from_secs(30)),
@@ -754,10 +1062,19 @@ pub(super) static STORIES: &[Story] = &[
             "celery-quit",
             "cold shutdown",
             CELERY.documented("QUIT: cold shutdown, which terminates as soon as possible."),
-            CLEAN,
+            clean(&[
+                "The container runtime sent SIGQUIT to PID 1 `python3`, the handler ran and sent SIGTERM to 2 processes",
+                "the process exited with code 0",
+            ]),
         )
     },
-    server("erlang-term", "init:stop/0", ERLANG, SIGTERM, CLEAN),
+    server(
+        "erlang-term",
+        "init:stop/0",
+        ERLANG,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `beam.smp`, the handler ran, and the process exited with code 0"]),
+    ),
     server(
         "erlang-usr1",
         "crash dump",
@@ -765,7 +1082,13 @@ pub(super) static STORIES: &[Story] = &[
         SIGUSR1,
         unclean(End::Code(1), "nonzero-exit", &["SIGUSR1", "exited with code 1"], &["log"]),
     ),
-    server("caddy-term", "graceful exit", CADDY, SIGTERM, CLEAN),
+    server(
+        "caddy-term",
+        "graceful exit",
+        CADDY,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `caddy`, the handler ran, and the process exited with code 0"]),
+    ),
     server(
         "caddy-quit",
         "immediate exit",
@@ -780,15 +1103,31 @@ pub(super) static STORIES: &[Story] = &[
         SIGTERM,
         unclean(End::Code(1), "nonzero-exit", &["SIGTERM", "exited with code 1"], &["log"]),
     ),
-    server("nats-int", "graceful stop", NATS, SIGINT, CLEAN),
+    server(
+        "nats-int",
+        "graceful stop",
+        NATS,
+        SIGINT,
+        clean(&[
+            "The container runtime sent SIGINT to PID 1 `nats-server`, the handler ran, and the process exited with code 0",
+        ]),
+    ),
     server(
         "nats-usr2",
         "lame duck mode",
         NATS.documented("SIGUSR2: stops the server after evicting all clients (lame duck mode)."),
         SIGUSR2,
-        CLEAN,
+        clean(&[
+            "The container runtime sent SIGUSR2 to PID 1 `nats-server`, the handler ran, and the process exited with code 0",
+        ]),
     ),
-    server("etcd-term", "shutdown", ETCD, SIGTERM, CLEAN),
+    server(
+        "etcd-term",
+        "shutdown",
+        ETCD,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `etcd`, the handler ran, and the process exited with code 0"]),
+    ),
     server(
         "etcd-early",
         "SIGTERM before it has joined its cluster, when it has no handler yet",
@@ -813,7 +1152,13 @@ pub(super) static STORIES: &[Story] = &[
         SIGTERM,
         unclean(End::Code(2), "default-action", &["SIGTERM"], &["handle SIGTERM"]),
     ),
-    server("sshd-term", "stop", SSHD, SIGTERM, CLEAN),
+    server(
+        "sshd-term",
+        "stop",
+        SSHD,
+        SIGTERM,
+        clean(&["The container runtime sent SIGTERM to PID 1 `sshd`, the handler ran, and the process exited with code 0"]),
+    ),
     not_ended(
         "cron-term",
         "cron as PID 1 has no handler",
@@ -836,6 +1181,6 @@ pub(super) static STORIES: &[Story] = &[
         "safe shutdown",
         PGBOUNCER.documented("SIGINT: safe shutdown, as PAUSE and SHUTDOWN: waits for the queries under way."),
         SIGINT,
-        CLEAN,
+        clean(&["The container runtime sent SIGINT to PID 1 `pgbouncer`, the handler ran, and the process exited with code 0"]),
     ),
 ];

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Real programs
 
 What programs of Debian's packages do on a stop signal, and how Epitaph judges it. Each row is a test: the program runs as a container, gets
-the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (servers 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
+the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
 runtimes and the servers under load, `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
 
@@ -22,7 +22,12 @@ the table of the tests (`tests/src/programs`).
 /// The whole page.
 pub fn table() -> String {
     let mut page = HEAD.to_owned();
-    for story in all() {
+    let stories: Vec<&Story> = all().collect();
+    let program = |story: &Story| installed(story).map(|program| program.name);
+    let first = |story: &Story| stories.iter().position(|other| program(other) == program(story));
+    let mut rows = stories.clone();
+    rows.sort_by_key(|story| first(story));
+    for story in rows {
         row(&mut page, story);
     }
     page
@@ -53,5 +58,14 @@ mod tests {
     fn the_page_is_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs.md");
         expect_test::expect_file![path].assert_eq(&table());
+    }
+
+    #[test]
+    fn each_row_holds_its_sentence() {
+        let unheld: Vec<_> = all()
+            .filter(|story| story.expected.sentence.is_empty())
+            .map(|story| story.name)
+            .collect();
+        assert!(unheld.is_empty(), "no words of the sentence: {unheld:?}");
     }
 }
