@@ -4,6 +4,7 @@
 //! story's signal, and compares the report with [`Story::expected`]. `docs/programs.md` is the table of all of them.
 
 mod inits;
+mod other_signals;
 mod place;
 mod runtimes;
 mod servers;
@@ -74,7 +75,7 @@ pub fn everyday_programs() -> impl Iterator<Item = &'static Installed> {
 
 /// All programs.
 pub fn all() -> impl Iterator<Item = &'static Story> {
-    everyday().chain(servers::STORIES)
+    everyday().chain(servers::STORIES).chain(other_signals::STORIES)
 }
 
 /// The packages that the programs need, each once.
