@@ -284,9 +284,12 @@ pub(super) static STORIES: &[Story] = &[
                 command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
                 ..TINI
             },
-            ignored(
-                &["`tini` forwarded SIGWINCH to `victim`, which has no SIGWINCH handler"],
-                &["handle SIGWINCH in `victim`"],
+            // It looks like a new size of a terminal.
+            unclean(
+                End::Signal(SIGKILL),
+                "force-killed",
+                &["SIGKILL to PID 1 `tini` without a stop signal first"],
+                &["with a grace period"],
             ),
         )
     },
@@ -344,9 +347,12 @@ pub(super) static STORIES: &[Story] = &[
                 command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
                 ..DUMB_INIT
             },
-            ignored(
-                &["`dumb-init` forwarded SIGWINCH to `victim`, which has no SIGWINCH handler"],
-                &["handle SIGWINCH in `victim`"],
+            // It looks like a new size of a terminal.
+            unclean(
+                End::Signal(SIGKILL),
+                "force-killed",
+                &["SIGKILL to PID 1 `dumb-init` without a stop signal first"],
+                &["with a grace period"],
             ),
         )
     },

@@ -1,6 +1,6 @@
 //! What the role has to say, until the agent has read it: the latest states, and a bounded queue of what happened. Pure but for its lock.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,8 +44,8 @@ struct Inner {
     queue: VecDeque<(Boot, NodeEvent)>,
     /// The latest of each kind that is a complete state, in the order of their first.
     states: Vec<NodeEvent>,
-    /// systemd has a job for a target that ends the machine.
-    has_job: bool,
+    /// Targets that end the machine and for which systemd has a job.
+    jobs: BTreeSet<String>,
 }
 
 impl Outbox {
@@ -71,9 +71,11 @@ impl Outbox {
             }
         }
         inner.note_preparing(&event);
-        if let NodeEvent::Job { removed, .. } = event {
-            inner.has_job = !removed;
-        }
+        match &event {
+            NodeEvent::Job { unit, removed: true } => inner.jobs.remove(unit),
+            NodeEvent::Job { unit, removed: false } => inner.jobs.insert(unit.clone()),
+            _ => false,
+        };
         inner.replace_state(&event);
         let is_forged = is_forged(&event);
         let waiting = || {
@@ -98,7 +100,10 @@ impl Outbox {
 
     /// Nothing is known of logind any more, but that.
     pub fn forget(&self, now: Boot, state: BusState) {
-        self.lock().states.retain(|state| matches!(state, NodeEvent::Bus { .. }));
+        let mut inner = self.lock();
+        inner.states.retain(|state| matches!(state, NodeEvent::Bus { .. }));
+        inner.jobs.clear();
+        drop(inner);
         self.put(now, NodeEvent::Bus { state });
     }
 
@@ -197,7 +202,7 @@ impl Outbox {
 
     /// Waits until systemd has a job for a target that ends the machine.
     pub async fn has_job(&self) {
-        while !self.lock().has_job {
+        while self.lock().jobs.is_empty() {
             sleep(STEP).await;
         }
     }

@@ -405,17 +405,29 @@ impl State {
     /// Clients' errors count until then. A pod keeps its address until the sandbox is gone, and a late proxy sends clients there:
     /// these refusals belong to the termination before them.
     pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
-        let closed = match self.removed {
-            Some(removed) => removed.min(end.plus(CLOSED)),
-            // The subject goes on, and its sockets with it.
-            None if self.is_step(linger) => end,
-            None => end.plus(CLOSED),
-        };
         let paused = self
             .last_refused()
             .filter(|_| self.is_of_pod())
             .map(|last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)));
-        end.plus(linger).max(closed).max(paused.unwrap_or(end))
+        self.closed_by(end, linger).max(paused.unwrap_or(end))
+    }
+
+    /// Until when the sockets of the process that exited at `end` may be closed, and clients refused after that.
+    fn closed_by(&self, end: Boot, linger: Duration) -> Boot {
+        let soon = end.plus(linger);
+        // The subject goes on, and its sockets with it; or they are not observed.
+        if self.shares_cgroup || self.removed.is_none() && self.is_step(linger) {
+            return soon;
+        }
+        let closed = match self.removed {
+            Some(removed) if removed <= soon => return soon,
+            Some(removed) => removed.plus(linger).min(end.plus(CLOSED).plus(linger)),
+            None => end.plus(CLOSED),
+        };
+        // What is closed after that may be the next process's.
+        let outside = self.candidates.iter().filter(|other| other.outside && other.is_after(end));
+        let next = outside.map(|other| other.id.start).min();
+        next.map_or(closed, |next| next.min(closed)).max(soon)
     }
 
     /// The cgroup is removed: no process of it can have a socket open.
@@ -432,11 +444,10 @@ impl State {
 
     /// Clients that were refused after this were refused until counting stopped, and so probably longer.
     pub fn refusing_from(&self, end: Boot, linger: Duration) -> Boot {
-        let (pause, over) = match self.is_of_pod() {
-            true => (REFUSED_PAUSE, REFUSED_ON),
-            false => (REFUSED_LATE, linger),
-        };
-        end.plus(over).minus(pause)
+        match self.is_of_pod() {
+            true => end.plus(REFUSED_ON).minus(REFUSED_PAUSE),
+            false => self.counted_until(end, linger).minus(REFUSED_LATE),
+        }
     }
 
     fn last_refused(&self) -> Option<Boot> {
@@ -461,7 +472,9 @@ impl State {
         let mut others = self
             .candidates
             .iter()
-            .filter(|other| other.outside && !other.id.same(&main.id));
+            .filter(|other| other.outside && !other.id.same(&main.id))
+            // What begins later is the subject's next life.
+            .filter(|other| other.id.start.since(exit.at) <= linger);
         match self.subject {
             // The exit of a pid namespace's init terminates every process in it.
             Subject::Container { .. } if self.removed.is_none() => {

@@ -224,8 +224,7 @@ impl SignalFact {
     pub fn is_stop(&self) -> bool {
         let signal = &self.signal;
         let never = signal.signal == Signal::KILL || signal.signal.is_job_control();
-        let reads = signal.disposition == Disposition::Handler || signal.state.blocked || signal.state.sigwait;
-        let unnoticed = signal.signal.is_ignored_by_default() && !reads;
+        let unnoticed = signal.signal.is_ignored_by_default() && signal.disposition != Disposition::Handler;
         match self.sender.role {
             Role::Runtime => !never && !unnoticed,
             Role::Other | Role::Unknown => signal.signal.is_request(),

@@ -620,33 +620,6 @@ fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
 }
 
 #[test]
-fn an_init_sends_on_a_signal_whose_default_action_is_to_do_nothing() {
-    check_evidence(
-        &init(
-            "
-        +1 WINCH runc -> main default sigwait armed
-        +1.0001 WINCH main -> python ignored default already-armed
-        +3 KILL runc -> main waiting=none already-armed
-        +3.001 exit main KILL
-        +3.0011 KILL main -> python kernel waiting=none already-armed
-        +3.002 exit python KILL
-        ",
-        ),
-        expect![[r#"
-            early: `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later
-              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 2.0 s
-              +1.000 signal_generate: SIGWINCH from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
-              +1.000 signal_generate: SIGWINCH from `tini` (pid 100) to `python3` (pid 107): discarded by the kernel, no handler
-              +3.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`
-              +3.001 sched_process_exit: PID 1 `tini` was terminated by SIGKILL
-              +3.002 sched_process_exit: `python3` (pid 107) was terminated by SIGKILL
-        "#]],
-    );
-}
-
-#[test]
 fn a_program_below_an_init_that_reopens_its_logs_needs_another_signal() {
     check(
         &init(

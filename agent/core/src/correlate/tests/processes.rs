@@ -145,8 +145,8 @@ fn a_process_id_used_again_is_another_process() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later
+            clean-exit: Stopped/Clean/Unknown
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the unit were not observed to their end: the cgroup still existed, and processes in it may close connections later
             killed-by-other: External/KilledByOther/Quiet
               `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200); the sender is neither the runtime nor the process itself
               fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the service manager instead

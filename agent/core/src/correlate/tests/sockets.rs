@@ -347,6 +347,68 @@ fn cut_seconds_after_the_exit() {
 }
 
 #[test]
+fn refused_after_a_late_close() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +7.001 tcp app closed 80 0 by-exit
+        +7.01 rmdir app
+        +7.2 tcp app refused 80 5001
+        +7.9 tcp app refused 80 5002
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 connections were refused in the 0.9 s after the listener closed (10.0.0.2)
+              fix: 2 connections were refused in the 0.9 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
+        "#]],
+    );
+}
+
+/// systemd keeps the cgroup where a process stays in it, and starts the next main process there.
+#[test]
+fn what_the_next_process_loses_is_not_the_last_ones() {
+    let losses = "
+        +5 tcp web.service accepted 80 5001
+        +6 tcp web.service reset 80 5001
+        +20 tick
+        ";
+    let second = "
+        proc second in=web.service pid=300 start=+4 parent=systemd comm=web
+        ";
+    check(
+        &unit(&format!(
+            "{second}
+        +1 TERM systemd -> main handler
+        +1.001 enter main TERM
+        +1.1 exit main 0
+        +4.001 exec second
+        {losses}"
+        )),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.1 s later; the sockets of the unit were not observed to their end: the cgroup still existed, and processes in it may close connections later
+        "#]],
+    );
+    // By itself, too: its end is not lost behind the next one's begin.
+    check(
+        &unit(&format!(
+            "{second}
+        +1 exit main 0
+        +4.001 exec second
+        {losses}"
+        )),
+        expect![[r#"
+            clean-exit: Completed/Clean/Unknown
+              `web` (pid 200) exited by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
 fn what_is_not_closed_yet_is_not_quiet() {
     check(
         &container(

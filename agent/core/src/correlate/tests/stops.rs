@@ -593,7 +593,8 @@ fn the_end_of_one_life_does_not_let_the_next_ones_stop_go() {
     ));
     let (commands, traffic) = play(&script);
     assert_eq!(commands, [(9, Command::Forget(CgroupId::v2(APP)))]);
-    assert_eq!(traffic, [TrafficAxis::Quiet, TrafficAxis::Quiet]);
+    // The first one's sockets may be closed in the second one's time.
+    assert_eq!(traffic, [TrafficAxis::Unknown, TrafficAxis::Quiet]);
 }
 
 #[test]
@@ -755,7 +756,7 @@ fn a_declared_signal_without_a_handler_may_be_the_wrong_one() {
             early: `app` is PID 1 and has no SIGQUIT handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `app` is PID 1 and has no SIGQUIT handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGQUIT in PID 1 `app`, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 10.0 s
+              fix: handle SIGQUIT in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 10.0 s
         "#]],
     );
 }

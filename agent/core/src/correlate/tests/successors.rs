@@ -51,7 +51,7 @@ fn the_next_main_process_was_forked_before_the_last_ones_end() {
         ",
         ),
         expect![[r#"
-            killed-by-other: External/KilledByOther/Quiet
+            killed-by-other: External/KilledByOther/Unknown
               `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200); the sender is neither the runtime nor the process itself
               fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the service manager instead
             nonzero-exit: Crash/NonzeroExit/Quiet
@@ -75,7 +75,7 @@ fn an_orphan_of_the_last_life_is_no_main_process() {
         ",
         ),
         expect![[r#"
-            nonzero-exit: Crash/NonzeroExit/Quiet
+            nonzero-exit: Crash/NonzeroExit/Unknown
               `web` (pid 200) exited by itself with code 1
               fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
@@ -97,7 +97,7 @@ fn an_init_that_comes_in_later_does_not_replace_the_dead() {
         +5 exit init 3
         ",
         expect![[r#"
-            killed-by-other: External/KilledByOther/Quiet
+            killed-by-other: External/KilledByOther/Unknown
               `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100); the sender is neither the runtime nor the process itself
               fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
             nonzero-exit: Crash/NonzeroExit/Quiet

@@ -29,14 +29,12 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Why::Ignored, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
-            Some(match declare(case, signal) {
-                Some(declare) => format!("handle {signal} in {}, or {declare}{lost}", target(case.main())),
-                None => format!(
-                    "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
-                     a small init such as tini{lost}",
-                    target(case.main())
-                ),
-            })
+            let declare = declare(case, signal).map_or(String::new(), |declare| format!(", or {declare}"));
+            Some(format!(
+                "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
+                 a small init such as tini{declare}{lost}",
+                target(case.main())
+            ))
         }
         (Why::RaisedInVain, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
@@ -144,8 +142,9 @@ fn is_reload(case: &Case<'_>) -> bool {
         return false;
     };
     let is_between = |at: Boot| stop.at <= at && at < kill.at;
-    let has_closed = case.traffic().listeners.iter().any(|listener| is_between(listener.at));
-    !stop.signal.is_conventional_stop() && !has_closed
+    let traffic = case.traffic();
+    let has_closed = traffic.listeners.iter().any(|listener| is_between(listener.at));
+    traffic.observed && !stop.signal.is_conventional_stop() && !has_closed
 }
 
 fn reloads(case: &Case<'_>, finding: &Finding) -> Option<String> {

@@ -309,7 +309,7 @@ fn what_is_left_in_a_dead_container_dies_no_second_death() {
         +6 exit late KILL
         "),
         expect![[r#"
-            +6.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+            +8.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
         "#]],
     );
