@@ -183,6 +183,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && !cgroup_v1
         && !state.cgroups_over
         && !unclosed
+        // Its record shows whether the sockets were recorded by then, and which connections it dropped.
+        && exit.is_some()
         // Which process's end it is decides from when on clients count.
         && missing.main_unsure.is_none()
         // A lost stop signal would be the begin of what counts.

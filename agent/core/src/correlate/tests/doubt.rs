@@ -536,7 +536,7 @@ fn the_cgroup_goes_and_no_end_was_seen() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               How PID 1 `app` terminated is unknown: the cgroup was removed, and no exit of the main process was seen; SIGTERM had been sent before
               fix: look up the exit code in the log of the container runtime or systemd: epitaph did not see the main process exit
         "#]],

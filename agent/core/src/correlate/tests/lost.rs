@@ -57,7 +57,7 @@ fn without_the_exit_an_operators_stop_signal_is_not_the_cause_of_the_runtimes_ki
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               How PID 1 `app` terminated is unknown: the cgroup was removed, and no exit of the main process was seen; SIGTERM had been sent before
               fix: look up the exit code in the log of the container runtime or systemd: epitaph did not see the main process exit
         "#]],

@@ -74,7 +74,7 @@ fn without_the_exit_the_events_that_are_not_known_are_still_its_own() {
         +6 rmdir web:app
         "),
         expect![[r#"
-            +9.000 web/app +1.100…+6.000 unknown: Unknown/Unknown/Quiet
+            +9.000 web/app +1.100…+6.000 unknown: Unknown/Unknown/Unknown
               grace 30 s, reported 0 Completed
               incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
         "#]],
