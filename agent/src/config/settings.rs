@@ -242,7 +242,7 @@ pub const ALL: &[Setting] = &[
         about: "how long the agent waits for records that arrive out of order",
         set: |c, v| put_duration(&mut c.limits.core.reorder, v) },
     Setting { key: "limits.linger", env: &["EPITAPH_LIMITS_LINGER"], flag: None,
-        about: "how long after an exit the agent still collects evidence of the termination; if the cgroup still exists then, until the cgroup is removed, for at most 10 s; not shorter than `limits.reorder`",
+        about: "how long after an exit the agent still collects evidence of the termination; if a container's cgroup still exists then, until it is removed, for at most 10 s; not shorter than `limits.reorder`",
         set: |c, v| put_duration(&mut c.limits.core.linger, v) },
     Setting { key: "limits.idle", env: &["EPITAPH_LIMITS_IDLE"], flag: None,
         about: "evidence is dropped after this time if no termination followed",

@@ -415,8 +415,10 @@ impl State {
     /// Until when the sockets of the process that exited at `end` may be closed, and clients refused after that.
     fn closed_by(&self, end: Boot, linger: Duration) -> Boot {
         let soon = end.plus(linger);
-        // The subject goes on, and its sockets with it; or they are not observed.
-        if self.shares_cgroup || self.removed.is_none() && self.is_step(linger) {
+        // A unit's cgroup stays for its other processes, and its next main process begins there. A container that goes on has its sockets
+        // with it; those of a shared cgroup are not observed.
+        let is_unit = matches!(self.subject, Subject::Unit { .. });
+        if is_unit || self.shares_cgroup || self.removed.is_none() && self.is_step(linger) {
             return soon;
         }
         let closed = match self.removed {

@@ -194,8 +194,8 @@ fn what_systemd_ends_after_the_main_process_is_no_death() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later
+            clean-exit: Stopped/Clean/Unknown
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the unit were not observed to their end: the cgroup still existed, and processes in it may close connections later
         "#]],
     );
 }
