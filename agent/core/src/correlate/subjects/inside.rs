@@ -162,7 +162,8 @@ impl InnerSignal {
     /// A possible stop signal, or the end of the process: a fault's signal only from another process.
     fn is_relevant(&self) -> bool {
         let signal = self.signal;
-        let unnoticed = signal.is_ignored_by_default() && self.disposition != Disposition::Handler;
+        // An init sends its stop signal on, whatever the process does with it.
+        let unnoticed = signal.is_ignored_by_default() && self.disposition != Disposition::Handler && self.role != Role::Inside;
         let own_fault = signal.is_fault() && !self.is_fault_by_another();
         !signal.is_job_control() && !own_fault && !signal.is_self_inflicted() && !unnoticed
     }

@@ -619,6 +619,29 @@ fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
     );
 }
 
+/// As of dumb-init, which has a handler of every signal.
+#[test]
+fn an_init_sends_on_a_signal_whose_default_action_is_to_do_nothing() {
+    check(
+        &init(
+            "
+        +1 WINCH runc -> main handler armed
+        +1.0001 WINCH main -> python ignored default already-armed
+        +3 KILL runc -> main already-armed
+        +3.001 exit main KILL
+        +3.0011 KILL main -> python kernel waiting=none already-armed
+        +3.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            early: `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later
+              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 2.0 s
+        "#]],
+    );
+}
+
 #[test]
 fn a_program_below_an_init_that_reopens_its_logs_needs_another_signal() {
     check(
