@@ -148,9 +148,9 @@ impl Machine {
         Ok(None)
     }
 
-    /// Waits for the report that the machine was down, of which `known` were there before. By the agent of this boot, which begins later
-    /// than the shell.
-    pub fn expect_down(&self, known: usize) -> anyhow::Result<()> {
+    /// Waits for the report that the machine was down, of which `known` were there before, and gives how many there are then. By the agent
+    /// of this boot, which begins later than the shell.
+    pub fn until_down(&self, known: usize) -> anyhow::Result<usize> {
         let mut found = known;
         for _ in 0..STEPS {
             found = self.reports("node-down")?.len();
@@ -159,6 +159,12 @@ impl Machine {
             }
             sleep(STEP);
         }
+        Ok(found)
+    }
+
+    /// Of these reports one more comes.
+    pub fn expect_down(&self, known: usize) -> anyhow::Result<()> {
+        let found = self.until_down(known)?;
         ensure!(found == known + 1, "{} reports that the machine was down", found - known);
         Ok(())
     }

@@ -86,14 +86,9 @@ fn restart(machine: &mut Machine) -> anyhow::Result<()> {
     machine.node.power_off()?;
     machine.node.power_on()?;
     machine.until_observing()?;
-    for _ in 0..STEPS {
-        if machine.reports("node-down")?.len() > known {
-            // The shutdown's report is with it.
-            sleep(2 * STEP);
-            break;
-        }
-        sleep(STEP);
-    }
+    machine.until_down(known)?;
+    // The shutdown's report is with it.
+    sleep(2 * STEP);
     Ok(())
 }
 

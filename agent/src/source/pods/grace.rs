@@ -14,6 +14,7 @@ use super::{Access, PodsError, connect, node_name};
 use crate::error::{HasRemedy, Remedy};
 use crate::source::api_error::ApiError;
 use crate::source::bounded;
+use crate::source::watch::LeanPod;
 
 /// A kubelet runs 110 pods by default.
 const MOST: u32 = 1_000;
@@ -46,31 +47,9 @@ impl HasRemedy for GraceError {
     }
 }
 
-/// The few fields that are needed.
 #[derive(Deserialize)]
 struct Listed {
-    items: Option<Vec<ListedPod>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ListedPod {
-    metadata: ListedMeta,
-    spec: ListedSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ListedMeta {
-    namespace: Option<String>,
-    name: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ListedSpec {
-    priority: Option<i32>,
-    termination_grace_period_seconds: Option<i64>,
+    items: Option<Vec<LeanPod>>,
 }
 
 /// At most [`MOST`] pods.
@@ -89,17 +68,18 @@ pub async fn graces(node: Option<&str>, access: &Access) -> Result<Vec<PodGrace>
     let list = list
         .map_err(|_| ApiError::timeout(&purpose, TIMEOUT))?
         .map_err(|error| ApiError::of(&purpose, &error))?;
-    Ok(list.items.iter().flatten().map(of_pod).collect())
+    Ok(list.items.iter().flatten().map(|pod| of_pod(&pod.0)).collect())
 }
 
-fn of_pod(pod: &ListedPod) -> PodGrace {
+fn of_pod(pod: &Pod) -> PodGrace {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let spec = pod.spec.as_ref();
     // The API server fills in 30 s.
-    let grace = pod.spec.termination_grace_period_seconds.unwrap_or(30);
+    let grace = spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
     PodGrace {
         name: bounded(&format!("{namespace}/{name}"), 512),
-        priority: pod.spec.priority.unwrap_or(0),
+        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
         grace: Duration::from_secs(u64::try_from(grace).unwrap_or(0)),
     }
 }
@@ -110,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_the_kubelet_counts_with() {
-        let pod: ListedPod = serde_json::from_str(
+        let LeanPod(pod) = serde_json::from_str(
             r#"{"metadata":{"namespace":"kube-system","name":"dns-1"},"spec":{"containers":[],"priority":2000001000,"terminationGracePeriodSeconds":45}}"#,
         )
         .unwrap();
@@ -120,7 +100,7 @@ mod tests {
             grace: Duration::from_secs(45),
         };
         assert_eq!(of_pod(&pod), dns);
-        let plain = of_pod(&ListedPod::default());
+        let plain = of_pod(&Pod::default());
         assert_eq!((plain.priority, plain.grace), (0, Duration::from_secs(30)));
     }
 }

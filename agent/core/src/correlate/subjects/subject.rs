@@ -28,11 +28,11 @@ const EXITS: usize = 32;
 /// without CPU time for some seconds continues afterwards.
 const REFUSED_ON: Duration = Duration::from_secs(30);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// For other subjects only early refusals count: refusals this late mean that clients still connect.
+const REFUSED_LATE: Duration = Duration::from_millis(500);
 /// The kernel closes the sockets of a process after the record of its exit: after seconds where others use the processors. The cgroup can
 /// be removed after that only, and a runtime removes it at once.
 const CLOSED: Duration = Duration::from_secs(10);
-/// For other subjects only early refusals count: refusals this late mean that clients still connect.
-const REFUSED_LATE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -423,7 +423,7 @@ impl State {
         }
         let closed = match self.removed {
             Some(removed) if removed <= soon => return soon,
-            Some(removed) => removed.plus(linger).min(end.plus(CLOSED).plus(linger)),
+            Some(removed) => removed.min(end.plus(CLOSED)).plus(linger),
             None => end.plus(CLOSED),
         };
         // What is closed after that may be the next process's.

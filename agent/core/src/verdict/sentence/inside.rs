@@ -241,7 +241,7 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
     match end {
         InnerEnd::Ignored => {
             let lost = waited.map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
-            let declare = super::remedy::declare(case, signal).map_or(String::new(), |declare| format!(", or {declare}"));
+            let declare = super::remedy::or_declare(case, signal);
             Some(format!("handle {signal} in {who}{declare}{lost}"))
         }
         InnerEnd::Blocked(how) => super::remedy::blocked(how),

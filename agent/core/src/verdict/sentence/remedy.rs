@@ -29,7 +29,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Why::Ignored, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
-            let declare = declare(case, signal).map_or(String::new(), |declare| format!(", or {declare}"));
+            let declare = or_declare(case, signal);
             Some(format!(
                 "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
                  a small init such as tini{declare}{lost}",
@@ -183,9 +183,12 @@ fn may_not_stop(case: &Case<'_>) -> Option<String> {
     })
 }
 
-/// Of a stop signal that somebody has declared, since it is not the default one.
-pub(super) fn declare(case: &Case<'_>, signal: Signal) -> Option<String> {
-    (signal != Signal::TERM).then(|| format!("declare the signal that stops the program ({})", declared(case)))
+/// Another remedy, of a stop signal that may be declared: it is not the default one.
+pub(super) fn or_declare(case: &Case<'_>, signal: Signal) -> String {
+    match signal {
+        Signal::TERM => String::new(),
+        _ => format!(", or declare the signal that stops the program ({})", declared(case)),
+    }
 }
 
 /// Where a stop signal is declared.
