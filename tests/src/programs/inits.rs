@@ -34,7 +34,7 @@ const CATATONIT: Installed = Installed {
     ..TINI
 };
 
-const SUPERVISORD: Installed = Installed {
+pub(super) const SUPERVISORD: Installed = Installed {
     name: "supervisord",
     packages: &["supervisor"],
     files: &["/usr/bin/supervisord"],

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::libc::{SIGHUP, SIGKILL, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
+use super::inits::SUPERVISORD;
 use super::servers::{APACHE, GUNICORN, HAPROXY_LOADED, JAVA, NGINX, POSTGRESQL, REDIS};
 use super::{Installed, by, ignored, stopped, unclean};
 use crate::story::{End, Expected, Story};
@@ -204,6 +205,20 @@ pub(super) static STORIES: &[Story] = &[
             ],
         )
     },
+    runs_on(
+        "supervisord-usr2",
+        "the log is reopened",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD.documented("SIGUSR2: closes and reopens its log and the logs of its programs.")
+        },
+        SIGUSR2,
+        &["The container runtime sent SIGUSR2 to PID 1 `supervisord`, the handler started and sent no signal to `victim`"],
+    ),
     runs_on(
         "java-quit",
         "thread dump",

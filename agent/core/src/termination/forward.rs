@@ -13,6 +13,14 @@ pub struct InnerProcess {
     pub start: Boot,
 }
 
+/// A process that got no signal from another process of the subject before the SIGKILL that ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsignalled {
+    pub process: InnerProcess,
+    /// Its parent at that SIGKILL.
+    pub parent: Pid,
+}
+
 /// A process got the stop signal, its handler entered, and the process sent itself the same signal again with the default action:
 /// what a language runtime does whose application has no handler, and what a handler does that has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +71,8 @@ pub struct Inside {
     pub forwards: Vec<Forward>,
     /// Further targets.
     pub more: u64,
-    /// Processes that got no signal from another process of the subject before the SIGKILL that ended them; at most
-    /// [`Inside::UNSIGNALLED`].
-    pub unsignalled: Vec<InnerProcess>,
+    /// At most [`Inside::UNSIGNALLED`].
+    pub unsignalled: Vec<Unsignalled>,
     /// The first SIGKILL to one of these.
     pub unsignalled_killed: Option<Boot>,
     /// Without a stop signal: processes that still ran when PID 1 exited by itself, and that the kernel then killed; at most

@@ -3,7 +3,7 @@
 
 use crate::event::{Disposition, ExitStatus, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
 use crate::ids::{Pid, Signal};
-use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
+use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role, Unsignalled};
 use crate::time::Boot;
 
 use super::subject::{Candidate, ProcessId, State};
@@ -345,7 +345,7 @@ impl Way<'_> {
     }
 
     /// With the time of the first SIGKILL.
-    fn unsignalled(&self, signals: &[InnerSignal]) -> (Vec<InnerProcess>, Option<Boot>) {
+    fn unsignalled(&self, signals: &[InnerSignal]) -> (Vec<Unsignalled>, Option<Boot>) {
         let at_the_end = |fact: &&InnerSignal| {
             let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
             fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
@@ -355,10 +355,14 @@ impl Way<'_> {
             signals.iter().filter(before).any(|fact| fact.last >= self.stop.at)
         };
         let killed = signals.iter().filter(at_the_end).filter(|kill| !was_signalled(&kill.target));
-        let mut unsignalled: Vec<InnerProcess> = Vec::new();
-        for process in killed.clone().map(|kill| kill.target) {
-            if unsignalled.len() < Inside::UNSIGNALLED && !unsignalled.contains(&process) {
-                unsignalled.push(process);
+        let mut unsignalled: Vec<Unsignalled> = Vec::new();
+        for kill in killed.clone() {
+            let is_new = unsignalled.iter().all(|of| of.process != kill.target);
+            if is_new && unsignalled.len() < Inside::UNSIGNALLED {
+                unsignalled.push(Unsignalled {
+                    process: kill.target,
+                    parent: kill.parent,
+                });
             }
         }
         (unsignalled, killed.map(|kill| kill.last).min())

@@ -317,6 +317,57 @@ fn pid_1_reads_the_signal_and_forwards_it_to_nobody() {
     );
 }
 
+/// supervisord reopens its logs at SIGUSR2.
+#[test]
+fn a_signal_that_pid_1_takes_for_a_reload_reaches_nobody() {
+    check(
+        &init(
+            "
+        +1 USR2 runc -> main handler armed
+        +1.0001 enter main USR2
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGUSR2 to PID 1 `tini`, the handler started and sent no signal to `python3`, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
+              fix: SIGUSR2 may not stop this program (some reload at SIGUSR2): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGUSR2: send SIGUSR2 on from PID 1 `tini` to `python3`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+        "#]],
+    );
+}
+
+/// gunicorn at SIGHUP: it stops a worker and starts another one, which needs no signal.
+#[test]
+fn a_program_whose_worker_is_slow_while_a_new_one_runs() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=gunicorn
+        proc old in=app pid=107 ns=7 start=+0.1 parent=main comm=old
+        proc new in=app pid=108 ns=8 start=+1.1 parent=main comm=new
+        +0.001 exec main
+        +1 HUP runc -> main handler armed
+        +1.0001 enter main HUP
+        +1.2 TERM main -> old handler already-armed
+        +1.2001 enter old TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> old kernel waiting=none already-armed
+        +11.0012 KILL main -> new kernel waiting=none already-armed
+        +11.002 exit old KILL
+        +11.0021 exit new KILL
+        ",
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `gunicorn` forwarded SIGTERM to `old`, whose handler ran, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
+              fix: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGHUP: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
+    );
+}
+
 #[test]
 fn a_supervisor_that_kills_its_child_after_a_grace_period_of_its_own() {
     check(

@@ -52,10 +52,9 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         InnerEnd::Ignored => format!("{chain}, {}; {}", discarding(forward), killed_by(case, forward)),
         InnerEnd::Blocked(how) => format!("{chain}, {}; {}", unread(how, signal), killed_by(case, forward)),
         InnerEnd::AfterGrace => {
-            let waits = if has_unreached(case, forward) {
-                format!(" and sent no signal to {}", names(case, &case.inside.unsignalled))
-            } else {
-                String::new()
+            let waits = match unreached(case, forward) {
+                below if below.is_empty() => String::new(),
+                below => format!(" and sent no signal to {}", names(case, &below)),
             };
             format!(
                 "{chain}, {read}{waits}, but {}: {}",
@@ -200,13 +199,17 @@ pub(super) fn forwards_to_nobody(case: &Case<'_>) -> Option<String> {
     let inside = &case.inside;
     let is_known = inside.observed && case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
     let nobody = is_known && inside.main_sent_nothing && inside.forwards.is_empty() && !inside.unsignalled.is_empty();
-    nobody.then(|| names(case, &inside.unsignalled))
+    nobody.then(|| names(case, &unsignalled(case)))
+}
+
+pub(super) fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
+    case.inside.unsignalled.iter().map(|of| of.process).collect()
 }
 
 /// These are processes of the program itself, which need no signal: it may end them in another way.
 pub(super) fn are_its_own(case: &Case<'_>) -> bool {
     let main = case.main().map(|main| main.comm);
-    case.inside.unsignalled.iter().all(|process| Some(process.comm) == main)
+    unsignalled(case).iter().all(|process| Some(process.comm) == main)
 }
 
 /// Connections were lost when the kernel killed processes to which the main process had sent no signal: not before, when the main process
@@ -245,7 +248,9 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             Some(format!("handle {signal} in {who}{declare}{lost}"))
         }
         InnerEnd::Blocked(how) => super::remedy::blocked(how),
-        InnerEnd::AfterGrace if has_unreached(case, forward) => Some(to_others(case, &who, signal)),
+        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => {
+            Some(to_others(case, &who, &unreached(case, forward), signal))
+        }
         InnerEnd::AfterGrace if is_killed_inside(forward) => Some(format!(
             "the shutdown of {who} needs more than the {} that {by} gave it: raise the stop timeout of {by}, or shorten the shutdown",
             waited.unwrap_or_default()
@@ -286,8 +291,8 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
 }
 
 /// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
-pub(super) fn to_others(case: &Case<'_>, who: &str, signal: Signal) -> String {
-    let others = names(case, &case.inside.unsignalled);
+pub(super) fn to_others(case: &Case<'_>, who: &str, others: &[InnerProcess], signal: Signal) -> String {
+    let others = names(case, others);
     let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
     let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);
     let how = match by_init {
@@ -303,12 +308,25 @@ pub(super) fn to_others(case: &Case<'_>, who: &str, signal: Signal) -> String {
     format!("send {signal} on from {who} to {others}: {how}")
 }
 
-/// A process that others wait behind, without a signal.
-fn has_unreached(case: &Case<'_>, forward: &Forward) -> bool {
+/// The processes below the target, to which it sent nothing: it may wait for them. Its siblings are no matter of its own.
+fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
     let inside = &case.inside;
     let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
     let is_known = case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
-    is_known && !sends_on && !inside.unsignalled.is_empty()
+    let mut below: Vec<InnerProcess> = Vec::new();
+    if !is_known || sends_on {
+        return below;
+    }
+    // A chain is no longer than the list; the list is not in the order of descent.
+    for _ in &inside.unsignalled {
+        for of in &inside.unsignalled {
+            let is_child = of.parent == forward.target.tgid || below.iter().any(|parent| parent.tgid == of.parent);
+            if is_child && !below.contains(&of.process) {
+                below.push(of.process);
+            }
+        }
+    }
+    below
 }
 
 fn is_killed_inside(forward: &Forward) -> bool {
@@ -341,7 +359,7 @@ fn then_killed(case: &Case<'_>) -> String {
     let cut: Vec<InnerProcess> = inside.forwards.iter().filter(cut).map(|forward| forward.target).collect();
     let mut left = Vec::new();
     if !inside.unsignalled.is_empty() {
-        left.push(format!("{}, which never got the signal", names(case, &inside.unsignalled)));
+        left.push(format!("{}, which never got the signal", names(case, &unsignalled(case))));
     }
     if !cut.is_empty() {
         left.push(format!("{}, whose shutdown had not finished", names(case, &cut)));
@@ -393,7 +411,7 @@ fn name(main: Option<&MainProcess>, inside: &Inside, process: &InnerProcess) -> 
         .forwards
         .iter()
         .map(|forward| (forward.target.tgid, forward.target.comm));
-    let unsignalled = inside.unsignalled.iter().map(|process| (process.tgid, process.comm));
+    let unsignalled = inside.unsignalled.iter().map(|of| (of.process.tgid, of.process.comm));
     let mains = main.map(|main| (main.tgid, main.comm));
     let is_other = |(tgid, comm): (Pid, _)| tgid != process.tgid && comm == process.comm;
     match all.chain(unsignalled).chain(mains).any(is_other) {

@@ -80,14 +80,15 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Why::AfterGrace, _) => match inside::forwards_to_nobody(case) {
             Some(_) if !inside::are_its_own(case) => {
                 let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-                Some(inside::to_others(case, &target(case.main()), signal))
+                let to_others = inside::to_others(case, &target(case.main()), &inside::unsignalled(case), signal);
+                Some(reloads(case, &to_others).unwrap_or(to_others))
             }
             _ => after_grace(case, finding),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (_, Exit::Clean) if inside::lost_with_others(case).is_some() => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            Some(inside::to_others(case, &target(case.main()), signal))
+            Some(inside::to_others(case, &target(case.main()), &inside::unsignalled(case), signal))
         }
         (_, Exit::Clean) => match inside::left_running(case) {
             Some(left) => Some(format!(
@@ -126,9 +127,11 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    serves_on(case)
-        .or_else(|| reloads(case, finding))
-        .or_else(|| Some(more_time(case, finding)? + &may_not_stop(case).unwrap_or_default()))
+    serves_on(case).or_else(|| {
+        let more_time = more_time(case, finding)?;
+        let reloads = reloads(case, &more_time);
+        Some(reloads.unwrap_or_else(|| more_time + &may_not_stop(case).unwrap_or_default()))
+    })
 }
 
 /// Nothing shows that a shutdown has begun: the program may only have reloaded.
@@ -147,13 +150,13 @@ fn is_reload(case: &Case<'_>) -> bool {
     traffic.observed && !stop.signal.is_conventional_stop() && !has_closed
 }
 
-fn reloads(case: &Case<'_>, finding: &Finding) -> Option<String> {
+/// With the remedy of a program that does shut down at this signal.
+fn reloads(case: &Case<'_>, otherwise: &str) -> Option<String> {
     let signal = case.stop().filter(|_| is_reload(case))?.signal;
     Some(format!(
         "{signal} may not stop this program (some reload at {signal}): declare the signal that does ({}); if the program does shut down at \
-         {signal}: {}",
-        declared(case),
-        more_time(case, finding)?
+         {signal}: {otherwise}",
+        declared(case)
     ))
 }
 
