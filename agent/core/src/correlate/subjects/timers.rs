@@ -102,15 +102,7 @@ impl Subjects {
             self.sweep_clients();
         }
         while self.touched.len() > self.limits.timelines {
-            // The longest idle, but first the ones that nothing is stopping: others' noise closes no termination in progress.
-            let is_quiet = |own: &CgroupId| {
-                let state = self.subjects.get(own);
-                state.is_none_or(|state| !state.wants_watch())
-            };
-            let quiet = self.touched.iter().map(|(_, own)| *own).find(is_quiet);
-            let Some(own) = quiet.or(self.touched.first().map(|(_, own)| *own)) else {
-                break;
-            };
+            let Some(own) = self.least_missed() else { break };
             self.drops.timelines += 1;
             self.finish(own, Open::TimelineCap, around, out);
         }
@@ -120,6 +112,19 @@ impl Subjects {
         // What is touched or armed from now on is not due earlier than this.
         let later = self.now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
         self.due.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
+    }
+
+    /// The longest idle, but first the ones that nothing is stopping: others' noise closes no termination in progress. Then the ones
+    /// that have exited: what is left of these is what clients met, and others' cgroups can stay as long as they like.
+    fn least_missed(&self) -> Option<CgroupId> {
+        let mut ended = None;
+        for (_, own) in &self.touched {
+            let Some(state) = self.subjects.get(own).filter(|state| state.wants_watch()) else {
+                return Some(*own);
+            };
+            ended = ended.or(state.has_ended().then_some(*own));
+        }
+        ended.or(self.touched.first().map(|(_, own)| *own))
     }
 
     /// How long the kernel watches sockets for nothing.

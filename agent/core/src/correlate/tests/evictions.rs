@@ -199,6 +199,55 @@ fn a_timeline_that_had_to_go_is_unknown_at_the_exit() {
     );
 }
 
+/// Others start and end containers whose cgroups stay: the termination in progress goes last, and theirs keep their exits.
+#[test]
+fn ended_containers_whose_cgroups_stay_close_no_termination_in_progress() {
+    let limits = Limits {
+        timelines: 2,
+        ..Limits::default()
+    };
+    let mut script = container(
+        "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        ",
+    );
+    for i in 0..4 {
+        let at = format!("+1.{}", 1 + i);
+        write!(
+            script,
+            "
+            {at} mkdir n{i}
+            {at} stays n{i}
+            proc m{i} in=n{i} pid={} ns=1 start={at} parent=shim comm=app
+            {at}1 exec m{i}
+            {at}2 TERM runc -> m{i} handler
+            {at}3 enter m{i} TERM
+            {at}4 exit m{i} 0
+            ",
+            300 + i
+        )
+        .expect("a string");
+    }
+    script += "
+        +2 exit main 0
+        +15 tick
+        ";
+    let of = |report: &Report| match report {
+        Report::Terminated(termination) => Some((
+            termination.facts.main.as_ref()?.tgid.0,
+            termination.verdict.exit,
+            termination.verdict.traffic,
+        )),
+        _ => None,
+    };
+    let mut ends: Vec<_> = limited(limits, &script).iter().filter_map(of).collect();
+    ends.sort_unstable_by_key(|(tgid, ..)| *tgid);
+    assert_eq!(ends.first(), Some(&(100, Exit::Clean, TrafficAxis::Quiet)));
+    let others: Vec<_> = ends.iter().skip(1).map(|(_, exit, traffic)| (*exit, *traffic)).collect();
+    assert_eq!(others, [(Exit::Clean, TrafficAxis::Unknown); 4]);
+}
+
 /// A grace period of hours: what clients met at its begin is not kept so long.
 #[test]
 fn refusals_that_were_forgotten_in_a_long_grace_are_not_quiet() {
