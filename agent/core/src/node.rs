@@ -154,6 +154,13 @@ impl Inhibitor {
         self.what.split(':').any(|what| what == "shutdown")
     }
 
+    /// `who` of the role's own lock.
+    pub const OWN: &str = "epitaph";
+
+    pub fn is_own(&self) -> bool {
+        self.is_for_shutdown() && self.mode == InhibitMode::Delay && self.who == Inhibitor::OWN
+    }
+
     /// The kubelet's own lock, by the name that it gives.
     pub fn is_kubelets(&self) -> bool {
         self.is_for_shutdown() && self.mode == InhibitMode::Delay && self.who == "kubelet" && self.uid == 0

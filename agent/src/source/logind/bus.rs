@@ -197,7 +197,7 @@ impl Bus {
     /// A delay lock on shutdown, which is held until the descriptor is closed.
     pub async fn inhibit(&self, logind: &str) -> Result<OwnedFd, BusError> {
         const MEMBER: &str = "Inhibit";
-        let body = ("shutdown", "epitaph", "Epitaph writes down what terminates", "delay");
+        let body = ("shutdown", Inhibitor::OWN, "Epitaph writes down what terminates", "delay");
         let answer = self.call(logind, LOGIND, MEMBER, &body).await?;
         read(&answer, MEMBER)
     }

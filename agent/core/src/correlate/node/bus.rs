@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{APART, FromNode, LOCKS, Left, NodeMachine, SPOOF_SLACK, TEXT};
 use crate::ids::PodUid;
-use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, ShutdownKind, SignalSender};
+use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, OwnLock, ShutdownKind, SignalSender};
 use crate::report::Report;
 use crate::shutdown::{Ending, Lock, NodeDown};
 use crate::text::bounded;
@@ -220,6 +220,16 @@ impl NodeMachine {
 }
 
 impl super::InProgress {
+    /// The role's word. logind goes on at once where no other lock is held, and its list is not read again before the end.
+    pub(super) fn own_lock(&mut self, now: Boot, state: &OwnLock) {
+        if *state == OwnLock::Released {
+            for lock in self.facts.locks.iter_mut().filter(|lock| lock.lock.is_own()) {
+                lock.released.get_or_insert(now);
+            }
+        }
+        self.facts.own_lock = Some(state.clone());
+    }
+
     /// The locks that are held now. `first`: none were known before.
     pub(super) fn listed(&mut self, now: Boot, held: &[Inhibitor], first: bool) {
         for known in &mut self.facts.locks {
@@ -228,7 +238,8 @@ impl super::InProgress {
             }
         }
         for lock in held {
-            let is_known = |known: &Lock| known.lock == *lock && known.released.is_none();
+            // The own lock is not taken again within the shutdown: a list with it is older than its release.
+            let is_known = |known: &Lock| known.lock == *lock && (known.released.is_none() || lock.is_own());
             if !self.facts.locks.iter().any(is_known) && self.facts.locks.len() < LOCKS {
                 self.facts.locks.push(Lock {
                     lock: lock.clone(),

@@ -206,7 +206,7 @@ impl NodeMachine {
             }
             NodeEvent::OwnLock { state } => {
                 if let Some(open) = &mut self.open {
-                    open.facts.own_lock = Some(state.clone());
+                    open.own_lock(now, &state);
                 }
                 self.own_lock = Some(state);
             }

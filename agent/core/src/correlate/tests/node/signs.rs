@@ -345,3 +345,26 @@ fn a_host_without_a_kubelet_has_no_pods_to_lose() {
         "#]],
     );
 }
+
+/// Nobody else delays the shutdown: it goes on before logind's list is read again.
+#[test]
+fn the_own_lock_is_released_by_the_roles_word() {
+    let own = |rest: &str| {
+        let script = format!(
+            "-90 node bus connected\n-90 node limit 30\n-90 node own held\n-90 node locks epitaph:delay:900\n+1 node prepare true poweroff\n\
+             {rest}\n+3.6 node job poweroff.target\n+3.6 node state stopping\n+4 node agent-ends\n+4.1 end"
+        );
+        let locks = play_all(&script).reports.into_iter().find_map(|(_, report)| match report {
+            Report::NodeShutdown(of) => Some(of.facts.locks.clone()),
+            _ => None,
+        });
+        let locks = locks.expect("a shutdown");
+        let state = locks.iter().map(|lock| (lock.released.map(at), lock.outlasted));
+        state.collect::<Vec<_>>()
+    };
+    let released = [(Some("+3.500".to_owned()), false)];
+    assert_eq!(own("+3.5 node own released"), released);
+    let late = "+3.5 node own released\n+3.55 node locks epitaph:delay:900";
+    assert_eq!(own(late), released, "a list that is older than the release");
+    assert_eq!(own(""), [(None, true)]);
+}
