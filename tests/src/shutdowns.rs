@@ -277,13 +277,6 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Expected, and not played yet: named below the tables of the page. The power cuts and the role's own lock ([`CUTS`], [`LOCKS`]) were
-/// not played on either machine.
-pub const NOT_MEASURED: &[(Debian, &[&str])] = &[
-    (Debian::Eleven, &["block-lock-later", "block-lock-after-plan"]),
-    (Debian::Thirteen, &["sysrq-b", "block-lock-later", "block-lock-after-plan"]),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,12 +290,6 @@ mod tests {
             .collect();
         for (n, name) in names.iter().enumerate() {
             assert!(!names[..n].contains(name), "{name}");
-        }
-        for (debian, names) in NOT_MEASURED {
-            for name in *names {
-                let known = CASES.iter().any(|case| case.name == *name && case.on(*debian).is_some());
-                assert!(known, "{name}");
-            }
         }
         for case in CASES {
             assert!(case.seen.iter().any(Option::is_some), "{}", case.name);

@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// With what glibc's abort() ends a process that SIGABRT does not end: an instruction that faults.
+const ABORT: (i32, &str) = match cfg!(target_arch = "aarch64") {
+    true => (nix::libc::SIGTRAP, "SIGTRAP"),
+    false => (SIGSEGV, "SIGSEGV"),
+};
+
 pub(super) static STORIES: &[Story] = &[
     // Killed.
     stopped(
@@ -112,7 +118,7 @@ pub(super) static STORIES: &[Story] = &[
             "abort-as-pid-1",
             "PID 1 calls abort(): the kernel discards the SIGABRT, so glibc faults on purpose",
             &["abort"],
-            unasked(End::Signal(SIGSEGV), "crash", "crashed", &["SIGSEGV"]),
+            unasked(End::Signal(ABORT.0), "crash", "crashed", &[ABORT.1]),
         )
     },
     Story {

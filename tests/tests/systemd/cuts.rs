@@ -35,7 +35,8 @@ pub fn play(machine: &mut Machine, cut: &Cut) -> anyhow::Result<()> {
     machine.node.power_off()?;
     machine.node.power_on()?;
     machine.node.until_up(Some(&boot))?;
-    undo(machine)?;
+    // The next case has a machine as before.
+    lock::leave(machine)?;
     let Some(report) = machine.new_report(known, STEPS)? else {
         bail!("no report; {}", machine.log());
     };
@@ -86,20 +87,18 @@ fn set_up(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
             Ok(())
         }
         Moment::AskedToEnd => {
-            // Before its SIGTERM, and outside its sandbox.
-            let stop = format!("[Service]\nExecStop=+/bin/sh -c 'echo {NOW} >/dev/ttyS0'\n");
-            machine.drop_in("epitaph", "moment", &stop)?;
-            machine.run("systemctl daemon-reload")?;
+            // Stops behind all services and before the agent. The agent's own unit has no device.
+            let unit = format!(
+                "[Unit]\nDefaultDependencies=no\nConflicts=shutdown.target\nAfter=epitaph.service\nBefore=basic.target shutdown.target\n\
+                 [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\nExecStop=/bin/sh -c 'echo {NOW} >/dev/ttyS0'\n"
+            );
+            machine.run(&format!(
+                "printf %s {} >/run/systemd/system/end.service && systemctl daemon-reload && systemctl start end",
+                quoted(&unit)
+            ))?;
             Ok(())
         }
     }
-}
-
-/// The next case has a machine as before.
-fn undo(machine: &Machine) -> anyhow::Result<()> {
-    lock::leave(machine)?;
-    machine.run("rm -f /etc/systemd/system/epitaph.service.d/moment.conf; systemctl daemon-reload")?;
-    Ok(())
 }
 
 /// A unit that has failed, and its report on disk.
@@ -132,7 +131,7 @@ fn begin(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
         Moment::Delay => {
             announced(3)?;
             machine.later(&format!(
-                "systemd-inhibit --what=shutdown --mode=delay --who=backup sleep 60 & sleep 5; {POWER_OFF}"
+                "systemd-inhibit --what=shutdown --mode=delay --who=backup sleep 60 & sleep 5; {POWER_OFF}; wait"
             ))
         }
         Moment::OwnLock => {
@@ -146,13 +145,15 @@ fn begin(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
 }
 
 /// Waits for the moment.
-fn until_now(machine: &Machine) -> anyhow::Result<()> {
+fn until_now(machine: &mut Machine) -> anyhow::Result<()> {
     let console = machine.node.console();
     for _ in 0..60_000 {
+        let runs = machine.node.runs();
         let text = fs::read(&console).unwrap_or_default();
         if String::from_utf8_lossy(&text).contains(NOW) {
             return Ok(());
         }
+        ensure!(runs, "the machine is off, and the moment did not come");
         sleep(LOOK);
     }
     bail!("the moment did not come; {}", machine.log())

@@ -128,7 +128,8 @@ pub fn play(machine: &mut Machine, lock: &Lock) -> anyhow::Result<()> {
         own.is_some_and(|lock| lock["released"].is_string() && lock["outlasted"] == false) == lock.as_root,
         "the lock in the report: {own:?}"
     );
-    let of_late = |report: &&Value| report["subject"].to_string().contains("late.service");
+    // The other lock's case has one, too.
+    let of_late = |report: &&Value| report["boot_id"] == *boot && report["subject"].to_string().contains("late.service");
     let reports = machine.all_reports()?;
     let late: Vec<_> = reports.iter().filter(of_late).collect();
     ensure!(

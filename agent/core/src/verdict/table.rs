@@ -113,7 +113,7 @@ pub const TRAFFIC: [(TrafficAxis, &str); 8] = [
     ),
     (
         TrafficAxis::Quiet,
-        "The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.",
+        "The sockets were observed to their end (those of a container until its cgroup was removed): no connection was dropped, reset, refused or rejected, and none in use was open at the exit.",
     ),
     (
         TrafficAxis::Unknown,

@@ -65,7 +65,7 @@ fn pods(stage: &Stage, story: &str) -> anyhow::Result<Option<BTreeMap<String, Po
     let mut found = BTreeMap::new();
     for pod in list["items"].as_array().context("no items")? {
         let (metadata, status) = (&pod["metadata"], &pod["status"]);
-        if ["Succeeded", "Failed"].contains(&text(&status["phase"]).as_str()) {
+        if is_over(pod) {
             continue;
         }
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -90,6 +90,24 @@ pub fn until_all_run(stage: &Stage, story: &str, replicas: usize) -> anyhow::Res
     until(SOON, &format!("{replicas} replicas of {story}"), || {
         Ok(pods(stage, story)?.filter(|pods| pods.values().filter(|pod| pod.is_of_deployment).count() == replicas))
     })
+}
+
+/// By the API.
+pub fn are_over(stage: &Stage, pods: &[&Pod]) -> anyhow::Result<bool> {
+    for pod in pods {
+        if !is_over(
+            &stage
+                .kubectl
+                .json(&["-n", NAMESPACE, "get", "pod", &pod.name, "-o", "json"])?,
+        ) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_over(pod: &Value) -> bool {
+    ["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]).as_str())
 }
 
 /// How many pods took the place of those that are gone, all on that node.

@@ -42,15 +42,18 @@ pub enum Case {
     ZeroPeriods,
     /// A forged signal, which the kubelet believes; then a real shutdown in the same boot.
     Spoofed,
+    /// The plug is pulled in the kubelet's first phase, while a pod is ending.
+    CutInPhase,
 }
 
 impl Case {
-    pub const ALL: [Case; 5] = [
+    pub const ALL: [Case; 6] = [
         Case::Graceful,
         Case::DropIn,
         Case::OutlivesItsPhase,
         Case::ZeroPeriods,
         Case::Spoofed,
+        Case::CutInPhase,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -60,13 +63,14 @@ impl Case {
             Case::OutlivesItsPhase => "outlives-its-phase",
             Case::ZeroPeriods => "zero-periods",
             Case::Spoofed => "spoofed",
+            Case::CutInPhase => "cut-in-phase",
         }
     }
 
     /// The kubelet's configuration. A boot undoes it.
     fn kubelet(self) -> Value {
         match self {
-            Case::Graceful | Case::DropIn | Case::Spoofed => {
+            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase => {
                 json!({"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "30s"})
             }
             Case::OutlivesItsPhase => json!({"shutdownGracePeriodByPodPriority": [
@@ -140,6 +144,7 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::OutlivesItsPhase => outlives(stage, name, &here(&before)),
         Case::ZeroPeriods => zero_periods(stage, name, &here(&before)),
         Case::Spoofed => spoofed(stage, name, &here(&before)),
+        Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
     }
 }
 
@@ -187,8 +192,30 @@ fn drop_in(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String
 fn outlives(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
     let off = power_off(stage, name)?;
     power_on(stage, name)?;
-    let slow = gone.iter().find(|pod| pod.name.ends_with("-slow"));
-    shown::truncated(stage, &off, slow.context("the slow pod is elsewhere")?)
+    shown::truncated(stage, &off, slow(gone)?)
+}
+
+fn cut_in_phase(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
+    let slow = slow(gone)?;
+    let mut machine = stage.cluster.node(&node_name(NODE))?;
+    let boot = ask_to_power_off(&machine, name)?;
+    let others: Vec<&Pod> = gone.iter().filter(|pod| pod.is_of_deployment).collect();
+    let node = until(SOON, "the other pods are over", || {
+        ensure!(machine.runs(), "{} is off before the plug is pulled", machine.name());
+        let node = asked::node(stage, machine.name())?;
+        let is_now = node.is_shutting_down() && asked::are_over(stage, &others)?;
+        Ok(is_now.then_some(node))
+    })?;
+    machine.power_off()?;
+    machine.shell().forget();
+    eprintln!("{name}: the plug is pulled; {node:?}");
+    power_on(stage, name)?;
+    shown::cut_in_phase(stage, &Off { boot, node }, slow)
+}
+
+fn slow(pods: &[Pod]) -> anyhow::Result<&Pod> {
+    let slow = pods.iter().find(|pod| pod.name.ends_with("-slow"));
+    slow.context("the slow pod is elsewhere")
 }
 
 /// Pods stay as they are, and their containers are started again after the boot.
@@ -254,10 +281,7 @@ struct Off {
 /// By logind; returns when the machine is off.
 fn power_off(stage: &Stage, name: &str) -> anyhow::Result<Off> {
     let mut machine = stage.cluster.node(&node_name(NODE))?;
-    let boot = machine.boot_id()?;
-    eprintln!("{name}: {} is shut down", machine.name());
-    // The shell's connection may end with the machine.
-    machine.run("systemd-run --quiet --collect sh -c 'sleep 1; systemctl poweroff'")?;
+    let boot = ask_to_power_off(&machine, name)?;
     let mut node = asked::node(stage, machine.name())?;
     let mut waited = Duration::ZERO;
     while machine.runs() {
@@ -272,6 +296,15 @@ fn power_off(stage: &Stage, name: &str) -> anyhow::Result<Off> {
     machine.shell().forget();
     eprintln!("{name}: off after {} s; {node:?}", waited.as_secs());
     Ok(Off { boot, node })
+}
+
+/// With the id of the boot that ends.
+fn ask_to_power_off(machine: &Node, name: &str) -> anyhow::Result<String> {
+    let boot = machine.boot_id()?;
+    eprintln!("{name}: {} is shut down", machine.name());
+    // The shell's connection may end with the machine.
+    machine.run("systemd-run --quiet --collect sh -c 'sleep 1; systemctl poweroff'")?;
+    Ok(boot)
 }
 
 fn power_on(stage: &Stage, name: &str) -> anyhow::Result<()> {
@@ -356,10 +389,14 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
             let pod = labelled(victim(&own, 20, &["handle-for", "2", "0"]), &own);
             all.push(on_the_node(pod, json!({"priorityClassName": "system-cluster-critical"})));
         }
-        Case::OutlivesItsPhase => {
+        Case::OutlivesItsPhase | Case::CutInPhase => {
             let own = format!("{name}-slow");
             let pod = labelled(victim(&own, 120, &["handle-slowly"]), &own);
-            all.push(on_the_node(pod, json!({"priorityClassName": "story-important"})));
+            let class = match case {
+                Case::OutlivesItsPhase => json!({"priorityClassName": "story-important"}),
+                _ => json!({}),
+            };
+            all.push(on_the_node(pod, class));
         }
         Case::DropIn | Case::ZeroPeriods | Case::Spoofed => {}
     }

@@ -208,6 +208,15 @@ pub fn truncated(stage: &Stage, off: &Off, slow: &Pod) -> anyhow::Result<Vec<Str
     Ok(problems)
 }
 
+/// That pod was ending when the power went.
+pub fn cut_in_phase(stage: &Stage, off: &Off, slow: &Pod) -> anyhow::Result<Vec<String>> {
+    let (spans, mut problems) = root(stage, off, "truncated")?;
+    problems.extend(kubelets_lock(&spans));
+    problems.extend(lacks(&spans, "epitaph.sentence", &slow.name));
+    problems.extend(of_pods_cut(stage, off, std::slice::from_ref(slow))?);
+    Ok(problems)
+}
+
 fn phases_in_order<'a>(phases: &[&'a Value]) -> Vec<&'a Value> {
     let mut phases = phases.to_vec();
     phases.sort_by_key(|span| tag(span, "epitaph.phase.priority").as_i64());
