@@ -135,7 +135,7 @@ fn all_with_a_line_each() {
             traffic  refused-new-peers      Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.
             traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
             traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
-            traffic  quiet                  The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
+            traffic  quiet                  The sockets were observed to their end (those of a container until its cgroup was removed): no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
             traffic  unknown                The sockets were not observed, or only for part of the time.
 
             A shutdown of the node has verdicts of its own:
@@ -229,8 +229,9 @@ fn a_cause_and_a_traffic_value_are_explained() {
         Some("quiet"),
         expect![[r#"
             traffic quiet
-              The sockets were observed, no connection was dropped, reset, refused or
-              rejected, and none in use was open at the exit.
+              The sockets were observed to their end (those of a container until its
+              cgroup was removed): no connection was dropped, reset, refused or rejected,
+              and none in use was open at the exit.
         "#]],
     );
 }
