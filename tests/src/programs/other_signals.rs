@@ -82,7 +82,7 @@ pub(super) static STORIES: &[Story] = &[
         NGINX.documented("HUP: reloads the configuration with new workers, and gracefully shuts down the old ones."),
         SIGHUP,
         &[
-            "The container runtime sent SIGHUP to PID 1 `nginx`, the handler started and sent no signal to `nginx` (pid ",
+            "The container runtime sent SIGHUP to PID 1 `nginx`, the handler started",
             "but the process did not exit: the container runtime sent SIGKILL",
         ],
     ),

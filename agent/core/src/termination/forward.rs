@@ -13,7 +13,8 @@ pub struct InnerProcess {
     pub start: Boot,
 }
 
-/// A process that got no signal from another process of the subject before the SIGKILL that ended it.
+/// A process that ran before the stop signal, and got no signal from another process of the subject before the SIGKILL that ended it. Of a
+/// pid namespace, a process below PID 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsignalled {
     pub process: InnerProcess,

@@ -1,6 +1,7 @@
 //! Signals among the processes of a subject after the main process got its stop signal: kept in any order, bounded, and put together
 //! as the way of the stop signal inside.
 
+use crate::attribute::Map;
 use crate::event::{Disposition, ExitStatus, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role, Unsignalled};
@@ -186,6 +187,10 @@ impl InnerSignal {
         key(self) == key(other) && (self.result, self.disposition) == (other.result, other.disposition)
     }
 
+    fn order(&self) -> impl Ord + use<> {
+        (self.at, self.target.tgid, self.sender.tgid, self.signal.number())
+    }
+
     /// The first time from then on; of equal ones between the first and the last only these two are known.
     fn at_or_after(&self, since: Boot) -> Option<Boot> {
         [self.at, self.last].into_iter().find(|at| *at >= since)
@@ -260,7 +265,7 @@ impl Way<'_> {
         let more = keep(&mut forwards);
         let is_main = |process: &InnerProcess| self.main.same(&id(process));
         let by_main = |fact: &InnerSignal| fact.role == Role::Inside && is_main(&fact.sender) && fact.last >= since;
-        let (unsignalled, unsignalled_killed) = self.unsignalled(&signals);
+        let (unsignalled, unsignalled_killed) = self.unsignalled(&signals, &forwards);
         Inside {
             forwards,
             more,
@@ -276,7 +281,7 @@ impl Way<'_> {
     fn signals(&self) -> Vec<InnerSignal> {
         let mut all: Vec<InnerSignal> = signals(self.timeline).collect();
         all.retain(|fact| !self.main.same(&id(&fact.target)));
-        all.sort_by_key(|fact| (fact.at, fact.target.tgid, fact.sender.tgid, fact.signal.number()));
+        all.sort_by_key(InnerSignal::order);
         all
     }
 
@@ -345,7 +350,7 @@ impl Way<'_> {
     }
 
     /// With the time of the first SIGKILL.
-    fn unsignalled(&self, signals: &[InnerSignal]) -> (Vec<Unsignalled>, Option<Boot>) {
+    fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> (Vec<Unsignalled>, Option<Boot>) {
         let at_the_end = |fact: &&InnerSignal| {
             let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
             fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
@@ -354,9 +359,22 @@ impl Way<'_> {
             let before = |fact: &&InnerSignal| fact.signal != Signal::KILL && fact.to(process) && fact.role != Role::Itself;
             signals.iter().filter(before).any(|fact| fact.last >= self.stop.at)
         };
-        let killed = signals.iter().filter(at_the_end).filter(|kill| !was_signalled(&kill.target));
+        // What begins after the stop signal is a step of the shutdown itself, such as the `sleep` of a trap.
+        let is_before = |kill: &&InnerSignal| kill.target.start <= self.stop.at;
+        let mains = self.state.candidates.iter().find(|of| of.id.same(&self.main));
+        let descent = Descent::new(mains, signals);
+        let mut killed: Vec<&InnerSignal> = signals
+            .iter()
+            .filter(at_the_end)
+            .filter(|kill| !was_signalled(&kill.target))
+            .filter(is_before)
+            .filter(|kill| descent.is_of_main(kill))
+            .collect();
+        let first = killed.iter().map(|kill| kill.last).min();
+        // First the children of a process that got the signal, and that may wait for them.
+        killed.sort_by_key(|kill| !forwards.iter().any(|forward| forward.target.tgid == kill.parent));
         let mut unsignalled: Vec<Unsignalled> = Vec::new();
-        for kill in killed.clone() {
+        for kill in killed {
             let is_new = unsignalled.iter().all(|of| of.process != kill.target);
             if is_new && unsignalled.len() < Inside::UNSIGNALLED {
                 unsignalled.push(Unsignalled {
@@ -365,7 +383,37 @@ impl Way<'_> {
                 });
             }
         }
-        (unsignalled, killed.map(|kill| kill.last).min())
+        (unsignalled, first)
+    }
+}
+
+/// Which processes descend from PID 1. The others came in from outside (a probe, `kubectl exec`), and its shutdown does not concern them.
+struct Descent {
+    /// None: it is no init, so that its orphans have another parent, and nothing is known.
+    init: Option<Pid>,
+    parents: Map<Pid, Pid>,
+}
+
+impl Descent {
+    fn new(main: Option<&Candidate>, signals: &[InnerSignal]) -> Descent {
+        Descent {
+            init: main.filter(|main| main.is_ns_init()).map(|main| main.id.tgid),
+            parents: signals.iter().map(|fact| (fact.target.tgid, fact.parent)).collect(),
+        }
+    }
+
+    fn is_of_main(&self, fact: &InnerSignal) -> bool {
+        let Some(init) = self.init else { return true };
+        let mut parent = Some(fact.parent);
+        // No chain is longer; crafted parents may go in a circle.
+        for _ in 0..=self.parents.len() {
+            match parent {
+                Some(of) if of == init => return true,
+                Some(of) => parent = self.parents.get(&of).copied(),
+                None => return false,
+            }
+        }
+        false
     }
 }
 
@@ -375,10 +423,11 @@ pub(super) fn left_running(timeline: &Timeline, main: &Candidate, exit: MainExit
         let by_main = fact.role == Role::Kernel && main.id.same(&id(&fact.sender));
         fact.signal == Signal::KILL && by_main && fact.at >= exit.at && !main.id.same(&id(&fact.target))
     };
-    let mut left: Vec<InnerSignal> = signals(timeline).filter(is_by_exit).collect();
-    left.sort_by_key(|fact| (fact.at, fact.target.tgid));
-    left.truncate(Inside::UNSIGNALLED);
-    left.into_iter().map(|fact| fact.target).collect()
+    let mut all: Vec<InnerSignal> = signals(timeline).collect();
+    all.sort_by_key(InnerSignal::order);
+    let descent = Descent::new(Some(main), &all);
+    let left = all.iter().filter(|fact| is_by_exit(fact) && descent.is_of_main(fact));
+    left.take(Inside::UNSIGNALLED).map(|fact| fact.target).collect()
 }
 
 /// See [`RaisedAgain::acted`].

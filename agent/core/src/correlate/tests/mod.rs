@@ -23,6 +23,7 @@ mod senders;
 mod sockets;
 mod stops;
 mod successors;
+mod unsignalled;
 
 use std::collections::HashSet;
 

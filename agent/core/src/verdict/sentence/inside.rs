@@ -3,7 +3,7 @@
 use super::{killed, seconds, upper};
 use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
-use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role};
+use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
 use crate::verdict::evidence;
 use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd};
@@ -251,10 +251,21 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
         InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => {
             Some(to_others(case, &who, &unreached(case, forward), signal))
         }
-        InnerEnd::AfterGrace if is_killed_inside(forward) => Some(format!(
-            "the shutdown of {who} needs more than the {} that {by} gave it: raise the stop timeout of {by}, or shorten the shutdown",
-            waited.unwrap_or_default()
-        )),
+        InnerEnd::AfterGrace if is_killed_inside(forward) => {
+            let orphans = match orphans(case, forward) {
+                orphans if orphans.is_empty() => String::new(),
+                orphans => format!(
+                    "; if {who} waited for {}, which got no signal: {}",
+                    names(case, &orphans),
+                    to_others(case, &who, &orphans, signal)
+                ),
+            };
+            Some(format!(
+                "the shutdown of {who} needs more than the {} that {by} gave it: raise the stop timeout of {by}, or shorten the \
+                 shutdown{orphans}",
+                waited.unwrap_or_default()
+            ))
+        }
         InnerEnd::AfterGrace => super::remedy::after_grace(case, finding),
         InnerEnd::AtOnce => Some(format!(
             "{by} gave {who} no time: raise the stop timeout of {by}, or send {by} the stop signal at which it waits for its processes (see its \
@@ -327,6 +338,17 @@ fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
         }
     }
     below
+}
+
+/// Of the target that exited first, PID 1 has the children: which of its own they are is not known, but the target's are younger.
+fn orphans(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
+    let Some(main) = case.main().filter(|main| main.is_ns_init) else {
+        return Vec::new();
+    };
+    let is_known = case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
+    let may_be = |of: &&Unsignalled| of.parent == main.tgid && of.process.start > forward.target.start;
+    let of_main = case.inside.unsignalled.iter().filter(may_be).map(|of| of.process);
+    of_main.filter(|_| is_known).collect()
 }
 
 fn is_killed_inside(forward: &Forward) -> bool {
