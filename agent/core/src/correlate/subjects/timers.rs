@@ -115,16 +115,21 @@ impl Subjects {
     }
 
     /// The longest idle, but first the ones that nothing is stopping: others' noise closes no termination in progress. Then the ones
-    /// that have exited: what is left of these is what clients met, and others' cgroups can stay as long as they like.
+    /// that have exited: what is left of these is what clients met, and others' cgroups can stay as long as they like. But not while
+    /// records from before the exit may still arrive: without these the exit would be judged wrongly.
     fn least_missed(&self) -> Option<CgroupId> {
-        let mut ended = None;
+        let (mut ended, mut stopping) = (None, None);
         for (_, own) in &self.touched {
             let Some(state) = self.subjects.get(own).filter(|state| state.wants_watch()) else {
                 return Some(*own);
             };
-            ended = ended.or(state.has_ended().then_some(*own));
+            match state.main().and_then(|main| main.exit_at()) {
+                Some(exit) if exit.plus(self.limits.reorder) <= self.now => ended = ended.or(Some(*own)),
+                Some(_) => {}
+                None => stopping = stopping.or(Some(*own)),
+            }
         }
-        ended.or(self.touched.first().map(|(_, own)| *own))
+        ended.or(stopping)
     }
 
     /// How long the kernel watches sockets for nothing.

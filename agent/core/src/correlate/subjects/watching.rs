@@ -65,13 +65,9 @@ impl State {
 
     /// A termination is requested, in progress, or not assembled yet.
     pub fn wants_watch(&self) -> bool {
+        let has_ended = self.main().is_some_and(|main| main.exit.is_some());
         let is_requested = self.requested.is_some() && !self.candidates.is_empty();
-        self.has_ended() || is_requested || self.is_stopping()
-    }
-
-    /// The main process has exited.
-    pub fn has_ended(&self) -> bool {
-        self.main().is_some_and(|main| main.exit.is_some())
+        has_ended || is_requested || self.is_stopping()
     }
 
     /// The main process got a stop signal or SIGKILL and has not exited: the sockets must be watched until the exit. If the main
