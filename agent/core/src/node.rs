@@ -157,8 +157,9 @@ impl Inhibitor {
     /// `who` of the role's own lock.
     pub const OWN: &str = "epitaph";
 
+    /// As the kubelet's, root's: anybody can give that name.
     pub fn is_own(&self) -> bool {
-        self.is_for_shutdown() && self.mode == InhibitMode::Delay && self.who == Inhibitor::OWN
+        self.is_for_shutdown() && self.mode == InhibitMode::Delay && self.who == Inhibitor::OWN && self.uid == 0
     }
 
     /// The kubelet's own lock, by the name that it gives.

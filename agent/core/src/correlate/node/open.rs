@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::pods::Runs;
 use super::{NodeMachine, TEXT};
 use crate::attribute::Subject;
-use crate::node::Inhibitor;
+use crate::node::{Inhibitor, OwnLock};
 use crate::shutdown::{
     EndedByShutdown, Ending, KubeletFacts, Lock, NodeDown, NodeShutdownFacts, ShutdownGaps, ShutdownKey, Signs,
 };
@@ -33,7 +33,9 @@ pub(super) struct InProgress {
 
 impl InProgress {
     pub fn new(key: ShutdownKey, at: Boot, node: &NodeMachine) -> InProgress {
-        let locks = node.locks.iter().flatten().map(|lock| Lock {
+        // A list from before its release.
+        let is_let_go = |lock: &Inhibitor| lock.is_own() && node.own_lock == Some(OwnLock::Released);
+        let locks = node.locks.iter().flatten().filter(|lock| !is_let_go(lock)).map(|lock| Lock {
             lock: lock.clone(),
             taken: None,
             released: None,

@@ -368,3 +368,54 @@ fn the_own_lock_is_released_by_the_roles_word() {
     assert_eq!(own(late), released, "a list that is older than the release");
     assert_eq!(own(""), [(None, true)]);
 }
+
+fn locks(rest: &str) -> Vec<(u32, Option<String>, bool)> {
+    let script = format!("-90 node bus connected\n-90 node limit 5\n-90 node own held\n{rest}");
+    let last = play_all(&script)
+        .reports
+        .into_iter()
+        .rev()
+        .find_map(|(_, report)| match report {
+            Report::NodeShutdown(of) => Some(of.facts.locks.clone()),
+            _ => None,
+        });
+    let locks = last.expect("a shutdown");
+    locks
+        .iter()
+        .map(|lock| (lock.lock.uid, lock.released.map(at), lock.outlasted))
+        .collect()
+}
+
+#[test]
+fn anybodys_lock_of_the_roles_name_is_not_the_roles() {
+    let locks = locks(
+        "-90 node locks epitaph:delay:900 epitaph:delay:4242:1000
+        +1 node prepare true poweroff
+        +3.5 node own released
+        +6 node job poweroff.target
+        +6.1 node state stopping
+        +7 node agent-ends",
+    );
+    assert_eq!(locks, [(0, Some("+3.500".to_owned()), false), (1000, None, true)]);
+}
+
+/// logind's list was not read again in between.
+#[test]
+fn the_own_lock_that_was_let_go_is_not_of_the_next_shutdown() {
+    let second = |rest: &str| {
+        locks(&format!(
+            "-90 node locks epitaph:delay:900
+            +1 node prepare true poweroff
+            +3.5 node own released
+            +4 node prepare false
+            {rest}
+            +14.1 node prepare true reboot
+            +18.1 node job reboot.target
+            +18.1 node state stopping
+            +19 node agent-ends"
+        ))
+    };
+    assert_eq!(second(""), []);
+    let again = "+4.1 node own held\n+4.2 node locks epitaph:delay:900";
+    assert_eq!(second(again), [(0, None, true)]);
+}
