@@ -20,6 +20,8 @@ const WATCH: Duration = Duration::from_secs(60);
 const GONE: usize = 1_024;
 /// Clients' connects are looked through this often.
 const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
+/// This part of the timelines goes at once.
+const EVICTED: usize = 64;
 /// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
 /// shows that the container terminated; without a removal, this is the longest wait for a process whose name does not show what it is.
 const STAGE: Duration = Duration::from_secs(60);
@@ -102,9 +104,14 @@ impl Subjects {
             self.sweep_clients();
         }
         while self.touched.len() > self.limits.timelines {
-            let Some(own) = self.least_missed() else { break };
-            self.drops.timelines += 1;
-            self.finish(own, Open::TimelineCap, around, out);
+            let least = self.least_missed();
+            if least.is_empty() {
+                break;
+            }
+            for own in least {
+                self.drops.timelines += 1;
+                self.finish(own, Open::TimelineCap, around, out);
+            }
         }
         let first = |set: &BTreeSet<(Boot, CgroupId)>, after: Duration| set.first().map(|(at, _)| at.plus(after));
         let timers = [first(&self.due.order, Duration::ZERO), first(&self.touched, self.limits.idle)];
@@ -116,20 +123,25 @@ impl Subjects {
 
     /// The longest idle, but first the ones that nothing is stopping: others' noise closes no termination in progress. Then the ones
     /// that have exited: what is left of these is what clients met, and others' cgroups can stay as long as they like. But not while
-    /// records from before the exit may still arrive: without these the exit would be judged wrongly.
-    fn least_missed(&self) -> Option<CgroupId> {
-        let (mut ended, mut stopping) = (None, None);
+    /// records from before the exit may still arrive: without these the exit would be judged wrongly. Of these several at once: each
+    /// look goes through all.
+    fn least_missed(&self) -> Vec<CgroupId> {
+        let most = (self.limits.timelines / EVICTED).max(1);
+        let (mut ended, mut stopping) = (Vec::new(), None);
         for (_, own) in &self.touched {
             let Some(state) = self.subjects.get(own).filter(|state| state.wants_watch()) else {
-                return Some(*own);
+                return vec![*own];
             };
             match state.main().and_then(|main| main.exit_at()) {
-                Some(exit) if exit.plus(self.limits.reorder) <= self.now => ended = ended.or(Some(*own)),
+                Some(exit) if exit.plus(self.limits.reorder) <= self.now && ended.len() < most => ended.push(*own),
                 Some(_) => {}
                 None => stopping = stopping.or(Some(*own)),
             }
         }
-        ended.or(stopping)
+        match ended.is_empty() {
+            true => stopping.into_iter().collect(),
+            false => ended,
+        }
     }
 
     /// How long the kernel watches sockets for nothing.
