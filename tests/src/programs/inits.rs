@@ -1,10 +1,8 @@
 //! Inits and supervisors, with the victims below.
 
-use std::time::Duration;
-
 use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH};
 
-use super::{CLEAN, Installed, Ready, by, clean, ignored, stopped, unclean};
+use super::{CLEAN, Installed, Ready, clean, ignored, server, stopped, stopped_by, unclean};
 use crate::runtime::Stop;
 use crate::story::{End, Expected, Story};
 
@@ -66,9 +64,6 @@ const BASH: Installed = Installed {
     documented: "A trap runs when the command in the foreground has exited; `wait` returns at once.",
     ..TINI
 };
-
-/// supervisord looks at its programs each second.
-const SUPERVISED: Stop = by(SIGTERM, Duration::from_secs(8));
 
 const NO_HANDLER: &[&str] = &["forwarded SIGTERM to `victim`, which has no SIGTERM handler"];
 const IGNORES: &[&str] = &["forwarded SIGTERM to `victim`, which ignores SIGTERM", "SIGKILL"];
@@ -241,48 +236,44 @@ pub(super) static STORIES: &[Story] = &[
         },
         unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
     ),
-    Story {
-        stop: by(SIGQUIT, Duration::from_secs(2)),
-        ..stopped(
-            "tini-quit",
-            "the program below tini has no handler of SIGQUIT",
-            Installed {
-                // A shell's background job ignores SIGQUIT, and so does what it starts.
-                command: &[
-                    "/usr/bin/tini",
-                    "--",
-                    "/usr/bin/env",
-                    "--default-signal=QUIT",
-                    "$VICTIM",
-                    "idle",
-                ],
-                ..TINI
-            },
-            unclean(
-                End::Code(131),
-                "default-action",
-                &["`tini` forwarded SIGQUIT to `victim`, which has no SIGQUIT handler"],
-                &["SIGQUIT handler in `victim`"],
-            ),
-        )
-    },
-    Story {
-        stop: by(SIGUSR1, Duration::from_secs(2)),
-        ..stopped(
-            "tini-usr1",
-            "the program below tini has no handler of SIGUSR1",
-            Installed {
-                command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
-                ..TINI
-            },
-            unclean(
-                End::Code(138),
-                "default-action",
-                &["`tini` forwarded SIGUSR1 to `victim`, which has no SIGUSR1 handler"],
-                &["SIGUSR1 handler in `victim`"],
-            ),
-        )
-    },
+    stopped_by(
+        "tini-quit",
+        "the program below tini has no handler of SIGQUIT",
+        Installed {
+            // A shell's background job ignores SIGQUIT, and so does what it starts.
+            command: &[
+                "/usr/bin/tini",
+                "--",
+                "/usr/bin/env",
+                "--default-signal=QUIT",
+                "$VICTIM",
+                "idle",
+            ],
+            ..TINI
+        },
+        SIGQUIT,
+        unclean(
+            End::Code(131),
+            "default-action",
+            &["`tini` forwarded SIGQUIT to `victim`, which has no SIGQUIT handler"],
+            &["SIGQUIT handler in `victim`"],
+        ),
+    ),
+    stopped_by(
+        "tini-usr1",
+        "the program below tini has no handler of SIGUSR1",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
+            ..TINI
+        },
+        SIGUSR1,
+        unclean(
+            End::Code(138),
+            "default-action",
+            &["`tini` forwarded SIGUSR1 to `victim`, which has no SIGUSR1 handler"],
+            &["SIGUSR1 handler in `victim`"],
+        ),
+    ),
     stopped(
         "dumb-init-rewrites",
         "dumb-init --rewrite 15:3 forwards SIGTERM as SIGQUIT to a program without a handler",
@@ -311,38 +302,34 @@ pub(super) static STORIES: &[Story] = &[
             &["send SIGTERM on from PID 1 `dumb-init` to `victim`"],
         ),
     ),
-    Story {
-        stop: by(SIGUSR1, Duration::from_secs(2)),
-        ..stopped(
-            "dumb-init-usr1",
-            "the program below dumb-init has no handler of SIGUSR1",
-            Installed {
-                command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
-                ..DUMB_INIT
-            },
-            unclean(
-                End::Code(138),
-                "default-action",
-                &["`dumb-init` forwarded SIGUSR1 to `victim`, which has no SIGUSR1 handler"],
-                &["SIGUSR1 handler in `victim`"],
-            ),
-        )
-    },
-    Story {
-        stop: by(SIGWINCH, Duration::from_secs(2)),
-        ..stopped(
-            "dumb-init-winch",
-            "the program below dumb-init has no handler of SIGWINCH, whose default action is to do nothing",
-            Installed {
-                command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
-                ..DUMB_INIT
-            },
-            ignored(
-                &["`dumb-init` forwarded SIGWINCH to `victim`, which has no SIGWINCH handler"],
-                &["handle SIGWINCH in `victim`"],
-            ),
-        )
-    },
+    stopped_by(
+        "dumb-init-usr1",
+        "the program below dumb-init has no handler of SIGUSR1",
+        Installed {
+            command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
+            ..DUMB_INIT
+        },
+        SIGUSR1,
+        unclean(
+            End::Code(138),
+            "default-action",
+            &["`dumb-init` forwarded SIGUSR1 to `victim`, which has no SIGUSR1 handler"],
+            &["SIGUSR1 handler in `victim`"],
+        ),
+    ),
+    stopped_by(
+        "dumb-init-winch",
+        "the program below dumb-init has no handler of SIGWINCH, whose default action is to do nothing",
+        Installed {
+            command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
+            ..DUMB_INIT
+        },
+        SIGWINCH,
+        ignored(
+            &["`dumb-init` forwarded SIGWINCH to `victim`, which has no SIGWINCH handler"],
+            &["handle SIGWINCH in `victim`"],
+        ),
+    ),
     stopped(
         "dumb-init-default-action",
         "the program below dumb-init has no handler",
@@ -421,119 +408,107 @@ pub(super) static STORIES: &[Story] = &[
         },
         ignored(IGNORES, &["handle SIGTERM in `victim`"]),
     ),
-    Story {
-        stop: SUPERVISED,
-        ..stopped(
-            "supervisord-clean",
-            "supervisord's programs handle SIGTERM",
-            Installed {
-                configuration: &[(
-                    "supervisord.conf",
-                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-                )],
-                ..SUPERVISORD
-            },
-            clean(&[
-                "The container runtime sent SIGTERM to PID 1 `supervisord`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
-            ]),
-        )
-    },
-    Story {
-        stop: SUPERVISED,
-        ..stopped(
-            "supervisord-held-up",
-            "one of supervisord's two programs ignores SIGTERM until supervisord kills it",
-            Installed {
-                configuration: &[(
-                    "supervisord.conf",
-                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:good]\ncommand=$VICTIM handle 0\n\
-                 [program:bad]\ncommand=$VICTIM named bad ignore\nstopwaitsecs=1\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-                )],
-                ..SUPERVISORD
-            },
-            Expected {
-                early_warning: true,
-                ..unclean(
-                    End::Code(0),
-                    "ignored-stop-signal",
-                    &[
-                        "`supervisord` forwarded SIGTERM to `bad`, which ignores SIGTERM",
-                        "`supervisord` sent SIGKILL",
-                    ],
-                    &["handle SIGTERM in `bad`"],
-                )
-            },
-        )
-    },
-    Story {
-        stop: SUPERVISED,
-        ..stopped(
-            "supervisord-default-action",
-            "supervisord's program has no handler",
-            Installed {
-                configuration: &[(
-                    "supervisord.conf",
-                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:app]\ncommand=$VICTIM idle\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-                )],
-                ..SUPERVISORD
-            },
-            unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
-        )
-    },
-    Story {
-        stop: by(SIGQUIT, Duration::from_secs(8)),
-        ..stopped(
-            "supervisord-quit",
-            "supervisord's programs handle the SIGTERM that supervisord sends at SIGQUIT",
-            Installed {
-                configuration: &[(
-                    "supervisord.conf",
-                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-                )],
-                ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
-            },
-            clean(&["sent SIGTERM to `victim`"]),
-        )
-    },
-    Story {
-        stop: by(SIGINT, Duration::from_secs(8)),
-        ..stopped(
-            "supervisord-int",
-            "supervisord's programs handle the SIGTERM that supervisord sends at SIGINT",
-            Installed {
-                configuration: &[(
-                    "supervisord.conf",
-                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-                )],
-                ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
-            },
-            clean(&["sent SIGTERM to `victim`"]),
-        )
-    },
-    Story {
-        stop: by(SIGUSR1, Duration::from_secs(2)),
-        ..stopped(
-            "supervisord-usr1",
-            "supervisord as PID 1 has no handler of SIGUSR1",
-            Installed {
-                configuration: &[(
-                    "supervisord.conf",
-                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-                )],
-                ..SUPERVISORD.documented("Names SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2 only.")
-            },
-            ignored(
-                &["`supervisord` is PID 1 and has no SIGUSR1 handler"],
-                &["handle SIGUSR1 in PID 1 `supervisord`"],
-            ),
-        )
-    },
+    server(
+        "supervisord-clean",
+        "supervisord's programs handle SIGTERM",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD
+        },
+        SIGTERM,
+        clean(&[
+            "The container runtime sent SIGTERM to PID 1 `supervisord`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
+        ]),
+    ),
+    server(
+        "supervisord-held-up",
+        "one of supervisord's two programs ignores SIGTERM until supervisord kills it",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:good]\ncommand=$VICTIM handle 0\n\
+             [program:bad]\ncommand=$VICTIM named bad ignore\nstopwaitsecs=1\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD
+        },
+        SIGTERM,
+        Expected {
+            early_warning: true,
+            ..unclean(
+                End::Code(0),
+                "ignored-stop-signal",
+                &[
+                    "`supervisord` forwarded SIGTERM to `bad`, which ignores SIGTERM",
+                    "`supervisord` sent SIGKILL",
+                ],
+                &["handle SIGTERM in `bad`"],
+            )
+        },
+    ),
+    server(
+        "supervisord-default-action",
+        "supervisord's program has no handler",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM idle\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD
+        },
+        SIGTERM,
+        unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
+    ),
+    server(
+        "supervisord-quit",
+        "supervisord's programs handle the SIGTERM that supervisord sends at SIGQUIT",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
+        },
+        SIGQUIT,
+        clean(&["sent SIGTERM to `victim`"]),
+    ),
+    server(
+        "supervisord-int",
+        "supervisord's programs handle the SIGTERM that supervisord sends at SIGINT",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
+        },
+        SIGINT,
+        clean(&["sent SIGTERM to `victim`"]),
+    ),
+    stopped_by(
+        "supervisord-usr1",
+        "supervisord as PID 1 has no handler of SIGUSR1",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD.documented("Names SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2 only.")
+        },
+        SIGUSR1,
+        ignored(
+            &["`supervisord` is PID 1 and has no SIGUSR1 handler"],
+            &["handle SIGUSR1 in PID 1 `supervisord`"],
+        ),
+    ),
     stopped(
         "runsv-clean",
         "the service below runsv handles SIGTERM",

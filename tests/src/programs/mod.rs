@@ -75,7 +75,7 @@ pub fn everyday_programs() -> impl Iterator<Item = &'static Installed> {
 
 /// All programs.
 pub fn all() -> impl Iterator<Item = &'static Story> {
-    everyday().chain(servers::STORIES).chain(other_signals::STORIES)
+    everyday().chain(servers::stories()).chain(other_signals::STORIES)
 }
 
 /// The packages that the programs need, each once.
@@ -96,6 +96,28 @@ pub fn installed(story: &Story) -> Option<&Installed> {
 
 /// A container in a pid namespace of its own that gets SIGTERM, a grace of 2 s, and SIGKILL.
 const fn stopped(name: &'static str, what: &'static str, program: Installed, expected: Expected) -> Story {
+    stopped_by(name, what, program, nix::libc::SIGTERM, expected)
+}
+
+/// With another signal.
+const fn stopped_by(name: &'static str, what: &'static str, program: Installed, signal: i32, expected: Expected) -> Story {
+    within(2, name, what, program, signal, expected)
+}
+
+/// With a grace far longer than a server without clients needs, or supervisord, which looks at its programs each second.
+const fn server(name: &'static str, what: &'static str, program: Installed, signal: i32, expected: Expected) -> Story {
+    within(8, name, what, program, signal, expected)
+}
+
+/// With a grace of so many seconds.
+const fn within(
+    grace: u64,
+    name: &'static str,
+    what: &'static str,
+    program: Installed,
+    signal: i32,
+    expected: Expected,
+) -> Story {
     Story {
         name,
         what,
@@ -106,9 +128,17 @@ const fn stopped(name: &'static str, what: &'static str, program: Installed, exp
         leaves_core: false,
         network_namespace: false,
         called_at: None,
-        stop: by(nix::libc::SIGTERM, Duration::from_secs(2)),
+        stop: by(signal, Duration::from_secs(grace)),
         bystander: Bystander::None,
         expected,
+    }
+}
+
+/// In the pid namespace of others, as under `shareProcessNamespace`.
+const fn not_pid_1(story: Story) -> Story {
+    Story {
+        pid_namespace: false,
+        ..story
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use nix::libc::{SIGHUP, SIGKILL, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 use super::inits::SUPERVISORD;
-use super::servers::{APACHE, GUNICORN, HAPROXY_LOADED, JAVA, NGINX, POSTGRESQL, REDIS};
-use super::{Installed, by, ignored, stopped, unclean};
-use crate::story::{End, Expected, Story};
+use super::servers::common::{APACHE, GUNICORN, HAPROXY_LOADED, JAVA, NGINX, POSTGRESQL, REDIS};
+use super::{Installed, by, ignored, stopped_by, unclean};
+use crate::story::{End, Story};
 
 /// The program runs on. Its remedy is another signal, and not more time.
 const fn runs_on(
@@ -19,7 +19,7 @@ const fn runs_on(
     sentence: &'static [&'static str],
 ) -> Story {
     let remedy = &["may not stop this program", "`STOPSIGNAL` in the image"];
-    not_ended(
+    stopped_by(
         name,
         what,
         program,
@@ -36,7 +36,7 @@ const fn discarded(
     signal: i32,
     sentence: &'static [&'static str],
 ) -> Story {
-    not_ended(
+    stopped_by(
         name,
         what,
         program,
@@ -46,13 +46,6 @@ const fn discarded(
             &["declare the signal that stops the program (`STOPSIGNAL` in the image"],
         ),
     )
-}
-
-const fn not_ended(name: &'static str, what: &'static str, program: Installed, signal: i32, expected: Expected) -> Story {
-    Story {
-        stop: by(signal, Duration::from_secs(2)),
-        ..stopped(name, what, program, expected)
-    }
 }
 
 pub(super) static STORIES: &[Story] = &[

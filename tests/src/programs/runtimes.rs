@@ -1,10 +1,8 @@
 //! Language runtimes, with and without a handler of the application.
 
-use std::time::Duration;
-
 use nix::libc::{SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
 
-use super::{CLEAN, Installed, Ready, by, clean, ignored, stopped, unclean};
+use super::{CLEAN, Installed, Ready, clean, ignored, not_pid_1, stopped, stopped_by, unclean};
 use crate::story::{End, Expected, Story};
 
 const NODE: Installed = Installed {
@@ -101,93 +99,82 @@ pub(super) static STORIES: &[Story] = &[
             &["handler in `node`"],
         ),
     ),
-    Story {
-        pid_namespace: false,
-        ..stopped(
-            "node-not-pid-1",
-            "Node.js shares the host's pid namespace, without a handler of the application",
-            Installed {
-                command: &["/usr/bin/node", "-e", NODE_IDLE],
-                ..NODE
-            },
-            unclean(
-                End::Signal(SIGTERM),
-                "default-action",
-                &["entered its SIGTERM handler, raised SIGTERM again at once"],
-                &["handle SIGTERM in the application"],
-            ),
-        )
-    },
-    Story {
-        stop: by(SIGQUIT, Duration::from_secs(2)),
-        ..stopped(
-            "node-quit",
-            "Node.js as PID 1, which has no handler of SIGQUIT",
-            Installed {
-                command: &["/usr/bin/node", "-e", NODE_IDLE],
-                ..NODE.documented(NODE_OTHERS)
-            },
-            ignored(
-                &["`node` is PID 1 and has no SIGQUIT handler"],
-                &["handle SIGQUIT in PID 1 `node`"],
-            ),
-        )
-    },
-    Story {
-        stop: by(SIGQUIT, Duration::from_secs(2)),
-        ..stopped(
-            "node-quit-below-tini",
-            "Node.js below tini, which has no handler of SIGQUIT",
-            Installed {
-                packages: &["nodejs", "tini"],
-                files: &["/usr/bin/node", "/usr/bin/tini"],
-                command: &["/usr/bin/tini", "--", "/usr/bin/node", "-e", NODE_IDLE],
-                ..NODE.documented(NODE_OTHERS)
-            },
-            unclean(
-                End::Code(131),
-                "default-action",
-                &["`tini` forwarded SIGQUIT to `node`, which has no SIGQUIT handler"],
-                &["SIGQUIT handler in `node`"],
-            ),
-        )
-    },
-    Story {
-        stop: by(SIGUSR1, Duration::from_secs(2)),
-        ..stopped(
-            "node-usr1",
-            "Node.js as PID 1 starts its debugger, and runs on",
-            Installed {
-                command: &["/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
-                ..NODE.documented("SIGUSR1: reserved to start the debugger.")
-            },
-            unclean(
-                End::Signal(SIGKILL),
-                "killed-after-grace",
-                &["sent SIGUSR1 to PID 1 `node`, the handler started", "SIGKILL"],
-                &["may not stop this program"],
-            ),
-        )
-    },
-    Story {
-        stop: by(SIGUSR1, Duration::from_secs(2)),
-        ..stopped(
-            "node-usr1-below-tini",
-            "Node.js below tini starts its debugger, and runs on",
-            Installed {
-                packages: &["nodejs", "tini"],
-                files: &["/usr/bin/node", "/usr/bin/tini"],
-                command: &["/usr/bin/tini", "--", "/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
-                ..NODE.documented("SIGUSR1: reserved to start the debugger.")
-            },
-            unclean(
-                End::Signal(SIGKILL),
-                "killed-after-grace",
-                &["`tini` forwarded SIGUSR1 to `node`, whose handler ran", "SIGKILL"],
-                &["may not stop this program"],
-            ),
-        )
-    },
+    not_pid_1(stopped(
+        "node-not-pid-1",
+        "Node.js shares the host's pid namespace, without a handler of the application",
+        Installed {
+            command: &["/usr/bin/node", "-e", NODE_IDLE],
+            ..NODE
+        },
+        unclean(
+            End::Signal(SIGTERM),
+            "default-action",
+            &["entered its SIGTERM handler, raised SIGTERM again at once"],
+            &["handle SIGTERM in the application"],
+        ),
+    )),
+    stopped_by(
+        "node-quit",
+        "Node.js as PID 1, which has no handler of SIGQUIT",
+        Installed {
+            command: &["/usr/bin/node", "-e", NODE_IDLE],
+            ..NODE.documented(NODE_OTHERS)
+        },
+        SIGQUIT,
+        ignored(
+            &["`node` is PID 1 and has no SIGQUIT handler"],
+            &["handle SIGQUIT in PID 1 `node`"],
+        ),
+    ),
+    stopped_by(
+        "node-quit-below-tini",
+        "Node.js below tini, which has no handler of SIGQUIT",
+        Installed {
+            packages: &["nodejs", "tini"],
+            files: &["/usr/bin/node", "/usr/bin/tini"],
+            command: &["/usr/bin/tini", "--", "/usr/bin/node", "-e", NODE_IDLE],
+            ..NODE.documented(NODE_OTHERS)
+        },
+        SIGQUIT,
+        unclean(
+            End::Code(131),
+            "default-action",
+            &["`tini` forwarded SIGQUIT to `node`, which has no SIGQUIT handler"],
+            &["SIGQUIT handler in `node`"],
+        ),
+    ),
+    stopped_by(
+        "node-usr1",
+        "Node.js as PID 1 starts its debugger, and runs on",
+        Installed {
+            command: &["/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
+            ..NODE.documented("SIGUSR1: reserved to start the debugger.")
+        },
+        SIGUSR1,
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["sent SIGUSR1 to PID 1 `node`, the handler started", "SIGKILL"],
+            &["may not stop this program"],
+        ),
+    ),
+    stopped_by(
+        "node-usr1-below-tini",
+        "Node.js below tini starts its debugger, and runs on",
+        Installed {
+            packages: &["nodejs", "tini"],
+            files: &["/usr/bin/node", "/usr/bin/tini"],
+            command: &["/usr/bin/tini", "--", "/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
+            ..NODE.documented("SIGUSR1: reserved to start the debugger.")
+        },
+        SIGUSR1,
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["`tini` forwarded SIGUSR1 to `node`, whose handler ran", "SIGKILL"],
+            &["may not stop this program"],
+        ),
+    ),
     stopped(
         "python-without-handler",
         "Python as PID 1 without a handler",

@@ -2,11 +2,11 @@
 
 use nix::libc::{SIGQUIT, SIGTERM, SIGUSR1};
 
-use super::servers::{APACHE, GRACE, GUNICORN, HAPROXY, NGINX};
-use super::{CLEAN, Installed, Ready, by, stopped};
+use super::servers::common::{APACHE, GUNICORN, HAPROXY, NGINX};
+use super::{CLEAN, Installed, Ready, server};
 use crate::story::{Bystander, Expected, Story};
 
-pub use super::servers::{POSTGRESQL, REDIS};
+pub use super::servers::common::{POSTGRESQL, REDIS};
 
 pub const ALL: [&Installed; 6] = [
     &NGINX_PROXY,
@@ -86,13 +86,12 @@ const fn under_load(
     expected: Expected,
 ) -> Story {
     Story {
-        stop: by(signal, GRACE),
         bystander: Bystander::Load {
             keep_alive,
             goes_on_ms: 1000,
             probed: false,
         },
-        ..stopped(name, what, program, expected)
+        ..server(name, what, program, signal, expected)
     }
 }
 
