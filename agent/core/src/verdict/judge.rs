@@ -22,6 +22,7 @@ use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, Terminat
 pub use inside::is_at_once;
 
 pub(super) use hook::{Hook, HookEnd, quoted};
+pub(super) use inside::outlived_main;
 pub(super) use shutdown::{by_systemd_shutdown, own_grace};
 
 /// If the main process exits this soon after the OOM kill of a child, the OOM kill is the reason.
@@ -168,7 +169,7 @@ pub(super) enum InnerEnd {
     Crashed,
     /// By a process from outside, within the grace period.
     KilledByOther,
-    /// PID 1 exited before it had finished, and the kernel killed it.
+    /// The main process exited before it had finished, and the kernel or the container runtime killed it.
     Abandoned,
 }
 

@@ -364,8 +364,9 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
         Role::Unknown => " from an unknown sender".to_owned(),
         _ => format!(" from {}", actor(sender)),
     };
+    let left = inside::left_by_default_action(case).map_or(String::new(), |left| format!("; {left}"));
     format!(
-        "{signal}{by} terminated {who}{}: the process has no {signal} handler, so any work in flight was lost",
+        "{signal}{by} terminated {who}{}: the process has no {signal} handler, so any work in flight was lost{left}",
         core(case)
     )
 }

@@ -20,6 +20,7 @@ mod processes;
 mod properties;
 mod resumed;
 mod senders;
+mod shared_pids;
 mod sockets;
 mod stops;
 mod successors;

@@ -2,6 +2,7 @@
 
 use super::pods::properties::ends;
 use super::properties::deaths;
+use super::shared_pids::{DEFAULT_ACTION, FORWARDS_WITHOUT_WAITING, first};
 use crate::fixtures::monotone::{Rule, Seed};
 use crate::fixtures::script;
 
@@ -11,7 +12,8 @@ const SEEDS: u64 = 60;
 #[test]
 fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
     let mut breaches = Vec::new();
-    let scripts = deaths().into_iter().chain(ends());
+    let shared = [FORWARDS_WITHOUT_WAITING, DEFAULT_ACTION].map(first);
+    let scripts = deaths().into_iter().chain(ends()).chain(shared);
     for (which, text) in scripts.enumerate() {
         let history = script::parse(&text).inputs;
         let rule = Rule::of(&history);

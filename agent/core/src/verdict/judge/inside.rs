@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::kernel::{finding, unknown};
 use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
+use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, RaisedAgain, Role, Stop};
@@ -252,18 +253,28 @@ fn killed_by_other(case: &Case<'_>, forward: &Forward) -> bool {
     by_other.is_some_and(|kill| signal(forward) == Some(kill.signal)) && in_time(case, forward)
 }
 
-/// It was in its shutdown, or about to begin with it, when PID 1 exited.
+/// It was in its shutdown, or about to begin with it, when the main process exited.
 fn abandoned(case: &Case<'_>, forward: &Forward) -> bool {
-    let is_pid_1 = |by: Pid| case.main().is_some_and(|main| main.is_ns_init && main.tgid == by);
-    let by_end = forward
-        .kill
-        .is_some_and(|kill| kill.role == Role::Kernel && kill.at >= case.end && is_pid_1(kill.sender.tgid));
     let handles = match Answer::of_forward(forward) {
         Answer::Handled | Answer::Read => true,
         Answer::Unread(_) => forward.disposition == Disposition::Handler && !forward.state.blocked,
         Answer::Discarded | Answer::RaisedInVain => false,
     };
-    by_end && handles && signal(forward) == Some(Signal::KILL)
+    outlived_main(case, forward) && handles && signal(forward) == Some(Signal::KILL)
+}
+
+/// Whether it was killed because the main process had exited: at the exit of PID 1 the kernel kills the others, at that of any other first
+/// process the container runtime does. systemd may first give a unit's other processes their own time.
+pub(in crate::verdict) fn outlived_main(case: &Case<'_>, forward: &Forward) -> bool {
+    let Some((main, kill)) = case.main().zip(forward.kill) else {
+        return false;
+    };
+    let by_end = match kill.role {
+        Role::Kernel => main.is_ns_init && main.tgid == kill.sender.tgid,
+        Role::Runtime => !main.is_ns_init && matches!(case.subject, Subject::Container { .. }),
+        _ => false,
+    };
+    by_end && kill.at >= case.end
 }
 
 fn in_time(case: &Case<'_>, forward: &Forward) -> bool {

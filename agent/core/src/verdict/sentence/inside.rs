@@ -6,7 +6,7 @@ use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
 use crate::verdict::evidence;
-use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd};
+use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main};
 
 /// Longest chain of processes in a sentence.
 const CHAIN: usize = 4;
@@ -206,6 +206,15 @@ pub(super) fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
     case.inside.unsignalled.iter().map(|of| of.process).collect()
 }
 
+/// Processes that were killed without the signal, after it had terminated the main process: a shell, mostly.
+pub(super) fn left_by_default_action(case: &Case<'_>) -> Option<String> {
+    let others = forwards_to_nobody(case)?;
+    Some(format!(
+        "{} then killed {others}, which never got the signal",
+        killer_of_others(case)
+    ))
+}
+
 /// These are processes of the program itself, which need no signal: it may end them in another way.
 pub(super) fn are_its_own(case: &Case<'_>) -> bool {
     let main = case.main().map(|main| main.comm);
@@ -367,17 +376,20 @@ fn killed_by(case: &Case<'_>, forward: &Forward) -> String {
     }
 }
 
-/// Processes that the exit of PID 1 killed: without the signal, or before their shutdown had finished.
+/// Processes that were killed because the main process exited: without the signal, or before their shutdown had finished.
 fn left(case: &Case<'_>) -> String {
     match then_killed(case) {
         killed if killed.is_empty() => killed,
-        killed => format!("; PID 1 then exited{killed}"),
+        killed => match case.main() {
+            Some(main) if !main.is_ns_init => format!("; `{}` then exited{killed}", main.comm),
+            _ => format!("; PID 1 then exited{killed}"),
+        },
     }
 }
 
 fn then_killed(case: &Case<'_>) -> String {
     let inside = &case.inside;
-    let cut = |forward: &&Forward| forward.kill.is_some_and(|kill| kill.role == Role::Kernel);
+    let cut = |forward: &&Forward| outlived_main(case, forward);
     let cut: Vec<InnerProcess> = inside.forwards.iter().filter(cut).map(|forward| forward.target).collect();
     let mut left = Vec::new();
     if !inside.unsignalled.is_empty() {
@@ -388,7 +400,15 @@ fn then_killed(case: &Case<'_>) -> String {
     }
     match left.is_empty() {
         true => String::new(),
-        false => format!(", and the kernel killed {}", left.join(", and ")),
+        false => format!(", and {} killed {}", killer_of_others(case), left.join(", and ")),
+    }
+}
+
+/// Who kills the others once the main process has exited.
+fn killer_of_others(case: &Case<'_>) -> &'static str {
+    match case.main() {
+        Some(main) if !main.is_ns_init => super::the_runtime(case),
+        _ => "the kernel",
     }
 }
 

@@ -116,6 +116,10 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 stop.signal
             )
         }),
+        (Why::DefaultAction, _) if inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            Some(inside::to_others(case, &target(case.main()), &inside::unsignalled(case), signal))
+        }
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
         // The exit is known, the result of the hook is not.
