@@ -19,6 +19,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -215,6 +216,8 @@ impl Shim {
             cgroup_id: scope.id()?,
             cgroup: scope.path(),
         });
+        // As containerd's shim and conmon: orphans without an init of their own become its children.
+        prctl::set_child_subreaper(true)?;
         if spec.pid_namespace {
             unshare(CloneFlags::CLONE_NEWPID).map_err(|e| Error::other(format!("unshare the pid namespace: {e}")))?;
         }
