@@ -8,6 +8,7 @@ mod other_signals;
 mod place;
 mod runtimes;
 mod servers;
+mod supervisors;
 mod table;
 pub mod with_clients;
 
@@ -65,7 +66,11 @@ impl Installed {
 
 /// The inits, the language runtimes and the servers under load, whose stories take seconds: played by the everyday tests.
 pub fn everyday() -> impl Iterator<Item = &'static Story> {
-    inits::STORIES.iter().chain(runtimes::STORIES).chain(with_clients::STORIES)
+    inits::STORIES
+        .iter()
+        .chain(supervisors::STORIES)
+        .chain(runtimes::STORIES)
+        .chain(with_clients::STORIES)
 }
 
 /// The programs of the everyday tests, the servers with clients among them.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nix::libc::{SIGHUP, SIGKILL, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use super::inits::SUPERVISORD;
 use super::servers::common::{APACHE, GUNICORN, HAPROXY_LOADED, JAVA, NGINX, POSTGRESQL, REDIS};
+use super::supervisors::SUPERVISORD;
 use super::{Installed, by, ignored, stopped_by, unclean};
 use crate::story::{End, Story};
 
