@@ -150,6 +150,9 @@ impl Case {
             for word in words.iter().filter(|word| !text.contains(**word)) {
                 differs.push(format!("{field}: no `{word}` in {text:?}"));
             }
+            if !self.story().pid_namespace && text.contains("PID 1") {
+                differs.push(format!("{field}: nothing here is PID 1: {text:?}"));
+            }
             if text.chars().any(char::is_control) {
                 differs.push(format!("{field}: a control character in {text:?}"));
             }

@@ -8,6 +8,7 @@ mod other_signals;
 mod place;
 mod runtimes;
 mod servers;
+mod shared_pids;
 mod supervisors;
 mod table;
 pub mod with_clients;
@@ -70,6 +71,7 @@ pub fn everyday() -> impl Iterator<Item = &'static Story> {
         .iter()
         .chain(supervisors::STORIES)
         .chain(runtimes::STORIES)
+        .chain(shared_pids::STORIES)
         .chain(with_clients::STORIES)
 }
 

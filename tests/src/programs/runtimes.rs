@@ -41,7 +41,7 @@ const PERL: Installed = Installed {
     ..NODE
 };
 
-const BASH: Installed = Installed {
+pub(super) const BASH: Installed = Installed {
     name: "bash",
     packages: &["bash"],
     files: &["/bin/bash"],

@@ -32,7 +32,7 @@ const S6: Installed = Installed {
     ..TINI
 };
 
-const BASH: Installed = Installed {
+pub(super) const BASH_WITH_TRAP: Installed = Installed {
     name: "bash with a trap",
     packages: &["bash"],
     files: &["/bin/bash"],
@@ -198,7 +198,7 @@ pub(super) static STORIES: &[Story] = &[
                 "-c",
                 "trap 'kill -TERM $app; wait $app; exit 0' TERM; \"$VICTIM\" handle 0 & app=$!; wait $app",
             ],
-            ..BASH
+            ..BASH_WITH_TRAP
         },
         clean(&[
             "The container runtime sent SIGTERM to PID 1 `bash`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
@@ -213,7 +213,7 @@ pub(super) static STORIES: &[Story] = &[
                 "-c",
                 "trap 'kill -TERM $app; wait $app; exit 0' TERM; \"$VICTIM\" ignore & app=$!; wait $app",
             ],
-            ..BASH
+            ..BASH_WITH_TRAP
         },
         ignored(
             &["`bash` forwarded SIGTERM to `victim`, which ignores SIGTERM"],
@@ -225,7 +225,7 @@ pub(super) static STORIES: &[Story] = &[
         "a shell's trap waits for the program in the foreground, which gets no signal",
         Installed {
             command: &["/bin/bash", "-c", "trap 'exit 0' TERM; \"$VICTIM\" idle; true"],
-            ..BASH
+            ..BASH_WITH_TRAP
         },
         unclean(
             End::Signal(SIGKILL),
@@ -241,7 +241,7 @@ pub(super) static STORIES: &[Story] = &[
             "a shell starts the program in the background and exits",
             Installed {
                 command: &["/bin/bash", "-c", "$VICTIM idle & sleep 1; exit 0"],
-                ..BASH
+                ..BASH_WITH_TRAP
             },
             Expected {
                 cause: "completed",
