@@ -82,7 +82,10 @@ pub fn everyday_programs() -> impl Iterator<Item = &'static Installed> {
 
 /// All programs.
 pub fn all() -> impl Iterator<Item = &'static Story> {
-    everyday().chain(servers::stories()).chain(other_signals::STORIES)
+    everyday()
+        .chain(servers::stories())
+        .chain(other_signals::STORIES)
+        .chain(with_clients::MORE)
 }
 
 /// The packages that the programs need, each once.

@@ -5,7 +5,7 @@ use nix::libc::{SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
 use super::{CLEAN, Installed, Ready, clean, ignored, not_pid_1, stopped, stopped_by, unclean};
 use crate::story::{End, Expected, Story};
 
-const NODE: Installed = Installed {
+pub(super) const NODE: Installed = Installed {
     name: "Node.js",
     packages: &["nodejs"],
     files: &["/usr/bin/node"],

@@ -2,9 +2,10 @@
 
 use nix::libc::{SIGQUIT, SIGTERM, SIGUSR1};
 
-use super::servers::common::{APACHE, GUNICORN, HAPROXY, NGINX};
-use super::{CLEAN, Installed, Ready, server};
-use crate::story::{Bystander, Expected, Story};
+use super::runtimes::NODE;
+use super::servers::common::{APACHE, GUNICORN, HAPROXY, JAVA, NGINX};
+use super::{CLEAN, Installed, Ready, ignored, server, stopped};
+use crate::story::{Bystander, End, Expected, Story};
 
 pub use super::servers::common::{POSTGRESQL, REDIS};
 
@@ -108,18 +109,97 @@ const REFUSED: Expected = Expected {
     ..CLEAN
 };
 
-/// Answers at 200 requests a second: of ten clients always some wait.
+/// Answers at 50 requests a second: of ten clients most wait, accepted.
 const NGINX_LIMITED: Installed = Installed {
     configuration: &[
         (
             "nginx.conf",
             "daemon off;\npid $DIR/nginx.pid;\nerror_log $DIR/error.log crit;\nworker_processes 2;\nevents {}\n\
-         http { access_log off; limit_req_zone $server_port zone=all:64k rate=200r/s;\n\
+         http { access_log off; limit_req_zone $server_port zone=all:64k rate=50r/s;\n\
          server { listen 127.0.0.1:$PORT; root $DIR; limit_req zone=all burst=100; } }\n",
         ),
         ("index.html", "ok\n"),
     ],
     ..NGINX
+};
+
+const NGINX_BELOW_TINI: Installed = Installed {
+    packages: &["nginx-light", "tini"],
+    files: &["/usr/sbin/nginx", "/usr/bin/tini"],
+    command: &["/usr/bin/tini", "--", "/usr/sbin/nginx", "-c", "$DIR/nginx.conf"],
+    ..NGINX_LIMITED
+};
+
+/// As [`GUNICORN_SLOW`].
+const GUNICORN_BELOW_DUMB_INIT: Installed = Installed {
+    packages: &["dumb-init", "gunicorn"],
+    files: &["/usr/bin/dumb-init", "/usr/bin/gunicorn"],
+    command: &[
+        "/usr/bin/dumb-init",
+        "/usr/bin/gunicorn",
+        "--chdir",
+        "$DIR",
+        "-b",
+        "127.0.0.1:$PORT",
+        "-w",
+        "1",
+        "--threads",
+        "4",
+        "app:app",
+    ],
+    ..GUNICORN_SLOW
+};
+
+/// Answers after 50 ms: of ten clients always some wait.
+const NODE_SERVER: Installed = Installed {
+    configuration: &[(
+        "server.js",
+        "const answer = (_, response) => setTimeout(() => response.end('ok'), 50);\n\
+         require('http').createServer(answer).listen($PORT, '127.0.0.1');\n",
+    )],
+    command: &["/usr/bin/node", "$DIR/server.js"],
+    ready: Ready::Listens,
+    ..NODE
+};
+
+const NODE_CLOSES: Installed = Installed {
+    configuration: &[(
+        "server.js",
+        "const answer = (_, response) => setTimeout(() => response.end('ok'), 50);\n\
+         const server = require('http').createServer(answer).listen($PORT, '127.0.0.1');\n\
+         process.on('SIGTERM', () => server.close());\n",
+    )],
+    ..NODE_SERVER
+};
+
+/// As [`NODE_SERVER`]; ready once it has answered a request, the first of which takes long.
+const JAVA_SERVER: Installed = Installed {
+    packages: &["default-jdk-headless"],
+    files: &["/usr/bin/java", "/usr/bin/javac"],
+    configuration: &[(
+        "Server.java",
+        "class Server {\n\
+             public static void main(String[] args) throws Exception {\n\
+                 var address = new java.net.InetSocketAddress(\"127.0.0.1\", $PORT);\n\
+                 var server = com.sun.net.httpserver.HttpServer.create(address, 0);\n\
+                 server.setExecutor(java.util.concurrent.Executors.newCachedThreadPool());\n\
+                 server.createContext(\"/\", exchange -> {\n\
+                     java.util.concurrent.locks.LockSupport.parkNanos(50_000_000);\n\
+                     exchange.sendResponseHeaders(200, 3);\n\
+                     exchange.getResponseBody().write(\"ok\\n\".getBytes());\n\
+                     exchange.close();\n\
+                 });\n\
+                 server.start();\n\
+                 if (args.length > 0) Runtime.getRuntime().addShutdownHook(new Thread(() -> server.stop(2)));\n\
+                 System.setProperty(\"http.keepAlive\", \"false\");\n\
+                 new java.net.URL(\"http://127.0.0.1:$PORT/\").openStream().readAllBytes();\n\
+                 System.out.println(\"ready 127.0.0.1:$PORT\");\n\
+             }\n\
+         }\n",
+    )],
+    command: &["/usr/bin/java", "$DIR/Server.java"],
+    ready: Ready::Prints,
+    ..JAVA
 };
 
 pub(super) static STORIES: &[Story] = &[
@@ -162,5 +242,100 @@ pub(super) static STORIES: &[Story] = &[
         SIGTERM,
         false,
         REFUSED,
+    ),
+    under_load(
+        "tini-nginx-under-load",
+        "fast shutdown under load, below tini",
+        NGINX_BELOW_TINI,
+        SIGTERM,
+        false,
+        Expected {
+            sentence: &["PID 1 `tini`", "sent the signal on to `nginx`", "dropped at exit", "refused"],
+            ..CUT
+        },
+    ),
+    under_load(
+        "dumb-init-gunicorn-under-load",
+        "graceful shutdown under load, below dumb-init",
+        GUNICORN_BELOW_DUMB_INIT,
+        SIGTERM,
+        false,
+        Expected {
+            sentence: &[
+                "PID 1 `dumb-init`",
+                "sent the signal on to 2 processes",
+                "exited with code 0",
+                "refused",
+            ],
+            ..REFUSED
+        },
+    ),
+    under_load(
+        "node-closes-under-load",
+        "Node.js under load, the application closes its server at SIGTERM",
+        NODE_CLOSES,
+        SIGTERM,
+        false,
+        Expected {
+            sentence: &[
+                "SIGTERM to PID 1 `node`, the handler ran, and the process exited with code 0",
+                "refused",
+            ],
+            ..REFUSED
+        },
+    ),
+    Story {
+        bystander: Bystander::Load {
+            keep_alive: false,
+            goes_on_ms: 2500,
+            probed: false,
+        },
+        ..stopped(
+            "node-killed-under-load",
+            "Node.js under load as PID 1 without a handler of the application",
+            NODE_SERVER,
+            Expected {
+                traffic: "cut",
+                ..ignored(
+                    &[
+                        "entered its SIGTERM handler, which raised SIGTERM again",
+                        "SIGKILL",
+                        "dropped at exit",
+                    ],
+                    &["handle SIGTERM in the application"],
+                )
+            },
+        )
+    },
+];
+
+/// Not played every day: a JDK is large.
+pub(super) static MORE: &[Story] = &[
+    under_load(
+        "java-term-under-load",
+        "shutdown under load without a hook of the application",
+        JAVA_SERVER,
+        SIGTERM,
+        false,
+        Expected {
+            end: End::Code(143),
+            sentence: &["PID 1 `java`, the handler ran", "exited with code 143", "dropped at exit"],
+            ..CUT
+        },
+    ),
+    under_load(
+        "java-hook-under-load",
+        "shutdown under load with a hook that stops the server",
+        Installed {
+            command: &["/usr/bin/java", "$DIR/Server.java", "hook"],
+            ..JAVA_SERVER
+        },
+        SIGTERM,
+        false,
+        Expected {
+            end: End::Code(143),
+            sentence: &["PID 1 `java`, the handler ran", "exited with code 143", "refused"],
+            ..REFUSED
+        },
     ),
 ];
