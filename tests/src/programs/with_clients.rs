@@ -184,7 +184,7 @@ const JAVA_SERVER: Installed = Installed {
                  var server = com.sun.net.httpserver.HttpServer.create(address, 0);\n\
                  server.setExecutor(java.util.concurrent.Executors.newCachedThreadPool());\n\
                  server.createContext(\"/\", exchange -> {\n\
-                     java.util.concurrent.locks.LockSupport.parkNanos(50_000_000);\n\
+                     java.util.concurrent.locks.LockSupport.parkNanos(500_000_000);\n\
                      exchange.sendResponseHeaders(200, 3);\n\
                      exchange.getResponseBody().write(\"ok\\n\".getBytes());\n\
                      exchange.close();\n\

@@ -86,7 +86,9 @@ impl Machine {
 
     /// The agent observes, and knows logind.
     pub fn until_observing(&self) -> anyhow::Result<()> {
-        const METRICS: &str = "busybox wget -q -O - http://127.0.0.1:9464/metrics | grep epitaph_logind_state || true";
+        // logind can be known before the probes run.
+        const METRICS: &str = "get() { busybox wget -q -O - http://127.0.0.1:9464/$1; }; \
+                               get readyz >/dev/null && get metrics | grep epitaph_logind_state || true";
         for _ in 0..STEPS {
             let state = self.run(METRICS)?;
             if state
@@ -172,7 +174,10 @@ impl Machine {
     /// For the message of a failure.
     pub fn log(&self) -> String {
         const LOG: &str = "ls -l --full-time /var/lib/epitaph/journal; date; systemctl status --no-pager --lines=0 epitaph epitaph-logind; \
-                           journalctl --no-pager --boot --unit epitaph --unit epitaph-logind | head -n 40";
+                           journalctl --no-pager --boot --unit epitaph --unit epitaph-logind | head -n 40; \
+                           journalctl --no-pager --boot | tail -n 20; \
+                           bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464; printf \"GET /metrics HTTP/1.0\\r\\n\\r\\n\" >&3; \
+                                    grep -E \"^epitaph_[a-z_]*(dropped|lost)[a-z_]*[^ ]* [1-9]\" <&3'; true";
         self.run(LOG).unwrap_or_else(|error| format!("{error:#}"))
     }
 }
