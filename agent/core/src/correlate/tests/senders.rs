@@ -40,7 +40,7 @@ fn a_parent_that_is_not_systemd_is_named() {
             early: `job` (pid 301) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `job` (pid 301) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal from `bash` (pid 300, on the host, child of `systemd`); `bash` (pid 300, on the host, child of `systemd`) sent SIGKILL 1.0 s later
-              fix: handle SIGTERM in `job` (pid 301), use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 1.0 s
+              fix: handle SIGTERM in `job` (pid 301): SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup); this avoids the wait of 1.0 s
         "#]],
     );
 }

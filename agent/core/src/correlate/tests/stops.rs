@@ -278,7 +278,7 @@ fn pid_1_with_sig_ign() {
             early: PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `app`: SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup); this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -316,7 +316,7 @@ fn a_unit_that_ignores_it() {
             early: `web` (pid 200) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `web` (pid 200) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; systemd sent SIGKILL 90 s later
-              fix: handle SIGTERM in `web` (pid 200), use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 90 s
+              fix: handle SIGTERM in `web` (pid 200): SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup); this avoids the wait of 90 s
         "#]],
     );
 }

@@ -2,6 +2,7 @@
 
 use super::{actor, inside, kubernetes, lower, manager, many, seconds, target, were};
 use crate::attribute::Subject;
+use crate::event::Disposition;
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
 use crate::time::Boot;
@@ -30,11 +31,13 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             let declare = or_declare(case, signal);
-            Some(format!(
-                "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
-                 a small init such as tini{declare}{lost}",
-                target(case.main())
-            ))
+            // An ignored signal stays ignored across fork and exec: neither helps.
+            let is_ignored = case.stop().is_some_and(|stop| stop.disposition == Disposition::Ignore);
+            let how = match is_ignored {
+                true => ": SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup)",
+                false => ", use `exec` in the shell that starts the program, or run a small init such as tini",
+            };
+            Some(format!("handle {signal} in {}{how}{declare}{lost}", target(case.main())))
         }
         (Why::RaisedInVain, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
