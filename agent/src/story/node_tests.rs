@@ -149,7 +149,7 @@ fn a_poweroff_that_bypassed_logind() {
             Remedy
               use `systemctl poweroff` or `systemctl reboot`, without `--force`; with
               systemd before 251 neither `shutdown now` nor `reboot` goes through logind,
-              and with 219 no command does: drain the node before
+              and before 227 no command does: drain the node before
 
             kind      power-off
             ended     1970-01-01 01:00:03 UTC

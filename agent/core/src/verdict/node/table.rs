@@ -45,7 +45,7 @@ pub const TABLE: [Row; 9] = [
         severity: Severity::Critical,
         meaning: "systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else. On a drained node the severity is info and the shutdown is not unclean.",
         proof: "systemd had a job for shutdown.target or another target that ends the machine, or its state was `stopping`, or PID 1 got the signal for it, and no PrepareForShutdown of logind came before, although logind was observed without a gap.",
-        remedy: "Use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before.",
+        remedy: "Use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before.",
     },
     Row {
         headline: "unprotected",

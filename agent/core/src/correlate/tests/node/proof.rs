@@ -168,7 +168,7 @@ fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
             +4.000 down +3.800…+40.000 of 1
             +34.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
               the reboot did not go through logind: systemd began a job for reboot.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
         "#]],
     );
 }

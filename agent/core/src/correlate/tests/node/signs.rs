@@ -36,7 +36,7 @@ fn systemd_219_powers_off_without_logind() {
             +4.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
         "#]],
     );
 }
@@ -94,7 +94,7 @@ fn a_signal_to_pid_1_bypasses_logind() {
             +4.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the reboot did not go through logind: `bash` (pid 70) sent PID 1 SIGRTMIN+5, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
         "#]],
     );
 }
@@ -171,7 +171,7 @@ fn systemd_shutdown_shows_itself() {
             +14.000 down +13.910…+40.000 of 1
             +44.000 node 1 Critical +1.000…+13.910 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the shutdown did not go through logind: systemd-shutdown stopped all processes, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and with 219 no command does: drain the node before
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
         "#]],
     );
 }
