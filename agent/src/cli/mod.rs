@@ -189,7 +189,8 @@ pub struct DoctorArgs {
     /// Check a mounted image of a node instead of this machine: would a node with these files shut its pods down gracefully?
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "only")]
     pub root: Option<PathBuf>,
-    /// Configuration of the agent, which names its journal and, in a pod, the kubelet's files [default: the installed one]
+    /// Configuration of the agent, which names its journal and, in a pod or an image, the kubelet's files [default: the installed one; with
+    /// --root, none]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
     #[command(flatten)]

@@ -41,6 +41,13 @@ pub enum FileError {
     TooLarge { path: PathBuf, most: u64 },
 }
 
+impl FileError {
+    /// Not a fault of the file: this user may not read it.
+    pub fn is_permission(&self) -> bool {
+        matches!(self, FileError::Unreadable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
 /// A file's bytes, and when they were last changed.
 #[derive(Debug)]
 pub struct Content {

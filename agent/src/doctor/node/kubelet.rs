@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epitaph_core::node::{CRITICAL_PRIORITY, KubeletShutdown};
+use epitaph_core::node::{CRITICAL_PRIORITY, KubeletShutdown, PriorityPeriod};
 
 use super::{FoundKubelet, Machine, Node, RESTART, Unknown, not_checked, shown};
 use crate::cli::SysExit;
@@ -14,7 +14,7 @@ use crate::source::kubelet::Origin;
 const SLACK: Duration = Duration::from_secs(1);
 
 pub(super) fn found(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
-    let place = kubelet.located.place.map(|place| format!(", as {} has it", place.name));
+    let place = kubelet.located.place.map(|place| format!(", distribution {}", place.name));
     let place = place.unwrap_or_default();
     let version = kubelet.version.as_ref().map(|version| format!(", package {version}"));
     let version = version.unwrap_or_default();
@@ -71,7 +71,10 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
         let trouble = Trouble {
             code: SysExit::Config,
             problem: format!("the kubelet does not start with it: {reason}"),
-            remedy: Some("correct the periods".into()),
+            remedy: Some(match reason.split_once("the feature gate ") {
+                Some((_, gate)) => format!("set the feature gate {gate} to true").into(),
+                None => "correct the periods".into(),
+            }),
         };
         return vec![Finding::problem(check, &trouble)];
     }
@@ -110,27 +113,51 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
 
 /// Whether pods get time, those that are not critical, too.
 pub(super) fn protects(protection: &KubeletShutdown) -> bool {
-    !protection.needed().is_zero() && (!protection.by_priority.is_empty() || protection.critical < protection.total)
+    // Pods below all phases are in the first one.
+    let is_for_others = |(at, phase): (usize, &PriorityPeriod)| at == 0 || phase.priority < CRITICAL_PRIORITY;
+    let phases = protection.phases();
+    let mut others = phases.iter().enumerate().filter(|phase| is_for_others(*phase));
+    others.any(|(_, phase)| !phase.period.is_zero())
 }
+
+const NOTHING_LEFT: &str = "nothing is left for other pods, which are killed at once";
 
 pub(super) fn periods(_: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
     let check = "grace periods";
     let Some(protection) = kubelet.protection() else {
-        return vec![not_checked(check, Unknown::new("the configuration is not known", None))];
+        let reason = match kubelet.configured {
+            Ok(_) => "the kubelet does not start with its configuration",
+            Err(_) => "the configuration is not known",
+        };
+        return vec![not_checked(check, Unknown::new(reason, None))];
     };
     let phases = protection.phases();
     if protection.needed().is_zero() {
         let is_off = kubelet.configured.as_ref().is_ok_and(|configured| configured.shutdown.is_off);
-        let problem = match is_off {
-            true => "the feature gate GracefulNodeShutdown is off: no pod is protected",
-            false => "both periods are zero, the default: no pod is protected; a shutdown kills all of them at once",
+        let (problem, gate) = match (is_off, protection.by_priority.is_empty()) {
+            (true, _) => (
+                "the feature gate GracefulNodeShutdown is off: no pod is protected",
+                "set the feature gate GracefulNodeShutdown to true; ",
+            ),
+            (false, true) => (
+                "both periods are zero, the default: no pod is protected; a shutdown kills all of them at once",
+                "",
+            ),
+            (false, false) => (
+                "the periods of all priorities are zero: no pod is protected; a shutdown kills all of them at once",
+                "",
+            ),
         };
         let advice = kubelet
             .located
             .place
             .map(|place| format!(" ({})", place.advice))
             .unwrap_or_default();
-        let remedy = format!("set shutdownGracePeriod, such as 60s, and shutdownGracePeriodCriticalPods, such as 20s{advice}");
+        let periods = match protection.by_priority.is_empty() {
+            true => "set shutdownGracePeriod, such as 60s, and shutdownGracePeriodCriticalPods, such as 20s",
+            false => "give each priority a period",
+        };
+        let remedy = format!("{gate}{periods}{advice}");
         let trouble = Trouble {
             code: SysExit::Config,
             problem: problem.to_owned(),
@@ -149,13 +176,19 @@ pub(super) fn periods(_: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
             .filter(|phase| phase.period.is_zero())
             .map(|phase| phase.priority.to_string())
             .collect();
-        return vec![match empty.is_empty() {
-            true => Finding::ok(check, message),
-            false => Finding::note(
-                check,
-                format!("{message}; pods from priority {} have no time at all", empty.join(" and ")),
-                Some("give each priority a period".into()),
-            ),
+        let remedy: Remedy = "give each priority a period".into();
+        return vec![if !protects(&protection) {
+            let trouble = Trouble {
+                code: SysExit::Config,
+                problem: format!("{message}: {NOTHING_LEFT}"),
+                remedy: Some(remedy),
+            };
+            Finding::problem(check, &trouble)
+        } else if empty.is_empty() {
+            Finding::ok(check, message)
+        } else {
+            let message = format!("{message}; pods from priority {} have no time at all", empty.join(" and "));
+            Finding::note(check, message, Some(remedy))
         }];
     }
     let (total, critical) = (protection.total, protection.critical);
@@ -176,7 +209,7 @@ pub(super) fn periods(_: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
     } else if !protects(&protection) {
         let trouble = Trouble {
             code: SysExit::Config,
-            problem: format!("{message}: nothing is left for other pods, which are killed at once"),
+            problem: format!("{message}: {NOTHING_LEFT}"),
             remedy: Some("set shutdownGracePeriodCriticalPods below shutdownGracePeriod".into()),
         };
         Finding::problem(check, &trouble)

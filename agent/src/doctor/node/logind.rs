@@ -10,7 +10,7 @@ use crate::cli::SysExit;
 use crate::doctor::{Finding, Trouble};
 use crate::error::Remedy;
 use crate::source::systemd::TimeSpan;
-use crate::source::systemd::conf::{ConfiguredDelay, DROP_INS, KEY, KUBELETS, LogindConf};
+use crate::source::systemd::conf::{ConfiguredDelay, DROP_INS, KEY, KUBELETS, LogindConf, Obstacle};
 
 /// From here on logind reads its configuration again at SIGHUP, which the kubelet sends after it wrote its drop-in.
 const RELOADS: u32 = 230;
@@ -39,7 +39,7 @@ pub(super) fn reached(node: &Node) -> Vec<Finding> {
         findings.push(Finding::note(
             "systemd version",
             "logind before systemd 230 does not read its configuration again: the kubelet cannot raise the inhibitor delay",
-            Some(format!("set {KEY} in /etc/systemd/logind.conf yourself and boot, or upgrade systemd").into()),
+            Some(by_hand()),
         ));
     }
     findings
@@ -47,17 +47,10 @@ pub(super) fn reached(node: &Node) -> Vec<Finding> {
 
 pub(super) fn delay(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
     let check = "inhibitor delay";
-    let mut findings = Vec::new();
-    if let Ok(conf) = &node.conf {
-        findings.extend(mistakes(conf));
-    }
     let Some(need) = kubelet.protection().map(|protection| protection.needed()) else {
-        findings.push(not_checked(
-            check,
-            Unknown::new("how long the kubelet needs is not known", None),
-        ));
-        return findings;
+        return configured_only(node);
     };
+    let mut findings = mistakes(node);
     if need.is_zero() {
         return findings;
     }
@@ -73,42 +66,69 @@ pub(super) fn delay(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
     findings
 }
 
+/// Where the kubelet's periods are not known.
+pub(super) fn configured_only(node: &Node) -> Vec<Finding> {
+    let delay = node.conf.as_ref().ok().map(LogindConf::delay);
+    let set = match (node.logind.limit, delay) {
+        (Some(limit), _) => format!("{} in force; ", shown(limit)),
+        (None, Some(delay)) if delay.value().is_some() => {
+            let (value, by) = winner(&delay);
+            format!("{value} configured{by}; ")
+        }
+        _ => String::new(),
+    };
+    let reason = format!("{set}how long the kubelet needs is not known");
+    let mut findings = mistakes(node);
+    findings.push(not_checked("inhibitor delay", Unknown::new(reason, None)));
+    findings
+}
+
 /// The bus was not asked: what the files say.
 fn configured(node: &Node, kubelet: &FoundKubelet, conf: &LogindConf, need: Duration) -> Finding {
     let check = "inhibitor delay";
     let delay = conf.delay();
-    if let ConfiguredDelay::Unknown { reason } = delay {
-        return not_checked(check, Unknown::new(reason, Some("run as root".into())));
+    if let ConfiguredDelay::Unknown { reason, remedy } = delay {
+        return not_checked(check, Unknown::new(reason, Some(remedy.into())));
     }
     let (value, by) = winner(&delay);
-    if !conf.over_kubelets(need).is_empty() {
+    let message = format!("{value} configured{by}, {} needed", shown(need));
+    if matches!(delay.value(), Some(TimeSpan::Finite(value)) if value >= need) {
+        return Finding::ok(check, message);
+    }
+    if !conf.obstacles(need).is_empty() {
         return too_short(node, kubelet, &format!("{value} configured"), need, Some(conf));
     }
-    let is_enough = matches!(delay.value(), Some(TimeSpan::Finite(value)) if value >= need);
-    let message = match is_enough {
-        true => format!("{value} configured{by}, {} needed", shown(need)),
-        // The kubelet does this at each start.
-        false => format!(
-            "{value} configured{by}, {} needed: the kubelet raises it at its start (/etc/systemd/{DROP_INS}/{KUBELETS}), and \
-             no other file overrides it",
-            shown(need)
-        ),
-    };
-    Finding::ok(check, message)
+    if node.logind.systemd.is_some_and(|version| version < RELOADS) {
+        let reason = format!("{message}: whether this logind comes to know what the kubelet writes is not known");
+        return not_checked(check, Unknown::new(reason, Some(by_hand())));
+    }
+    // The kubelet does this at each start.
+    let raises =
+        format!("the kubelet raises it at its start (/etc/systemd/{DROP_INS}/{KUBELETS}), and no other file overrides it");
+    Finding::ok(check, format!("{message}: {raises}"))
+}
+
+fn by_hand() -> Remedy {
+    format!("set {KEY} in /etc/systemd/logind.conf yourself and boot, or upgrade systemd").into()
 }
 
 fn too_short(node: &Node, kubelet: &FoundKubelet, what: &str, need: Duration, conf: Option<&LogindConf>) -> Finding {
     let by = conf.map(|conf| winner(&conf.delay()).1).unwrap_or_default();
-    let over = conf.map(|conf| conf.over_kubelets(need)).unwrap_or_default();
+    let obstacles = conf.map(|conf| conf.obstacles(need)).unwrap_or_default();
+    let lost = obstacles.iter().find_map(|obstacle| match obstacle {
+        Obstacle::Lost { path, .. } => Some(format!("what the kubelet writes to {} is lost, ", path.display())),
+        Obstacle::Broken { .. } | Obstacle::Over { .. } => None,
+    });
+    let lost = lost.unwrap_or_default();
     let consequence = "the kubelet takes no lock, and a shutdown does not wait for pods";
-    let remedy: Remedy = match (conf, over.is_empty()) {
-        (_, false) => remedy(node, kubelet, &over).into(),
+    let remedy: Remedy = match (conf, obstacles.is_empty()) {
+        (_, false) => remedy(node, kubelet, &obstacles).into(),
         (Some(_), true) => in_force(kubelet, Vec::new()).into(),
         (None, _) => "run `epitaph doctor` on the host: it names the file of logind.conf.d that sets the delay".into(),
     };
     let trouble = Trouble {
         code: SysExit::Config,
-        problem: format!("{what}{by}, {} needed: {consequence}", shown(need)),
+        problem: format!("{what}{by}, {} needed: {lost}{consequence}", shown(need)),
         remedy: Some(remedy),
     };
     Finding::problem("inhibitor delay", &trouble)
@@ -141,12 +161,19 @@ fn by_file(node: &Node) -> String {
     }
 }
 
-/// What to do with files that are read after the kubelet's.
-fn remedy(node: &Node, kubelet: &FoundKubelet, over: &[&Path]) -> String {
-    let steps: Vec<String> = over.iter().map(|path| out_of_the_way(path)).collect();
-    match node.machine {
-        Machine::Image(_) => format!("in the image: {}", steps.join(" && ")),
+/// What to do with the files in the kubelet's way. What a person has to edit comes before the commands.
+fn remedy(node: &Node, kubelet: &FoundKubelet, obstacles: &[Obstacle]) -> String {
+    let edits: Vec<String> = obstacles.iter().filter_map(edit).collect();
+    let steps: Vec<String> = obstacles.iter().filter_map(out_of_the_way).collect();
+    let commands = match node.machine {
+        Machine::Image(_) => steps.join(" && "),
         Machine::Live { .. } => in_force(kubelet, steps),
+    };
+    let all = [edits.join(" and "), commands].into_iter().filter(|part| !part.is_empty());
+    let all = all.collect::<Vec<_>>().join(", then ");
+    match node.machine {
+        Machine::Image(_) => format!("in the image: {all}"),
+        Machine::Live { .. } => all,
     }
 }
 
@@ -162,41 +189,83 @@ fn in_force(kubelet: &FoundKubelet, mut steps: Vec<String>) -> String {
     }
 }
 
-fn out_of_the_way(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    match path.starts_with("/etc") || path.starts_with("/run") {
-        // A package's file comes back: an entry of the same name in /etc hides it.
-        false => format!("mkdir -p /etc/systemd/{DROP_INS} && ln -s /dev/null /etc/systemd/{DROP_INS}/{name}"),
-        true => format!("rm {}", path.display()),
+fn edit(obstacle: &Obstacle) -> Option<String> {
+    match obstacle {
+        Obstacle::Broken { path, line } => Some(format!("correct {}", place(path, *line))),
+        Obstacle::Lost { .. } | Obstacle::Over { .. } => None,
+    }
+}
+
+fn out_of_the_way(obstacle: &Obstacle) -> Option<String> {
+    let path = match obstacle {
+        Obstacle::Broken { .. } => return None,
+        Obstacle::Lost {
+            path,
+            is_directory: true,
+        } => return Some(format!("rm -r {}", quoted(path))),
+        Obstacle::Lost { path, .. } => return Some(format!("rm {}", quoted(path))),
+        Obstacle::Over { path, .. } => path,
+    };
+    let is_hiding = matches!(obstacle, Obstacle::Over { hides: true, .. });
+    let mask = Path::new("/etc/systemd")
+        .join(DROP_INS)
+        .join(path.file_name().unwrap_or_default());
+    Some(match path.starts_with("/etc") {
+        true if is_hiding => format!("ln -sf /dev/null {}", quoted(path)),
+        false if is_hiding || !path.starts_with("/run") => {
+            // A package's file comes back: an entry of the same name in /etc hides it.
+            format!("mkdir -p /etc/systemd/{DROP_INS} && ln -s /dev/null {}", quoted(&mask))
+        }
+        _ => format!("rm {}", quoted(path)),
+    })
+}
+
+/// For a shell.
+fn quoted(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-@:+,".contains(c);
+    match path.chars().all(is_plain) {
+        true => path.into_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
+
+/// A line of a file; 0 is the whole file.
+fn place(path: &Path, line: usize) -> String {
+    match line {
+        0 => path.display().to_string(),
+        line => format!("{}:{line}", path.display()),
     }
 }
 
 /// Files that do not say what their authors meant.
-fn mistakes(conf: &LogindConf) -> Vec<Finding> {
+fn mistakes(node: &Node) -> Vec<Finding> {
+    let check = "logind.conf";
+    let Ok(conf) = &node.conf else {
+        return Vec::new();
+    };
     let mut findings = Vec::new();
     if let Some((path, broken, after)) = conf.broken() {
-        let line = match broken.line {
-            0 => String::new(),
-            line => format!(":{line}"),
-        };
         findings.push(Finding::note(
-            "logind.conf",
+            check,
             format!(
-                "systemd stops reading at {}{line}: {}; {after} later files do not count",
-                path.display(),
+                "systemd stops reading at {}: {}; later files do not count ({after})",
+                place(path, broken.line),
                 broken.reason
             ),
             Some("correct the file".into()),
         ));
     }
-    findings.extend(conf.ignored().take(NAMED).map(|(path, line)| {
-        let message = format!("{}:{line}: not a time span: systemd ignores this line", path.display());
-        Finding::note(
-            "logind.conf",
-            message,
-            Some(format!("write {KEY}= with a number of seconds, or remove the line").into()),
-        )
+    let ignored = conf.ignored();
+    findings.extend(ignored.iter().take(NAMED).map(|(path, line, reason)| {
+        let message = format!("{}: {reason}: systemd ignores this line", place(path, *line));
+        let remedy = format!("write {KEY}= with a number of seconds below [Login], or remove the line");
+        Finding::note(check, message, Some(remedy.into()))
     }));
+    if ignored.len() > NAMED {
+        let message = format!("{} more lines that systemd ignores", ignored.len() - NAMED);
+        findings.push(Finding::note(check, message, None));
+    }
     findings
 }
 

@@ -54,9 +54,9 @@ pub enum Machine {
 #[derive(Clone, Debug)]
 pub enum Kubelet {
     Found(Box<FoundKubelet>),
-    /// Its files are not visible here.
+    /// Its files are not visible here, or which they are is not known.
     Unknown(Unknown),
-    /// No kubelet runs, and no distribution's files exist.
+    /// No kubelet runs, and neither its program nor its unit nor a distribution's files exist.
     None,
 }
 
@@ -146,13 +146,22 @@ pub fn examine(node: &Node) -> Vec<Finding> {
         Kubelet::Unknown(unknown) => {
             let mut findings = vec![not_checked("kubelet", unknown.clone())];
             findings.extend(logind::reached(node));
+            if node.conf.is_ok() {
+                findings.extend(logind::configured_only(node));
+            }
             findings.extend(commands::check(node));
             findings
         }
         // Not a node of Kubernetes: there is nothing to protect.
         Kubelet::None => vec![Finding::note(
             "kubelet",
-            "no kubelet runs here, and no known distribution's configuration exists: nothing to check of a node's shutdown",
+            format!(
+                "{}: no program, unit or known configuration of a kubelet was found, and nothing is to be checked of a node's shutdown",
+                match &node.machine {
+                    Machine::Live { .. } => "no kubelet runs".to_owned(),
+                    Machine::Image(root) => format!("no node's image in {}", root.display()),
+                }
+            ),
             None,
         )],
     };

@@ -127,7 +127,7 @@ fn a_node_on_which_everything_holds() {
     let findings = examined(well());
     assert_eq!(code(&findings), SysExit::Ok);
     expect![[r#"
-        ok       kubelet                pid 700, started 2026-11-18T11:07:00.000Z, as kubeadm has it, package 1.34.1-1.1
+        ok       kubelet                pid 700, started 2026-11-18T11:07:00.000Z, distribution kubeadm, package 1.34.1-1.1
         ok       kubelet configuration  /var/lib/kubelet/config.yaml
         ok       in force               the kubelet started after the last change
         ok       grace periods          60 s in all, the last 20 s for critical pods (priority 2000000000 and above)
@@ -292,13 +292,170 @@ fn mistakes_in_logind_conf_are_named() {
     check(
         &findings,
         expect![[r#"
-            note     logind.conf      systemd stops reading at /etc/systemd/logind.conf.d/a.conf:3: a section's name has no `]`; 1 later files do not count
+            note     logind.conf      systemd stops reading at /etc/systemd/logind.conf.d/a.conf:3: a section's name has no `]`; later files do not count (1)
                                       remedy: correct the file
             note     logind.conf      /etc/systemd/logind.conf.d/a.conf:2: not a time span: systemd ignores this line
-                                      remedy: write InhibitDelayMaxSec= with a number of seconds, or remove the line
+                                      remedy: write InhibitDelayMaxSec= with a number of seconds below [Login], or remove the line
             ok       inhibitor delay  60 s in force, 60 s needed
             this node would shut its pods down gracefully
         "#]],
+    );
+}
+
+/// Without the bus, as in an image: the finding about the delay.
+fn delay_of(files: &[(&str, &str)]) -> Finding {
+    let findings = change(|node, _| {
+        node.machine = Machine::Image("/mnt".into());
+        node.logind.limit = None;
+        node.conf = conf(files);
+    });
+    findings
+        .into_iter()
+        .find(|finding| finding.check == "inhibitor delay")
+        .unwrap()
+}
+
+#[test]
+fn a_kubelet_that_is_not_read_raises_nothing() {
+    let broken = ("/etc/systemd/logind.conf.d/00.conf", "[Login");
+    let zz = ("/etc/systemd/logind.conf.d/zz my 'x;$(id).conf", "InhibitDelayMaxSec=3");
+    let found = delay_of(&[broken, (KUBELETS, "InhibitDelayMaxSec=60"), zz]);
+    assert_eq!(found.status, Status::Problem(SysExit::Config));
+    assert_eq!(
+        found.remedy.as_deref().unwrap(),
+        r"in the image: correct /etc/systemd/logind.conf.d/00.conf:2, then rm '/etc/systemd/logind.conf.d/zz my '\''x;$(id).conf'"
+    );
+    // A directory is at its place.
+    let findings = change(|node, _| {
+        node.logind.limit = None;
+        node.conf = conf(&[]);
+        let state = ConfState::Read(Parsed::broken("not an ordinary file"));
+        let path = KUBELETS.into();
+        node.conf.as_mut().unwrap().files.push(ConfFile { path, state });
+    });
+    let found = findings.iter().find(|finding| finding.check == "inhibitor delay").unwrap();
+    assert_eq!(found.status, Status::Problem(SysExit::Config));
+    assert!(found.message.contains("99-kubelet.conf is lost"), "{}", found.message);
+    assert!(found.remedy.as_deref().unwrap().starts_with(&format!("rm -r {KUBELETS} && ")));
+    // What is read before it is enough.
+    let enough = ("/etc/systemd/logind.conf.d/00.conf", "InhibitDelayMaxSec=60\n[Login");
+    assert_eq!(delay_of(&[enough]).status, Status::Ok);
+
+    let findings = change(|node, _| {
+        node.logind.limit = None;
+        node.logind.systemd = Some(229);
+        node.conf = conf(&[]);
+    });
+    let found = findings.iter().find(|finding| finding.check == "inhibitor delay").unwrap();
+    assert_eq!(found.status, Status::Unknown, "{}", found.message);
+}
+
+#[test]
+fn the_remedy_does_not_uncover_another_file() {
+    let remedy = |state: ConfState, path: &str| {
+        let findings = change(|node, _| {
+            node.machine = Machine::Image("/mnt".into());
+            node.logind.limit = None;
+            node.conf = conf(&[(path, "InhibitDelayMaxSec=3")]);
+            let path = UNATTENDED.into();
+            node.conf.as_mut().unwrap().files.push(ConfFile { path, state });
+        });
+        let found = findings
+            .into_iter()
+            .find(|finding| finding.check == "inhibitor delay")
+            .unwrap();
+        found.remedy.unwrap()
+    };
+    let name = "systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf";
+    for (directory, hidden, expected) in [
+        ("/etc", true, format!("ln -sf /dev/null /etc/{name}")),
+        ("/etc", false, format!("rm /etc/{name}")),
+        (
+            "/run",
+            true,
+            format!("mkdir -p /etc/systemd/logind.conf.d && ln -s /dev/null /etc/{name}"),
+        ),
+        ("/run", false, format!("rm /run/{name}")),
+    ] {
+        let path = format!("{directory}/{name}");
+        let state = match hidden {
+            true => ConfState::Hidden { by: path.clone().into() },
+            false => ConfState::Masked,
+        };
+        assert_eq!(remedy(state, &path), format!("in the image: {expected}"));
+    }
+}
+
+#[test]
+fn of_many_ignored_lines_the_rest_is_counted() {
+    let findings = change(|node, _| node.conf = conf(&[(KUBELETS, &"InhibitDelayMaxSec=\n".repeat(9))]));
+    let notes: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.check == "logind.conf")
+        .map(|finding| finding.message.as_str())
+        .collect();
+    assert_eq!((notes.len(), notes[5]), (6, "4 more lines that systemd ignores"));
+}
+
+#[test]
+fn periods_by_priority_that_leave_nothing_for_others_are_a_problem() {
+    let periods = |periods: &[(i32, u64)]| {
+        let periods = periods.iter().map(|(priority, period)| PriorityPeriod {
+            priority: *priority,
+            period: secs(*period),
+        });
+        let periods = periods.collect();
+        let findings = change(|_, kubelet| {
+            *shutdown(kubelet) = Shutdown {
+                by_priority: periods,
+                ..Shutdown::default()
+            };
+        });
+        findings.into_iter().find(|finding| finding.check == "grace periods").unwrap()
+    };
+    let problem = Status::Problem(SysExit::Config);
+    let found = periods(&[(0, 0), (CRITICAL_PRIORITY, 10)]);
+    assert_eq!(found.status, problem);
+    assert!(found.message.contains("nothing is left for other pods"), "{}", found.message);
+    assert_eq!(periods(&[(0, 0), (5, 1), (CRITICAL_PRIORITY, 10)]).status, Status::Note);
+    // All pods are in this phase.
+    assert_eq!(periods(&[(CRITICAL_PRIORITY, 10)]).status, Status::Ok);
+    let found = periods(&[(0, 0), (CRITICAL_PRIORITY, 0)]);
+    assert_eq!(found.status, problem);
+    assert!(
+        found.message.starts_with("the periods of all priorities are zero"),
+        "{}",
+        found.message
+    );
+    assert!(found.remedy.unwrap().starts_with("give each priority a period"));
+}
+
+#[test]
+fn a_gate_that_is_off_is_switched_on() {
+    let findings = change(|_, kubelet| {
+        shutdown(kubelet).refused = Some("the periods need the feature gate GracefulNodeShutdown");
+    });
+    let found = findings
+        .iter()
+        .find(|finding| finding.check == "kubelet configuration")
+        .unwrap();
+    assert_eq!(
+        found.remedy.as_deref(),
+        Some("set the feature gate GracefulNodeShutdown to true")
+    );
+    let findings = change(|_, kubelet| {
+        *shutdown(kubelet) = Shutdown {
+            is_off: true,
+            ..Shutdown::default()
+        };
+    });
+    let found = findings.iter().find(|finding| finding.check == "grace periods").unwrap();
+    assert!(
+        found
+            .remedy
+            .as_deref()
+            .unwrap()
+            .starts_with("set the feature gate GracefulNodeShutdown to true; set shutdownGracePeriod")
     );
 }
 
@@ -322,8 +479,8 @@ fn a_configuration_that_is_not_in_force_or_not_valid() {
         expect![[r#"
             problem  kubelet configuration  the kubelet does not start with it: a reason
                                             remedy: correct the periods
-            unknown  grace periods          the configuration is not known
-            unknown  inhibitor delay        how long the kubelet needs is not known
+            unknown  grace periods          the kubelet does not start with its configuration
+            unknown  inhibitor delay        60 s in force; how long the kubelet needs is not known
             1 problem: this node would not shut its pods down gracefully
         "#]],
     );
@@ -348,7 +505,7 @@ fn a_configuration_that_may_not_be_read_is_unknown() {
             unknown  kubelet configuration  cannot read /var/lib/kubelet/config.yaml: Permission denied
                                             remedy: run as root
             unknown  grace periods          the configuration is not known
-            unknown  inhibitor delay        how long the kubelet needs is not known
+            unknown  inhibitor delay        60 s in force; how long the kubelet needs is not known
             nothing wrong was found, and 3 checks were not possible: whether this node would shut its pods down gracefully is not known
         "#]],
     );
@@ -456,7 +613,7 @@ fn old_versions_have_their_faults() {
     check(
         &findings,
         expect![[r#"
-            ok       kubelet          pid 700, started 2026-11-18T11:07:00.000Z, as kubeadm has it, package 1.27.3-00
+            ok       kubelet          pid 700, started 2026-11-18T11:07:00.000Z, distribution kubeadm, package 1.27.3-00
             note     kubelet version  this kubelet gives a container its whole grace period again after preStop: pods with a preStop hook can outlast their phase (kubernetes/kubernetes#115817)
                                       remedy: upgrade to 1.28.3 or later, or make the periods longer by the time of the hooks
             ok       logind           systemd 247
@@ -495,7 +652,7 @@ fn an_image_has_no_process_no_bus_and_no_pods() {
     check(
         &findings,
         expect![[r#"
-            ok       kubelet          files in /mnt/image, as kubeadm has it
+            ok       kubelet          files in /mnt/image, distribution kubeadm
             unknown  in force         no kubelet runs in an image
             ok       logind           systemd 257, by its files
             ok       inhibitor delay  5 s configured, by default, 60 s needed: the kubelet raises it at its start (/etc/systemd/logind.conf.d/99-kubelet.conf), and no other file overrides it
@@ -515,11 +672,12 @@ fn what_is_not_visible_is_unknown_and_a_machine_without_a_kubelet_is_not_a_node(
         ..node.clone()
     });
     expect![[r#"
-        unknown  kubelet   its files are not visible here
-                           remedy: mount them
-        unknown  logind    logind was not asked
-        unknown  commands  the version of systemd is not known
-        nothing wrong was found, and 3 checks were not possible: whether this node would shut its pods down gracefully is not known
+        unknown  kubelet          its files are not visible here
+                                  remedy: mount them
+        unknown  logind           logind was not asked
+        unknown  inhibitor delay  60 s configured by /etc/systemd/logind.conf.d/99-kubelet.conf:2; how long the kubelet needs is not known
+        unknown  commands         the version of systemd is not known
+        nothing wrong was found, and 4 checks were not possible: whether this node would shut its pods down gracefully is not known
     "#]]
     .assert_eq(&text(&hidden));
     let none = examine(&Node {
@@ -527,7 +685,7 @@ fn what_is_not_visible_is_unknown_and_a_machine_without_a_kubelet_is_not_a_node(
         ..node
     });
     expect![[r#"
-        note     kubelet  no kubelet runs here, and no known distribution's configuration exists: nothing to check of a node's shutdown
+        note     kubelet  no kubelet runs: no program, unit or known configuration of a kubelet was found, and nothing is to be checked of a node's shutdown
     "#]]
     .assert_eq(&text(&none));
 }

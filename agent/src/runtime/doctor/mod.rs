@@ -22,7 +22,7 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
     let config = Config::for_person(env, &args.overrides())?;
     let mut findings = Vec::new();
     if let Some(root) = &args.root {
-        findings.extend(doctor::node::examine(&node::image(root)?));
+        findings.extend(doctor::node::examine(&node::image(root, args.config.as_deref(), env)?));
     } else {
         let is_asked = |question| args.only.is_none_or(|only| only == question);
         if is_asked(Question::Observation) {

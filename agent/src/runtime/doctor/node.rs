@@ -6,12 +6,13 @@ use epitaph_core::time::Wall;
 
 use crate::cli::{DoctorArgs, SysExit};
 use crate::clock;
-use crate::config::{Config, Env};
+use crate::config::{Config, Env, Overrides};
 use crate::doctor::Trouble;
 use crate::doctor::node::{FoundKubelet, Kubelet, Logind, Machine, Node, Unknown};
 use crate::error::{HasRemedy, chain};
 use crate::runtime::{RuntimeError, block_on_value, past};
-use crate::source::files::Directory;
+use crate::source::files::{Directory, Entry};
+use crate::source::kubelet::flags::Flags;
 use crate::source::kubelet::{self, KubeletProcess, Located, Origin, process};
 use crate::source::pods::{self, PodGrace};
 use crate::source::systemd;
@@ -22,16 +23,32 @@ use super::journal::journal;
 /// Exists where systemd is the init, and in no container without it.
 const BOOTED: &str = "run/systemd/system";
 
+const MOUNTED: &str = "give the directory where the image is mounted";
+
 /// A shutdown that logind was told to do later.
 const SCHEDULED: &str = "/run/systemd/shutdown/scheduled";
 
-/// A mounted image.
-pub fn image(root: &Path) -> Result<Node, RuntimeError> {
+/// A mounted image. `config`: the agent's, as given; the one that this machine has is not the image's.
+pub fn image(root: &Path, config: Option<&Path>, env: &dyn Env) -> Result<Node, RuntimeError> {
     let directory = open(root)?;
+    let is_there = |name: &&str| !matches!(directory.entry(Path::new(name)), Ok(Entry::Missing));
+    if !["etc", "usr", "var"].iter().any(is_there) {
+        let problem = format!(
+            "{} has none of /etc, /usr and /var: no image is mounted there",
+            root.display()
+        );
+        return Err(RuntimeError::new(SysExit::NoInput, problem).with_remedy(MOUNTED));
+    }
     let systemd = systemd::version(&directory);
-    let kubelet = match kubelet::locate(&directory, None) {
-        Some(located) => found(&directory, located),
-        None => Kubelet::None,
+    let paths = Config::load(config, env, &Overrides::default())?.kubelet.paths();
+    let kubelet = if paths.config.is_some() || paths.config_directory.is_some() {
+        let gates = kubelet::unit::flags(&directory)
+            .ok()
+            .flatten()
+            .and_then(|flags| flags.feature_gates);
+        of_settings(&directory, &paths, Origin::Settings, gates)
+    } else {
+        located(&directory, None)
     };
     let none = || "no process runs in an image".to_owned();
     Ok(Node {
@@ -107,14 +124,13 @@ fn logind(root: &Directory, systemd: Option<u32>) -> Logind {
 }
 
 fn open(root: &Path) -> Result<Directory, RuntimeError> {
-    let remedy = "give the directory where the image is mounted";
     match Directory::root(root) {
         Ok(Some(directory)) => Ok(directory),
         Ok(None) => {
             let problem = format!("{} does not exist", root.display());
-            Err(RuntimeError::new(SysExit::NoInput, problem).with_remedy(remedy))
+            Err(RuntimeError::new(SysExit::NoInput, problem).with_remedy(MOUNTED))
         }
-        Err(error) => Err(RuntimeError::new(SysExit::NoInput, chain(&error)).with_remedy(remedy)),
+        Err(error) => Err(RuntimeError::new(SysExit::NoInput, chain(&error)).with_remedy(MOUNTED)),
     }
 }
 
@@ -122,16 +138,8 @@ fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Conf
     let paths = agents.kubelet.paths();
     if paths.config.is_some() || paths.config_directory.is_some() {
         let origin = process.as_ref().map_or(Origin::Settings, Origin::of);
-        let mut flags = paths.flags();
-        flags.feature_gates = process.and_then(|process| process.flags.feature_gates);
-        return found(
-            root,
-            Located {
-                flags,
-                origin,
-                place: None,
-            },
-        );
+        let gates = process.and_then(|process| process.flags.feature_gates);
+        return of_settings(root, &paths, origin, gates);
     }
     if !is_host && (process.is_some() || in_pod) {
         return Kubelet::Unknown(Unknown::new(
@@ -143,9 +151,27 @@ fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Conf
             ),
         ));
     }
-    match kubelet::locate(root, process.as_ref()) {
-        Some(located) => found(root, located),
-        None => Kubelet::None,
+    located(root, process.as_ref())
+}
+
+/// The files that the settings name.
+fn of_settings(root: &Directory, paths: &kubelet::Paths, origin: Origin, feature_gates: Option<String>) -> Kubelet {
+    let flags = Flags {
+        feature_gates,
+        ..paths.flags()
+    };
+    let place = None;
+    found(root, Located { flags, origin, place })
+}
+
+fn located(root: &Directory, process: Option<&KubeletProcess>) -> Kubelet {
+    match kubelet::locate(root, process) {
+        Ok(Some(located)) => found(root, located),
+        Ok(None) => Kubelet::None,
+        Err(reason) => {
+            let remedy = "name the kubelet's files in `kubelet.config` and `kubelet.config_directory` (--config, EPITAPH_KUBELET_CONFIG)";
+            Kubelet::Unknown(Unknown::new(reason, Some(remedy.into())))
+        }
     }
 }
 
@@ -203,6 +229,18 @@ fn scheduled(root: &Directory) -> Option<String> {
 mod tests {
     use super::*;
 
+    struct Vars(&'static [(&'static str, &'static str)]);
+
+    impl Env for Vars {
+        fn get(&self, name: &str) -> Option<String> {
+            let found = self.0.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        }
+        fn names(&self) -> Vec<String> {
+            self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
+        }
+    }
+
     #[test]
     fn a_scheduled_shutdown_is_read() {
         let directory = tempfile::tempdir().unwrap();
@@ -219,10 +257,52 @@ mod tests {
     #[test]
     fn an_image_without_a_kubelet_is_not_a_node() {
         let directory = tempfile::tempdir().unwrap();
-        let node = image(directory.path()).unwrap();
+        // An empty directory: nothing was mounted.
+        for root in [directory.path(), &directory.path().join("missing")] {
+            let error = image(root, None, &Vars(&[])).unwrap_err();
+            assert_eq!(error.code, SysExit::NoInput);
+            assert!(crate::error::lines(&error).contains(&root.display().to_string()));
+        }
+        std::fs::create_dir(directory.path().join("etc")).unwrap();
+        let node = image(directory.path(), None, &Vars(&[])).unwrap();
         assert!(matches!(node.kubelet, Kubelet::None));
-        let missing = directory.path().join("missing");
-        assert_eq!(image(&missing).unwrap_err().code, SysExit::NoInput);
+    }
+
+    /// As kubeadm's packages have it.
+    #[test]
+    fn an_image_before_it_joins_is_unknown_and_the_settings_name_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let kubelet = |vars| image(directory.path(), None, &Vars(vars)).unwrap().kubelet;
+        write("usr/bin/kubelet", "");
+        let reason = |kubelet: Kubelet| match kubelet {
+            Kubelet::Unknown(unknown) => unknown.reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(reason(kubelet(&[])).starts_with("/usr/bin/kubelet is there, and neither"));
+        write(
+            "usr/lib/systemd/system/kubelet.service",
+            "[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --feature-gates=GracefulNodeShutdown=false\n",
+        );
+        let missing = "the kubelet's configuration /var/lib/kubelet/config.yaml does not exist yet";
+        assert_eq!(reason(kubelet(&[])), missing);
+
+        write("etc/own.yaml", "shutdownGracePeriod: 60s\n");
+        let Kubelet::Found(found) = kubelet(&[("EPITAPH_KUBELET_CONFIG", "/etc/own.yaml")]) else {
+            panic!("not found");
+        };
+        assert_eq!(found.located.origin, Origin::Settings);
+        let shutdown = found.configured.unwrap().shutdown;
+        assert!(shutdown.total == std::time::Duration::from_secs(60) && shutdown.is_off);
+        // The file of `--config` says the same.
+        let toml = directory.path().join("a.toml");
+        std::fs::write(&toml, "[kubelet]\nconfig = \"/etc/own.yaml\"\n").unwrap();
+        let node = image(directory.path(), Some(&toml), &Vars(&[])).unwrap();
+        assert!(matches!(node.kubelet, Kubelet::Found(found) if found.located.origin == Origin::Settings));
     }
 
     fn root_with_configuration() -> (tempfile::TempDir, Directory) {
@@ -240,7 +320,7 @@ mod tests {
             name: "kubelet".to_owned(),
             start: epitaph_core::time::Boot(1),
             unit: None,
-            flags: kubelet::flags::Flags {
+            flags: Flags {
                 config: Some("/var/lib/kubelet/config.yaml".into()),
                 ..Default::default()
             },

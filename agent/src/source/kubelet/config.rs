@@ -230,6 +230,6 @@ fn parse(bytes: &[u8]) -> Result<Map<String, Value>, Invalid> {
 fn reason(error: &serde_saphyr::Error) -> String {
     match error.location() {
         Some(location) => format!("line {}, column {}", location.line(), location.column()),
-        None => "no place is known".to_owned(),
+        None => "at a line that is not known".to_owned(),
     }
 }

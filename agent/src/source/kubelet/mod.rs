@@ -8,6 +8,7 @@ pub mod period;
 pub mod places;
 pub mod process;
 pub mod state;
+pub mod unit;
 mod watch;
 
 use std::ffi::OsString;
@@ -32,6 +33,17 @@ const MOST: u64 = 512 << 10;
 const DROP_INS: usize = 256;
 const DEPTH: usize = 8;
 
+/// Where packages and installers put a program with a kubelet inside.
+const PROGRAMS: [&str; 7] = [
+    "/usr/bin/kubelet",
+    "/usr/local/bin/kubelet",
+    "/opt/bin/kubelet",
+    "/home/kubernetes/bin/kubelet",
+    "/usr/local/bin/k3s",
+    "/usr/local/bin/rke2",
+    "/usr/local/bin/k0s",
+];
+
 /// Which kubelet, and which files it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
@@ -45,7 +57,7 @@ pub struct Located {
 pub enum Origin {
     /// The command line of this process.
     Process { pid: Pid, start: Boot, unit: Option<String> },
-    /// A distribution's defaults.
+    /// The flags of its unit, or a distribution's defaults: no process.
     Defaults,
     /// The settings of epitaph.
     Settings,
@@ -105,15 +117,14 @@ pub enum KubeletError {
 impl KubeletError {
     /// Not a fault of the file: epitaph may not read it.
     pub fn is_permission(&self) -> bool {
-        let denied = std::io::ErrorKind::PermissionDenied;
-        matches!(self, KubeletError::File(FileError::Unreadable { source, .. }) if source.kind() == denied)
+        matches!(self, KubeletError::File(error) if error.is_permission())
     }
 }
 
 impl HasRemedy for KubeletError {
     fn remedy(&self) -> Option<Remedy> {
         Some(match self {
-            KubeletError::File(FileError::Unreadable { .. }) => "run as root, or give the file in `kubelet.config`".into(),
+            KubeletError::File(_) if self.is_permission() => "run as root, or give the file in `kubelet.config`".into(),
             KubeletError::File(_) | KubeletError::TooMany { .. } => "make it an ordinary file as the kubelet reads it".into(),
             KubeletError::Missing { .. } => {
                 "give the kubelet's file in `kubelet.config`, and its drop-ins in `kubelet.config_directory`".into()
@@ -127,24 +138,16 @@ impl HasRemedy for KubeletError {
     }
 }
 
-/// The kubelet that runs, by `process`; without one, the first distribution whose files exist below `root`.
-pub fn locate(root: &Directory, process: Option<&KubeletProcess>) -> Option<Located> {
-    // What cannot be looked at is not "no kubelet": reading it says why.
-    let exists = |path: &str| !matches!(root.entry(Path::new(path)), Ok(Entry::Missing | Entry::Null | Entry::Other));
-    let has_files = |place: &&Place| [place.config, place.config_directory].into_iter().flatten().any(exists);
+/// The kubelet that runs, by `process`; without one, its unit or the first distribution whose files exist below `root`.
+///
+/// # Errors
+/// As text: there is a kubelet, and why the files that it reads are not known.
+pub fn locate(root: &Directory, process: Option<&KubeletProcess>) -> Result<Option<Located>, String> {
     let Some(process) = process else {
-        let place = PLACES.iter().find(has_files)?;
-        return Some(Located {
-            flags: place.flags(),
-            origin: Origin::Defaults,
-            place: Some(place),
-        });
+        return by_files(root);
     };
     let mut flags = process.flags.clone();
-    let mut place = PLACES.iter().find(|place| {
-        let is = |given: &Option<PathBuf>, own: Option<&str>| own.is_some() && given.as_deref() == own.map(Path::new);
-        is(&flags.config, place.config) || is(&flags.config_directory, place.config_directory)
-    });
+    let mut place = place_of(&flags);
     if let Some(file) = &flags.arguments_file {
         // kubelite has many components; only the kubelet's own file counts.
         let text = root.read(file, MOST).ok().flatten().unwrap_or_default();
@@ -155,10 +158,59 @@ pub fn locate(root: &Directory, process: Option<&KubeletProcess>) -> Option<Loca
         place = PLACES.iter().find(|place| place.name == "k3s");
         flags = place.map(Place::flags).unwrap_or_default();
     }
-    Some(Located {
+    Ok(Some(Located {
         flags,
         origin: Origin::of(process),
         place,
+    }))
+}
+
+fn by_files(root: &Directory) -> Result<Option<Located>, String> {
+    // What cannot be looked at is not "no kubelet": reading it says why.
+    let is_missing = |path: &Path| matches!(root.entry(path), Ok(Entry::Missing | Entry::Null | Entry::Other));
+    let has_files = |place: &&Place| {
+        let mut files = [place.config, place.config_directory].into_iter().flatten();
+        files.any(|path| !is_missing(Path::new(path)))
+    };
+    let (flags, place) = match unit::flags(root)? {
+        Some(flags) if flags.config.is_none() && flags.config_directory.is_none() => {
+            return Err(format!("{} starts the kubelet without --config and --config-dir", unit::UNIT));
+        }
+        Some(flags) => {
+            let place = place_of(&flags);
+            (flags, place)
+        }
+        None => match PLACES.iter().find(has_files) {
+            Some(place) => (place.flags(), Some(place)),
+            None => {
+                let program = PROGRAMS.iter().find(|path| !is_missing(Path::new(path)));
+                let without = |path| {
+                    format!(
+                        "{path} is there, and neither {} nor a known distribution's configuration",
+                        unit::UNIT
+                    )
+                };
+                return program.map_or(Ok(None), |path| Err(without(path)));
+            }
+        },
+    };
+    // Written when the node joins or boots. A link to nowhere is another matter.
+    match &flags.config {
+        Some(config) if is_missing(config) => {
+            Err(format!("the kubelet's configuration {} does not exist yet", config.display()))
+        }
+        _ => Ok(Some(Located {
+            flags,
+            origin: Origin::Defaults,
+            place,
+        })),
+    }
+}
+
+fn place_of(flags: &Flags) -> Option<&'static Place> {
+    PLACES.iter().find(|place| {
+        let is = |given: &Option<PathBuf>, own: Option<&str>| own.is_some() && given.as_deref() == own.map(Path::new);
+        is(&flags.config, place.config) || is(&flags.config_directory, place.config_directory)
     })
 }
 

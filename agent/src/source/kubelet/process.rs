@@ -20,7 +20,7 @@ const CONTAINERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio-", "cri-con
 const UNIT: usize = 255;
 
 /// Longest command line that is read, bytes.
-const COMMAND: usize = 128 << 10;
+pub(super) const COMMAND: usize = 128 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletProcess {

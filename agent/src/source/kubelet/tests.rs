@@ -176,6 +176,10 @@ fn a_file_that_is_not_a_configuration_is_an_error_without_its_text() {
         let error = read(&[("c", text)], &one).unwrap_err();
         assert!(error.starts_with(expected) && !error.contains("secret"), "{error}");
     }
+    let (directory, root) = tree(&[]);
+    std::os::unix::fs::symlink("c", directory.path().join("c")).unwrap();
+    let remedy = configured(&root, &one).unwrap_err().remedy().unwrap();
+    assert!(!remedy.contains("root"), "{remedy}");
     let long = "#".repeat(MOST as usize + 1);
     assert_eq!(read(&[("c", &long)], &one).unwrap_err(), "/c has more than 524288 bytes");
     assert_eq!(read(&[("c/x", "")], &one).unwrap_err(), "/c is not an ordinary file");
@@ -234,7 +238,7 @@ fn the_distribution_is_found_by_its_files_or_its_flags() {
             .config
             .map_or_else(|| format!("{}/a.conf", place.config_directory.unwrap()), str::to_owned);
         let (_directory, root) = tree(&[(path.trim_start_matches('/'), "KIND")]);
-        let located = locate(&root, None).unwrap();
+        let located = locate(&root, None).unwrap().unwrap();
         assert_eq!(
             (located.place.unwrap().name, located.origin),
             (place.name, Origin::Defaults),
@@ -242,23 +246,26 @@ fn the_distribution_is_found_by_its_files_or_its_flags() {
         );
     }
     let (_directory, root) = tree(&[]);
-    assert_eq!(locate(&root, None), None);
+    assert_eq!(locate(&root, None), Ok(None));
 
     let located = locate(
         &root,
         Some(&process("kubelet", flags(Some("/home/kubernetes/kubelet-config.yaml"), None))),
     )
+    .unwrap()
     .unwrap();
     assert_eq!(located.place.unwrap().name, "GKE");
     let own = process("kubelet", flags(Some("/etc/own.yaml"), None));
-    let located = locate(&root, Some(&own)).unwrap();
+    let located = locate(&root, Some(&own)).unwrap().unwrap();
     let origin = Origin::Process {
         pid: Pid(812),
         start: Boot(5),
         unit: Some("k3s.service".to_owned()),
     };
     assert_eq!((located.place, located.origin, located.flags), (None, origin, own.flags));
-    let located = locate(&root, Some(&process("k3s-server", Flags::default()))).unwrap();
+    let located = locate(&root, Some(&process("k3s-server", Flags::default())))
+        .unwrap()
+        .unwrap();
     assert_eq!(located.place.unwrap().name, "k3s");
 }
 
@@ -270,11 +277,105 @@ fn microk8s_has_a_file_of_flags() {
         arguments_file: Some(arguments.into()),
         ..Flags::default()
     };
-    let located = locate(&root, Some(&process("kubelite", flags))).unwrap();
+    let located = locate(&root, Some(&process("kubelite", flags))).unwrap().unwrap();
     assert_eq!(
         located.flags.config.as_deref(),
         Some(Path::new("/var/snap/microk8s/7/kubelet.yaml"))
     );
+}
+
+const KUBEADM: &str = "[Service]\n\
+    Environment=\"KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf\" \\\n  \"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"\n\
+    EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n\
+    # By a person\n\
+    EnvironmentFile=-/etc/default/kubelet\n\
+    ExecStart=\n\
+    ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n";
+
+#[test]
+fn without_a_process_the_units_flags_count() {
+    const KUBELET: &str = "usr/lib/systemd/system/kubelet.service";
+    const DROP_IN: &str = "usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf";
+    let of = |files: &[(&str, &str)]| {
+        let (_directory, root) = tree(files);
+        let flags = unit::flags(&root)?;
+        Ok::<_, String>(flags.map(|flags| {
+            let path = |path: Option<PathBuf>| path.map_or("-".to_owned(), |path| path.display().to_string());
+            let gates = flags.feature_gates.unwrap_or_default();
+            format!("{} {} {gates}", path(flags.config), path(flags.config_directory))
+        }))
+    };
+    let flags = |files: &[(&str, &str)]| of(files).unwrap().unwrap();
+    let bare = (KUBELET, "[Unit]\n[Service]\nExecStart=/usr/bin/kubelet\n");
+    assert_eq!(of(&[]), Ok(None));
+    assert_eq!(flags(&[bare]), "- - ");
+    assert_eq!(flags(&[bare, (DROP_IN, KUBEADM)]), "/var/lib/kubelet/config.yaml - ");
+    let extra = "KUBELET_EXTRA_ARGS=\"--config-dir=/etc/kubelet.d --feature-gates=GracefulNodeShutdown=false\"\n";
+    let files = [bare, (DROP_IN, KUBEADM), ("etc/default/kubelet", extra)];
+    assert_eq!(
+        flags(&files),
+        "/var/lib/kubelet/config.yaml /etc/kubelet.d GracefulNodeShutdown=false"
+    );
+    // The drop-in of the highest directory hides those of its name; then the last name counts.
+    let own = "[Service]\nEnvironment=DIR=/a\nExecStart=\nExecStart=-/usr/bin/kubelet '--config=${DIR}/b c' $$X\n";
+    let higher = ("etc/systemd/system/kubelet.service.d/10-kubeadm.conf", own);
+    assert_eq!(flags(&[bare, (DROP_IN, KUBEADM), higher]), "/a/b c - ");
+    let last = ("run/systemd/system/kubelet.service.d/20.conf", own);
+    assert_eq!(flags(&[bare, (DROP_IN, KUBEADM), last]), "/a/b c - ");
+
+    for (text, reason) in [
+        ("ExecStart=", "kubelet.service has no ExecStart="),
+        ("ExecStart=/usr/bin/kubelet $ARGS", "nothing sets $ARGS of kubelet.service"),
+        (
+            "EnvironmentFile=/etc/eks/kubelet/environment\nExecStart=/usr/bin/kubelet $ARGS",
+            "kubelet.service has flags in /etc/eks/kubelet/environment, which does not exist",
+        ),
+        (
+            "EnvironmentFile=-/run/metadata\nExecStart=/usr/bin/kubelet",
+            "kubelet.service has flags in /run/metadata, which does not exist",
+        ),
+        (
+            "ExecStart=/bin/sh -c 'exec kubelet --config=/a'",
+            "ExecStart= of kubelet.service does not start the kubelet itself",
+        ),
+        (
+            "ExecStart=/usr/bin/kubelet --config=%E/kubelet",
+            "a flag in kubelet.service has a specifier of systemd (%)",
+        ),
+    ] {
+        let unit = format!("[Service]\n{text}\n");
+        assert_eq!(of(&[(KUBELET, &unit)]), Err(reason.to_owned()));
+    }
+    let bomb = |words: String| {
+        format!(
+            "[Service]\nEnvironment=A={}\nExecStart=/usr/bin/kubelet {words}\n",
+            "a".repeat(9_000)
+        )
+    };
+    for words in ["$A ".repeat(9_000), "${A}".repeat(9_000)] {
+        let error = of(&[(KUBELET, &bomb(words))]).unwrap_err();
+        assert_eq!(error, "the command line of kubelet.service is longer than 131072 bytes");
+    }
+}
+
+#[test]
+fn without_a_process_a_kubelet_without_files_is_not_no_kubelet() {
+    let located = |files: &[(&str, &str)]| locate(&tree(files).1, None);
+    let unit = ("etc/systemd/system/kubelet.service", KUBEADM);
+    let config = ("var/lib/kubelet/config.yaml", "KIND");
+    assert_eq!(located(&[unit, config]).unwrap().unwrap().place.unwrap().name, "kubeadm");
+    let reason = |files: &[(&str, &str)]| located(files).unwrap_err();
+    assert_eq!(
+        reason(&[unit]),
+        "the kubelet's configuration /var/lib/kubelet/config.yaml does not exist yet"
+    );
+    let bare = (unit.0, "[Service]\nExecStart=/usr/bin/kubelet\n");
+    // The kubelet would not read this file.
+    assert_eq!(
+        reason(&[bare, config]),
+        "kubelet.service starts the kubelet without --config and --config-dir"
+    );
+    assert!(reason(&[("usr/local/bin/k3s", "")]).starts_with("/usr/local/bin/k3s is there"));
 }
 
 /// A `/proc` with one process of uid 0 at least (tests run as whoever; only root's processes count).

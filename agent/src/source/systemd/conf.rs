@@ -3,11 +3,13 @@
 //! As systemd reads them (logind.conf(5), `config_parse_standard_file_with_dropins`): one main file, then the drop-ins of all
 //! directories together, sorted by file name; of two drop-ins with one name, that of the higher directory; the last assignment counts.
 
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::TimeSpan;
+use super::timespan::BLANKS;
 
 /// logind's own value without a setting.
 pub const DEFAULT_DELAY: Duration = Duration::from_secs(5);
@@ -53,6 +55,7 @@ pub enum ConfState {
     /// Not readable for epitaph. What logind reads there is not known.
     Unreadable {
         reason: String,
+        remedy: &'static str,
     },
 }
 
@@ -61,6 +64,8 @@ pub enum ConfState {
 pub struct Parsed {
     /// Assignments to [`KEY`] in `[Login]`, in their order.
     pub assignments: Vec<Assignment>,
+    /// Lines from 1 that are meant for [`KEY`] and do not set it, and why.
+    pub misplaced: Vec<(usize, &'static str)>,
     /// systemd reads no further here, neither this file nor those after it.
     pub broken: Option<Broken>,
 }
@@ -98,6 +103,22 @@ pub enum ConfiguredDelay {
     },
     Unknown {
         reason: String,
+        remedy: &'static str,
+    },
+}
+
+/// Why the kubelet cannot raise the delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle<'a> {
+    /// systemd stops reading before it comes to the kubelet's drop-in.
+    Broken { path: &'a Path, line: usize },
+    /// The drop-in is a link to `/dev/null`, or not a file: what the kubelet writes is lost.
+    Lost { path: &'a Path, is_directory: bool },
+    /// Read after the drop-in, and with another value.
+    Over {
+        path: &'a Path,
+        /// Without this file, one of its name in a lower directory counts.
+        hides: bool,
     },
 }
 
@@ -119,7 +140,10 @@ impl LogindConf {
         for file in &self.files {
             match &file.state {
                 ConfState::Masked | ConfState::Hidden { .. } => {}
-                ConfState::Unreadable { reason } => return ConfiguredDelay::Unknown { reason: reason.clone() },
+                ConfState::Unreadable { reason, remedy } => {
+                    let reason = reason.clone();
+                    return ConfiguredDelay::Unknown { reason, remedy };
+                }
                 ConfState::Read(parsed) => {
                     let valid = parsed.assignments.iter().rev().find_map(|a| Some((a.line, a.value?)));
                     if let Some((line, value)) = valid {
@@ -149,37 +173,68 @@ impl LogindConf {
         Some((&file.path, broken, after.count()))
     }
 
-    /// Assignments that systemd ignores because they are not time spans.
-    pub fn ignored(&self) -> impl Iterator<Item = (&Path, usize)> {
-        self.files.iter().flat_map(|file| {
-            let parsed = match &file.state {
-                ConfState::Read(parsed) => parsed.assignments.as_slice(),
-                _ => &[],
-            };
-            let bad = parsed.iter().filter(|assignment| assignment.value.is_none());
-            bad.map(|assignment| (file.path.as_path(), assignment.line))
-        })
+    /// Lines that systemd ignores, and why; of the files that it reads.
+    pub fn ignored(&self) -> Vec<(&Path, usize, &'static str)> {
+        let mut found = Vec::new();
+        for file in &self.files {
+            let ConfState::Read(parsed) = &file.state else { continue };
+            let bad = parsed.assignments.iter().filter(|assignment| assignment.value.is_none());
+            let mut lines: Vec<_> = bad.map(|assignment| (assignment.line, "not a time span")).collect();
+            lines.extend(&parsed.misplaced);
+            lines.sort_unstable();
+            found.extend(lines.into_iter().map(|(line, reason)| (file.path.as_path(), line, reason)));
+            if parsed.broken.is_some() {
+                break;
+            }
+        }
+        found
     }
 
-    /// Files because of which the kubelet cannot raise the delay to `need`: read after the drop-in that it writes, and with another
-    /// value. It reads `infinity` as a negative number.
-    pub fn over_kubelets(&self, need: Duration) -> Vec<&Path> {
-        let blocks = |file: &&ConfFile| match &file.state {
-            ConfState::Read(parsed) if file.is_after_kubelets() => {
-                let last = parsed.assignments.iter().rev().find_map(|assignment| assignment.value);
-                last.is_some_and(|value| value == TimeSpan::Infinity || value < TimeSpan::Finite(need))
+    /// Files because of which the kubelet cannot raise the delay to `need`. It reads `infinity` as a negative number.
+    pub fn obstacles(&self, need: Duration) -> Vec<Obstacle<'_>> {
+        let mut found = Vec::new();
+        for file in &self.files {
+            let path = file.path.as_path();
+            match (&file.state, file.against_kubelets()) {
+                (ConfState::Masked, Ordering::Equal) if path.starts_with("/etc") => {
+                    let is_directory = false;
+                    found.push(Obstacle::Lost { path, is_directory });
+                }
+                // A file with a broken line is written anew.
+                (ConfState::Read(parsed), Ordering::Equal)
+                    if path.starts_with("/etc") && parsed.broken.as_ref().is_some_and(|broken| broken.line == 0) =>
+                {
+                    let is_directory = true;
+                    found.push(Obstacle::Lost { path, is_directory });
+                }
+                (ConfState::Read(parsed), Ordering::Less) => {
+                    let line = parsed.broken.as_ref().map(|broken| broken.line);
+                    found.extend(line.map(|line| Obstacle::Broken { path, line }));
+                }
+                (ConfState::Read(parsed), Ordering::Greater) => {
+                    let last = parsed.assignments.iter().rev().find_map(|assignment| assignment.value);
+                    if last.is_some_and(|value| value == TimeSpan::Infinity || value < TimeSpan::Finite(need)) {
+                        let is_by = |file: &ConfFile| matches!(&file.state, ConfState::Hidden { by } if by == path);
+                        let hides = self.files.iter().any(is_by);
+                        found.push(Obstacle::Over { path, hides });
+                    }
+                    if parsed.broken.is_some() {
+                        break;
+                    }
+                }
+                _ => {}
             }
-            _ => false,
-        };
-        self.files.iter().filter(blocks).map(|file| file.path.as_path()).collect()
+        }
+        found
     }
 }
 
 impl ConfFile {
-    /// Whether systemd reads this drop-in after the kubelet's.
-    fn is_after_kubelets(&self) -> bool {
+    /// Whether systemd reads this file before or after the kubelet's drop-in: the main file before.
+    fn against_kubelets(&self) -> Ordering {
         let is_drop_in = self.path.parent().is_some_and(|parent| parent.ends_with(DROP_INS));
-        is_drop_in && self.path.file_name().is_some_and(|name| name > OsStr::new(KUBELETS))
+        let name = self.path.file_name().filter(|_| is_drop_in);
+        name.map_or(Ordering::Less, |name| name.cmp(OsStr::new(KUBELETS)))
     }
 }
 
@@ -187,8 +242,8 @@ impl Parsed {
     /// A whole file that systemd cannot read.
     pub fn broken(reason: &'static str) -> Parsed {
         Parsed {
-            assignments: Vec::new(),
             broken: Some(Broken { line: 0, reason }),
+            ..Parsed::default()
         }
     }
 
@@ -196,56 +251,80 @@ impl Parsed {
     pub fn read(bytes: &[u8]) -> Parsed {
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
         let mut parsed = Parsed::default();
-        let mut is_login = false;
-        let mut continued = String::new();
-        for (at, line) in bytes.split(|byte| *byte == b'\n' || *byte == 0).enumerate() {
-            // systemd skips a line that is not UTF-8.
-            let Ok(text) = std::str::from_utf8(line) else {
-                continue;
-            };
-            // Comments can stand between the lines of a continued one.
-            if text.trim_start().starts_with(['#', ';']) {
-                continue;
+        let mut section = String::new();
+        for (at, line) in lines(bytes) {
+            if let Err(reason) = parsed.line(at, &line, &mut section) {
+                parsed.broken = Some(Broken { line: at, reason });
+                break;
             }
-            continued.push_str(text.trim_end_matches('\r'));
-            if ends_escaped(&continued) {
-                continued.pop();
-                continued.push(' ');
-                continue;
-            }
-            let whole = std::mem::take(&mut continued);
-            if let Err(broken) = parsed.line(at + 1, whole.trim(), &mut is_login) {
-                parsed.broken = Some(broken);
-                return parsed;
-            }
-        }
-        let last = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
-        if let Err(broken) = parsed.line(last, continued.trim(), &mut is_login) {
-            parsed.broken = Some(broken);
         }
         parsed
     }
 
-    fn line(&mut self, line: usize, text: &str, is_login: &mut bool) -> Result<(), Broken> {
+    fn line(&mut self, line: usize, bytes: &[u8], section: &mut String) -> Result<(), &'static str> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "the line is not UTF-8")?;
+        let text = text.trim_matches(BLANKS);
         if let Some(header) = text.strip_prefix('[') {
-            let section = header.strip_suffix(']').ok_or(Broken {
-                line,
-                reason: "a section's name has no `]`",
-            })?;
-            *is_login = section == "Login";
+            let name = header.strip_suffix(']').ok_or("a section's name has no `]`")?;
+            name.clone_into(section);
             return Ok(());
         }
-        if let (true, Some((key, value))) = (*is_login, text.split_once('='))
-            && key.trim() == KEY
-        {
-            let value = TimeSpan::parse(value.trim());
+        let Some((key, value)) = text.split_once('=') else {
+            return Ok(());
+        };
+        let key = key.trim_matches(BLANKS);
+        if !key.eq_ignore_ascii_case(KEY) || section.starts_with("X-") {
+            return Ok(());
+        }
+        if section != "Login" {
+            self.misplaced.push((line, "not in the section [Login]"));
+        } else if key != KEY {
+            self.misplaced
+                .push((line, "not a key of logind, which minds capital letters"));
+        } else {
+            let value = TimeSpan::parse(value);
             self.assignments.push(Assignment { line, value });
         }
         Ok(())
     }
 }
 
-/// An odd number of backslashes at the end.
-fn ends_escaped(text: &str) -> bool {
-    text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+/// The lines of a file as systemd joins them at a `\` at the end, each with the number of its last one, from 1. Comments are left out,
+/// also those between the parts of a line.
+pub fn lines(bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let (mut rest, mut at) = (bytes, 0);
+    let mut lines = Vec::new();
+    let mut whole = Vec::new();
+    while !rest.is_empty() {
+        at += 1;
+        let (line, after) = first_line(rest);
+        rest = after;
+        if matches!(line.trim_ascii_start(), [b'#' | b';', ..]) {
+            continue;
+        }
+        whole.extend_from_slice(line);
+        // An odd number of backslashes.
+        if whole.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1 {
+            whole.pop();
+            whole.push(b' ');
+            continue;
+        }
+        lines.push((at, std::mem::take(&mut whole)));
+    }
+    if !whole.is_empty() {
+        lines.push((at, whole));
+    }
+    lines
+}
+
+/// A line ends at `\n`, `\r` or NUL, and at a row of different ones (systemd's `read_line`). Also the bytes after its end.
+fn first_line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r' | 0);
+    let (line, after) = bytes.split_at(bytes.iter().position(is_end).unwrap_or(bytes.len()));
+    let is_same_end = |at: &usize| {
+        let before = &after[..*at];
+        is_end(&after[*at]) && !before.contains(&after[*at]) && !before.contains(&0)
+    };
+    let ends = (0..after.len()).take_while(is_same_end).count();
+    (line, &after[ends..])
 }

@@ -15,7 +15,7 @@ fn logind_conf() {
     ];
     run("logind_conf", seeds.map(|seed| seed.as_bytes().to_vec()).into(), |bytes| {
         let parsed = Parsed::read(bytes);
-        let lines = bytes.split(|byte| *byte == b'\n' || *byte == 0).count();
+        let lines = bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0)).count();
         assert!(parsed.assignments.iter().all(|a| (1..=lines).contains(&a.line)), "{parsed:?}");
         let lock = inhibit::parse(bytes);
         if let Some(lock) = &lock {

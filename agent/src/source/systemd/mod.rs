@@ -70,7 +70,8 @@ fn drop_ins(root: &Directory) -> Vec<ConfFile> {
         };
         if names.len() > FILES {
             let reason = format!("{} has more than {FILES} files", directory.display());
-            let state = ConfState::Unreadable { reason };
+            let remedy = "remove what does not belong there";
+            let state = ConfState::Unreadable { reason, remedy };
             by_name
                 .entry(OsString::new())
                 .or_default()
@@ -95,7 +96,8 @@ fn drop_ins(root: &Directory) -> Vec<ConfFile> {
     by_name.into_values().flatten().collect()
 }
 
-fn is_drop_in(name: &OsString) -> bool {
+/// Of a unit, too.
+pub(super) fn is_drop_in(name: &OsString) -> bool {
     use std::os::unix::ffi::OsStrExt as _;
     name.as_bytes().ends_with(b".conf") && !name.as_bytes().starts_with(b".")
 }
@@ -130,6 +132,11 @@ fn unreadable(path: PathBuf, error: &FileError) -> ConfFile {
         path,
         state: ConfState::Unreadable {
             reason: error.to_string(),
+            remedy: match error {
+                error if error.is_permission() => "run as root",
+                FileError::TooLarge { .. } => "make the file shorter: epitaph does not read it",
+                _ => "make it an ordinary file that can be read",
+            },
         },
     }
 }

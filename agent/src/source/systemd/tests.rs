@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
-use super::conf::ConfiguredDelay;
+use super::conf::{ConfiguredDelay, Obstacle};
 use super::*;
 
 const UNATTENDED: &str = "usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf";
@@ -43,7 +43,7 @@ fn check(files: &[(&str, &str)], expect: Expect) {
         let state = match &file.state {
             ConfState::Masked => "masked".to_owned(),
             ConfState::Hidden { by } => format!("hidden by {}", by.display()),
-            ConfState::Unreadable { reason } => format!("unreadable: {}", reason.split("/etc").last().unwrap()),
+            ConfState::Unreadable { reason, .. } => format!("unreadable: {}", reason.split("/etc").last().unwrap()),
             ConfState::Read(parsed) => {
                 let values = parsed.assignments.iter().map(|a| match a.value {
                     Some(TimeSpan::Finite(value)) => format!("line {}: {} s", a.line, value.as_secs_f64()),
@@ -124,7 +124,7 @@ fn a_link_to_null_in_etc_switches_it_off() {
                 /etc/systemd/logind.conf.d/99-kubelet.conf:2 sets Finite(60s)
             "#]],
         );
-        assert!(conf(&files, None).over_kubelets(Duration::from_secs(60)).is_empty());
+        assert!(conf(&files, None).obstacles(Duration::from_secs(60)).is_empty());
     }
 }
 
@@ -231,10 +231,15 @@ fn what_cannot_be_read_is_unknown() {
         ],
         None,
     );
-    assert!(matches!(found.delay(), ConfiguredDelay::Unknown { reason } if reason.contains("more than 262144 bytes")));
+    assert!(matches!(found.delay(), ConfiguredDelay::Unknown { reason, remedy }
+        if reason.contains("more than 262144 bytes") && remedy.contains("shorter")));
+    let found = conf(&[("etc/systemd/logind.conf.d/a.conf", "-> a.conf")], None);
+    assert!(matches!(found.delay(), ConfiguredDelay::Unknown { remedy, .. } if !remedy.contains("root")));
     let many: Vec<String> = (0..=FILES).map(|at| format!("run/systemd/logind.conf.d/{at}.conf")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "")).collect();
-    assert!(matches!(conf(&many, None).delay(), ConfiguredDelay::Unknown { reason } if reason.contains("more than 256 files")));
+    assert!(
+        matches!(conf(&many, None).delay(), ConfiguredDelay::Unknown { reason, .. } if reason.contains("more than 256 files"))
+    );
 }
 
 #[test]
@@ -259,10 +264,85 @@ fn only_files_after_the_kubelets_are_in_its_way() {
         ("usr/lib/systemd/logind.conf.d/b.conf", "[Login]\nDELAY=infinity\n"),
     ];
     let conf = conf(&files, None);
-    let need = |secs| conf.over_kubelets(Duration::from_secs(secs));
-    assert_eq!(need(20), [Path::new("/usr/lib/systemd/logind.conf.d/b.conf")]);
+    let need = |secs| conf.obstacles(Duration::from_secs(secs));
+    let path = Path::new("/usr/lib/systemd/logind.conf.d/b.conf");
+    assert_eq!(need(20), [Obstacle::Over { path, hides: false }]);
     assert_eq!(need(60).len(), 2);
     assert_eq!(need(95).len(), 3);
+}
+
+#[test]
+fn what_else_is_in_the_kubelets_way() {
+    let own = "etc/systemd/logind.conf.d/99-kubelet.conf";
+    let shown = |files: &[(&str, &str)]| {
+        let conf = conf(files, None);
+        let obstacles = conf.obstacles(Duration::from_secs(60));
+        let names = obstacles.iter().map(|obstacle| match obstacle {
+            Obstacle::Broken { path, line } => format!("broken {}:{line}", path.display()),
+            Obstacle::Lost { path, is_directory } => format!("lost {} {is_directory}", path.display()),
+            Obstacle::Over { path, hides } => format!("over {} {hides}", path.display()),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let z = ("etc/systemd/logind.conf.d/zz.conf", "[Login]\nDELAY=3\n");
+    // Before the kubelet's: those after it count when it is corrected.
+    assert_eq!(
+        shown(&[("etc/systemd/logind.conf", "[Login\n"), (own, "[Login]\nDELAY=60\n"), z]),
+        "broken /etc/systemd/logind.conf:1, over /etc/systemd/logind.conf.d/zz.conf false"
+    );
+    // After it: those after that one do not count.
+    assert_eq!(shown(&[("etc/systemd/logind.conf.d/a.conf", "[Login\n"), z]), "");
+    assert_eq!(shown(&[(own, "[Login\n")]), "");
+    assert_eq!(shown(&[(own, "-> /dev/null")]), format!("lost /{own} false"));
+    assert_eq!(shown(&[(own, "dir")]), format!("lost /{own} true"));
+    assert_eq!(shown(&[("run/systemd/logind.conf.d/99-kubelet.conf", "-> /dev/null")]), "");
+    assert_eq!(
+        shown(&[z, ("usr/lib/systemd/logind.conf.d/zz.conf", "[Login]\nDELAY=30\n")]),
+        "over /etc/systemd/logind.conf.d/zz.conf true"
+    );
+}
+
+#[test]
+fn lines_are_systemds() {
+    let read = |bytes: &[u8]| Parsed::read(bytes);
+    let delay = |bytes: &[u8]| read(bytes).assignments.first().and_then(|assignment| assignment.value);
+    let set = Some(TimeSpan::Finite(Duration::from_secs(60)));
+    for end in ["\n", "\r", "\r\n", "\n\r", "\0"] {
+        let parsed = read(format!("[Login]{end}# x{end}InhibitDelayMaxSec=60{end}").as_bytes());
+        assert_eq!(parsed.assignments[0].line, 3, "{end:?}");
+    }
+    assert_eq!(delay(b"[Login]\n\n\rInhibitDelayMaxSec=60"), set);
+    // Reading ends at a line that is not UTF-8; a comment can have anything.
+    let bytes = b"[Login]\n# M\xfcll\nHandlePowerKey=M\xfcll\nInhibitDelayMaxSec=60\n";
+    let parsed = read(bytes);
+    assert_eq!(parsed.broken.map(|broken| broken.line), Some(3));
+    assert_eq!(parsed.assignments, []);
+}
+
+#[test]
+fn lines_that_are_meant_for_the_delay_are_named() {
+    let text = "InhibitDelayMaxSec=1\n[login]\nInhibitDelayMaxSec=2\n[Login]\nInhibitDelayMaxsec=3\nHandlePowerKey=x\nInhibitDelayMaxSec=x\n[X-A]\nInhibitDelayMaxSec=4\n";
+    let files = [
+        ("etc/systemd/logind.conf.d/a.conf", text),
+        ("etc/systemd/logind.conf.d/b.conf", "[Login]\nDELAY=\n[Login\nDELAY=\n"),
+        ("etc/systemd/logind.conf.d/c.conf", "[Login]\nDELAY=\n"),
+    ];
+    let conf = conf(&files, None);
+    let ignored: Vec<String> = conf
+        .ignored()
+        .iter()
+        .map(|(path, line, reason)| format!("{}:{line} {reason}", path.file_name().unwrap().to_str().unwrap()))
+        .collect();
+    assert_eq!(
+        ignored,
+        [
+            "a.conf:1 not in the section [Login]",
+            "a.conf:3 not in the section [Login]",
+            "a.conf:5 not a key of logind, which minds capital letters",
+            "a.conf:7 not a time span",
+            "b.conf:2 not a time span",
+        ]
+    );
 }
 
 #[test]

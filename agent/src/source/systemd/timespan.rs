@@ -11,6 +11,9 @@ pub enum TimeSpan {
 
 const SECOND: u64 = 1_000_000;
 
+/// Microseconds that systemd takes for `infinity`; it refuses a number of so many.
+const INFINITY: u64 = u64::MAX;
+
 /// Microseconds by suffix. The first that fits counts: `min` and `msec` come before `m`.
 const UNITS: [(&str, u64); 30] = [
     ("seconds", SECOND),
@@ -46,7 +49,7 @@ const UNITS: [(&str, u64); 30] = [
     ("\u{3bc}s", 1),
 ];
 
-const BLANKS: [char; 4] = [' ', '\t', '\n', '\r'];
+pub(super) const BLANKS: [char; 4] = [' ', '\t', '\n', '\r'];
 
 impl TimeSpan {
     /// A number without a unit is seconds. None for what systemd refuses, empty text included.
@@ -62,7 +65,7 @@ impl TimeSpan {
                 return total.map(|micros| TimeSpan::Finite(Duration::from_micros(micros)));
             }
             let (micros, after) = part(rest)?;
-            total = Some(total.unwrap_or(0).checked_add(micros)?);
+            total = Some(sum(total.unwrap_or(0), micros)?);
             rest = after;
         }
     }
@@ -87,14 +90,24 @@ fn part(text: &str) -> Option<(u64, &str)> {
         None if unit_at.len() == after.len() && !after.is_empty() => return None,
         None => (SECOND, unit_at),
     };
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut micros = whole.checked_mul(unit)?;
+    // systemd reads the number as signed.
+    let whole = if whole.is_empty() {
+        0
+    } else {
+        whole.parse::<i64>().ok()?.unsigned_abs()
+    };
+    let mut micros = Some(whole).filter(|whole| *whole < INFINITY / unit)? * unit;
     let mut place = unit;
     for digit in fraction.bytes() {
         place /= 10;
-        micros = micros.checked_add(u64::from(digit - b'0').checked_mul(place)?)?;
+        micros = sum(micros, u64::from(digit - b'0').checked_mul(place)?)?;
     }
     Some((micros, rest))
+}
+
+/// None from systemd's `infinity` on.
+fn sum(one: u64, other: u64) -> Option<u64> {
+    one.checked_add(other).filter(|sum| *sum < INFINITY)
 }
 
 fn digits(text: &str) -> (&str, &str) {
@@ -132,6 +145,13 @@ mod tests {
             ("s", None),
             ("99999999999999999999", None),
             ("18446744073709551615y", None),
+            ("18446744073709551615us", None),
+            ("9223372036854775807us 9223372036854775807us 1us", None),
+            ("584542y", None),
+            (
+                "9223372036854775807us",
+                Some(TimeSpan::Finite(Duration::from_micros(i64::MAX as u64))),
+            ),
             ("infinity 5", None),
         ] {
             assert_eq!(TimeSpan::parse(text), expected, "{text:?}");
