@@ -63,7 +63,8 @@ impl Correlator {
     pub fn is_quiet(&self, agent: Pid) -> bool {
         let own = self.pod_of(agent);
         let runs = |of: &RunningPod| !of.cgroups.is_empty() && Some(&of.pod.cgroup_uid) != own.as_ref();
-        let is_over = !self.node.is_open() || !self.running_pods().iter().flatten().any(runs);
+        let ends = || self.subjects.has_ending_pod(own.as_ref());
+        let is_over = !self.node.is_open() || !self.running_pods().iter().flatten().any(runs) && !ends();
         is_over && !self.pods.has_held()
     }
 

@@ -2,8 +2,9 @@
 
 use std::iter;
 
+use crate::attribute::Subject;
 use crate::event::{Armed, Task};
-use crate::ids::{CgroupId, Signal};
+use crate::ids::{CgroupId, PodUid, Signal};
 use crate::time::Boot;
 
 use super::subject::{ProcessId, State};
@@ -37,6 +38,14 @@ impl Subjects {
         if is_undone && state.wants_watch() {
             out.extend(state.cgroups(own).map(SubjectEvent::Watched));
         }
+    }
+
+    /// Whether a container of another pod than this one has exited, and what its clients meet still counts.
+    pub fn has_ending_pod(&self, own: Option<&PodUid>) -> bool {
+        let of_other = |subject: &Subject| matches!(subject, Subject::Container { pod: Some(pod), .. } if Some(pod) != own);
+        let has_ended = |state: &State| state.main().is_some_and(|main| main.exit.is_some());
+        let mut states = self.subjects.values();
+        states.any(|state| of_other(&state.subject) && has_ended(state))
     }
 }
 

@@ -3,6 +3,10 @@
 use expect_test::expect;
 
 use super::*;
+use crate::correlate::{Correlator, Limits};
+use crate::fixtures::script::parse;
+use crate::ids::Pid;
+use crate::input::Input;
 
 #[test]
 fn all_pods_end_in_their_phases() {
@@ -418,4 +422,30 @@ fn the_own_lock_that_was_let_go_is_not_of_the_next_shutdown() {
     assert_eq!(second(""), []);
     let again = "+4.1 node own held\n+4.2 node locks epitaph:delay:900";
     assert_eq!(second(again), [(0, None, true)]);
+}
+
+/// The agent observes on: after the last container's cgroup its clients still count, and then the pod's state is to come.
+#[test]
+fn an_agent_that_observes_on_waits_for_what_has_just_ended() {
+    let last = "
+        +12 exit dns 0
+        +12.1 rmdir dns:dns
+        +13 tick
+        +15 tick
+        +17 pod dns phase=failed reason=Terminated dns=0:Completed
+        +18 tick
+        +21 tick
+    ";
+    let begin = ORDERLY.split("+12 exit").next().expect("the begin");
+    let mut correlator = Correlator::new(Limits::default());
+    let mut quiet = Vec::new();
+    for (now, input) in parse(&node(&format!("{begin}{last}"))).inputs {
+        let is_tick = matches!(input, Input::Tick);
+        correlator.handle(now, input);
+        if is_tick {
+            quiet.push((at(now), correlator.is_quiet(Pid(1))));
+        }
+    }
+    let expected = [("+13.000", false), ("+15.000", false), ("+18.000", false), ("+21.000", true)];
+    assert_eq!(quiet, expected.map(|(at, quiet)| (at.to_owned(), quiet)));
 }
