@@ -176,8 +176,8 @@ impl Machine {
         const LOG: &str = "ls -l --full-time /var/lib/epitaph/journal; date; systemctl status --no-pager --lines=0 epitaph epitaph-logind; \
                            journalctl --no-pager --boot --unit epitaph --unit epitaph-logind | head -n 40; \
                            journalctl --no-pager --boot | tail -n 20; \
-                           bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464; printf \"GET /metrics HTTP/1.0\\r\\n\\r\\n\" >&3; \
-                                    grep -E \"^epitaph_[a-z_]*(dropped|lost)[a-z_]*[^ ]* [1-9]\" <&3'; true";
+                           busybox wget -q -O - http://127.0.0.1:9464/metrics | \
+                           grep -E '^epitaph_[a-z_]*(dropped|lost)[a-z_]*[^ ]* [1-9]'; true";
         self.run(LOG).unwrap_or_else(|error| format!("{error:#}"))
     }
 }

@@ -95,11 +95,8 @@ pub fn until_all_run(stage: &Stage, story: &str, replicas: usize) -> anyhow::Res
 /// By the API.
 pub fn are_over(stage: &Stage, pods: &[&Pod]) -> anyhow::Result<bool> {
     for pod in pods {
-        if !is_over(
-            &stage
-                .kubectl
-                .json(&["-n", NAMESPACE, "get", "pod", &pod.name, "-o", "json"])?,
-        ) {
+        let args = ["-n", NAMESPACE, "get", "pod", &pod.name, "-o", "json"];
+        if !is_over(&stage.kubectl.json(&args)?) {
             return Ok(false);
         }
     }

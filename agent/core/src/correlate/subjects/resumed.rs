@@ -95,7 +95,7 @@ impl Subjects {
 
     #[cfg(test)]
     pub fn is_stopped(&self, own: CgroupId) -> bool {
-        let of = |state: &State| state.is_stopping() || state.main().is_some_and(|main| main.exit.is_some());
+        let of = |state: &State| state.is_stopping() || state.has_ended();
         self.subjects.get(&own).is_some_and(of)
     }
 

@@ -43,9 +43,8 @@ impl Subjects {
     /// Whether a container of another pod than this one has exited, and what its clients meet still counts.
     pub fn has_ending_pod(&self, own: Option<&PodUid>) -> bool {
         let of_other = |subject: &Subject| matches!(subject, Subject::Container { pod: Some(pod), .. } if Some(pod) != own);
-        let has_ended = |state: &State| state.main().is_some_and(|main| main.exit.is_some());
         let mut states = self.subjects.values();
-        states.any(|state| of_other(&state.subject) && has_ended(state))
+        states.any(|state| of_other(&state.subject) && state.has_ended())
     }
 }
 
@@ -74,9 +73,13 @@ impl State {
 
     /// A termination is requested, in progress, or not assembled yet.
     pub fn wants_watch(&self) -> bool {
-        let has_ended = self.main().is_some_and(|main| main.exit.is_some());
         let is_requested = self.requested.is_some() && !self.candidates.is_empty();
-        has_ended || is_requested || self.is_stopping()
+        self.has_ended() || is_requested || self.is_stopping()
+    }
+
+    /// The main process has exited.
+    pub fn has_ended(&self) -> bool {
+        self.main().is_some_and(|main| main.exit.is_some())
     }
 
     /// The main process got a stop signal or SIGKILL and has not exited: the sockets must be watched until the exit. If the main

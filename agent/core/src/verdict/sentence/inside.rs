@@ -197,12 +197,20 @@ pub(super) fn sent_on(case: &Case<'_>) -> Option<String> {
 /// The main process read the signal, and others did not get it.
 pub(super) fn forwards_to_nobody(case: &Case<'_>) -> Option<String> {
     let inside = &case.inside;
-    let is_known = inside.observed && case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
-    let nobody = is_known && inside.main_sent_nothing && inside.forwards.is_empty() && !inside.unsignalled.is_empty();
+    let nobody = inside.observed
+        && is_whole(case)
+        && inside.main_sent_nothing
+        && inside.forwards.is_empty()
+        && !inside.unsignalled.is_empty();
     nobody.then(|| names(case, &unsignalled(case)))
 }
 
-pub(super) fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
+/// No signal among the processes is missing.
+fn is_whole(case: &Case<'_>) -> bool {
+    case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside
+}
+
+fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
     case.inside.unsignalled.iter().map(|of| of.process).collect()
 }
 
@@ -310,8 +318,14 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
     }
 }
 
+/// From the main process to those that did not get it.
+pub(super) fn to_unsignalled(case: &Case<'_>) -> String {
+    let signal = super::remedy::stop_signal(case);
+    to_others(case, &super::target(case.main()), &unsignalled(case), signal)
+}
+
 /// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
-pub(super) fn to_others(case: &Case<'_>, who: &str, others: &[InnerProcess], signal: Signal) -> String {
+fn to_others(case: &Case<'_>, who: &str, others: &[InnerProcess], signal: Signal) -> String {
     let others = names(case, others);
     let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
     let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);
@@ -332,9 +346,8 @@ pub(super) fn to_others(case: &Case<'_>, who: &str, others: &[InnerProcess], sig
 fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
     let inside = &case.inside;
     let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
-    let is_known = case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
     let mut below: Vec<InnerProcess> = Vec::new();
-    if !is_known || sends_on {
+    if !is_whole(case) || sends_on {
         return below;
     }
     // A chain is no longer than the list; the list is not in the order of descent.
@@ -354,10 +367,9 @@ fn orphans(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
     let Some(main) = case.main().filter(|main| main.is_ns_init) else {
         return Vec::new();
     };
-    let is_known = case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside;
     let may_be = |of: &&Unsignalled| of.parent == main.tgid && of.process.start > forward.target.start;
     let of_main = case.inside.unsignalled.iter().filter(may_be).map(|of| of.process);
-    of_main.filter(|_| is_known).collect()
+    of_main.filter(|_| is_whole(case)).collect()
 }
 
 fn is_killed_inside(forward: &Forward) -> bool {

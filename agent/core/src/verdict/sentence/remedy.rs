@@ -28,7 +28,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
     let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
     match (&finding.why, finding.exit) {
         (Why::Ignored, _) => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let signal = stop_signal(case);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             let declare = or_declare(case, signal);
             // An ignored signal stays ignored across fork and exec: neither helps.
@@ -40,7 +40,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some(format!("handle {signal} in {}{how}{declare}{lost}", target(case.main())))
         }
         (Why::RaisedInVain, _) => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let signal = stop_signal(case);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
                 "handle {signal} in the application that runs in {}: the handler of a language \
@@ -50,7 +50,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             ))
         }
         (Why::RaisedAgain, _) => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let signal = stop_signal(case);
             Some(format!(
                 "handle {signal} in the application that runs in {}: finish the work in flight, then exit with 0; the handler of a language \
                  runtime only raises the signal again",
@@ -82,17 +82,13 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         )),
         (Why::AfterGrace, _) => match inside::forwards_to_nobody(case) {
             Some(_) if !inside::are_its_own(case) => {
-                let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-                let to_others = inside::to_others(case, &target(case.main()), &inside::unsignalled(case), signal);
+                let to_others = inside::to_unsignalled(case);
                 Some(reloads(case, &to_others).unwrap_or(to_others))
             }
             _ => after_grace(case, finding),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
-        (_, Exit::Clean) if inside::lost_with_others(case).is_some() => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            Some(inside::to_others(case, &target(case.main()), &inside::unsignalled(case), signal))
-        }
+        (_, Exit::Clean) if inside::lost_with_others(case).is_some() => Some(inside::to_unsignalled(case)),
         (_, Exit::Clean) => match inside::left_running(case) {
             Some(left) => Some(format!(
                 "if {left} is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1"
@@ -120,8 +116,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             )
         }),
         (Why::DefaultAction, _) if inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            Some(inside::to_others(case, &target(case.main()), &inside::unsignalled(case), signal))
+            Some(inside::to_unsignalled(case))
         }
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
@@ -131,6 +126,10 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
+}
+
+pub(super) fn stop_signal(case: &Case<'_>) -> Signal {
+    case.stop().map_or(Signal::TERM, |stop| stop.signal)
 }
 
 pub(super) fn after_grace(case: &Case<'_>, finding: &Finding) -> Option<String> {
