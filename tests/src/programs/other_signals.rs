@@ -201,14 +201,7 @@ pub(super) static STORIES: &[Story] = &[
     runs_on(
         "supervisord-usr2",
         "the log is reopened",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-                 [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD.documented("SIGUSR2: closes and reopens its log and the logs of its programs.")
-        },
+        SUPERVISORD.documented("SIGUSR2: closes and reopens its log and the logs of its programs."),
         SIGUSR2,
         &["The container runtime sent SIGUSR2 to PID 1 `supervisord`, the handler started and sent no signal to `victim`"],
     ),

@@ -11,6 +11,11 @@ pub(super) const SUPERVISORD: Installed = Installed {
     name: "supervisord",
     packages: &["supervisor"],
     files: &["/usr/bin/supervisord"],
+    configuration: &[(
+        "supervisord.conf",
+        "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+         [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+    )],
     command: &["/usr/bin/supervisord", "-n", "-c", "$DIR/supervisord.conf"],
     documented: "SIGTERM: shuts down all subprocesses and itself; a subprocess gets `stopsignal` (SIGTERM), and after `stopwaitsecs` SIGKILL.",
     ..TINI
@@ -44,14 +49,7 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "supervisord-clean",
         "supervisord's programs handle SIGTERM",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD
-        },
+        SUPERVISORD,
         SIGTERM,
         clean(&[
             "The container runtime sent SIGTERM to PID 1 `supervisord`, the handler ran and sent the signal on to `victim`, and the process exited with code 0",
@@ -100,42 +98,21 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "supervisord-quit",
         "supervisord's programs handle the SIGTERM that supervisord sends at SIGQUIT",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
-        },
+        SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down."),
         SIGQUIT,
         clean(&["sent SIGTERM to `victim`"]),
     ),
     server(
         "supervisord-int",
         "supervisord's programs handle the SIGTERM that supervisord sends at SIGINT",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down.")
-        },
+        SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down."),
         SIGINT,
         clean(&["sent SIGTERM to `victim`"]),
     ),
     stopped_by(
         "supervisord-usr1",
         "supervisord as PID 1 has no handler of SIGUSR1",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
-             [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD.documented("Names SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2 only.")
-        },
+        SUPERVISORD.documented("Names SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2 only."),
         SIGUSR1,
         ignored(
             &["`supervisord` is PID 1 and has no SIGUSR1 handler"],
