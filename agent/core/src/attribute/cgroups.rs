@@ -176,7 +176,7 @@ impl Cgroups {
             return;
         }
         self.forget(cgroup);
-        let party = path::party(path).map(|party| self.party(party));
+        let party = path::party(path, self.nodes).map(|party| self.party(party));
         let nested = party
             .as_ref()
             .and_then(|party| self.parties.get(party))

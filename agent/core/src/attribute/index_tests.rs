@@ -778,3 +778,27 @@ fn cgroups_of_which_nothing_is_known_push_no_container_out() {
     );
     assert_eq!(index.drops(), 1_901);
 }
+
+/// A container gives the cgroups that it makes any name: also those of another pod's containers, and names that no path has once their
+/// odd bytes are escaped.
+#[test]
+fn cgroups_of_any_name_push_no_other_container_out() {
+    let forged = |id: u64| format!("kubepods-pod3fa85f64_5717_4562_b3fc_2c963f66afa6.slice/cri-containerd-{id:064x}");
+    let odd = |id: u64| format!("{}{id}", "\\xff".repeat(100));
+    let deep = |id: u64| format!("{}{id}", "a/".repeat(2_500));
+    let names: [&dyn Fn(u64) -> String; 3] = [&forged, &odd, &deep];
+    for name in names {
+        let mut index = Index::new(10_000, 1_000, 64 << 20);
+        let mut insert = |id: u64, path: String| index.insert(Boot(1), &CgroupFact::of(CgroupId::v2(id), Ok(path)));
+        let victim = CgroupId::v2(2);
+        insert(2, format!("/system.slice/docker-{:064x}.scope", 7));
+        let neighbour = format!("/system.slice/docker-{:064x}.scope", 8);
+        insert(3, neighbour.clone());
+        for id in 100..3_000 {
+            insert(id, format!("{neighbour}/{}", name(id)));
+        }
+        index.remove(Boot(2), victim);
+        (100..3_000).for_each(|id| index.remove(Boot(2), CgroupId::v2(id)));
+        assert!(index.exact_path(victim).is_some(), "pushed out by {}", name(100));
+    }
+}

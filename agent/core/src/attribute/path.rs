@@ -62,18 +62,22 @@ pub fn parse(path: &str, nodes: Nodes) -> Result<Place<'_>, PathError> {
 }
 
 fn subject(segments: &[Segment<'_>], nodes: Nodes) -> Option<(Subject, usize)> {
-    let pod = container_of_pod(segments);
-    let owner = (0..segments.len()).find(|&at| container_at(segments, at).is_some() || is_users(segments, at));
-    let pod_at = (0..segments.len()).find(|&at| pod_uid(segments, at).is_some());
-    match (pod, owner.zip(pod_at)) {
+    match (container_of_pod(segments), owned_pod(segments, nodes)) {
         // All names below the pod's are the owner's own.
-        (_, Some((owner, pod_at))) if owner < pod_at && nodes == Nodes::Machine => {
+        (_, Some(pod_at)) => {
             let above = &segments[..pod_at];
             container(above).or_else(|| unit(above))
         }
-        (Some(pod), _) => Some(pod),
-        (None, _) => container(segments).or_else(|| unit(segments)),
+        (Some(pod), None) => Some(pod),
+        (None, None) => container(segments).or_else(|| unit(segments)),
     }
+}
+
+/// Where a pod's name is below a container or a user, who can make cgroups of any name, and no pods of a node are there.
+fn owned_pod(segments: &[Segment<'_>], nodes: Nodes) -> Option<usize> {
+    let owner = (0..segments.len()).find(|&at| container_at(segments, at).is_some() || is_users(segments, at))?;
+    let pod_at = (0..segments.len()).find(|&at| pod_uid(segments, at).is_some())?;
+    (owner < pod_at && nodes == Nodes::Machine).then_some(pod_at)
 }
 
 /// The path of the outermost container's cgroup, a prefix of the path given: a cgroup made inside a container counts for that
@@ -100,41 +104,48 @@ pub fn enclosing_container(path: &str, nodes: Nodes) -> Option<&str> {
 
 /// The path of the party that can make the cgroup at a path: the container of a pod, otherwise the outermost container, otherwise the
 /// outermost unit or session. None if the cgroup is the party's own, or in none.
-pub fn party(path: &str) -> Option<&str> {
-    let (segments, _) = split(path).ok()?;
+pub fn party(path: &str, nodes: Nodes) -> Option<&str> {
+    // A fault is below the party: it chose the name.
+    let (segments, ..) = split_well_formed(path);
     let any_unit = |segment: &Segment<'_>| segment.name.ends_with(".service") || segment.name.ends_with(".scope");
-    let at = match container_of_pod(&segments) {
+    let pod = container_of_pod(&segments).filter(|_| owned_pod(&segments, nodes).is_none());
+    let at = match pod {
         Some((_, at)) => at,
         None => (0..segments.len())
             .find(|&at| container_at(&segments, at).is_some())
             .or_else(|| segments.iter().position(any_unit))?,
     };
-    (at + 1 < segments.len()).then(|| &path[..segments[at].end])
+    (segments[at].end < path.trim_end_matches('/').len()).then(|| &path[..segments[at].end])
 }
 
 /// The segments; true if segments before them are not known.
 fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
-    if !path.starts_with('/') {
-        return Err(PathError::NotAbsolute);
+    match split_well_formed(path) {
+        (_, _, Some(error)) => Err(error),
+        (segments, outside, None) => Ok((segments, outside)),
     }
-    if path.len() > MAX_PATH {
-        return Err(PathError::Malformed);
-    }
+}
+
+/// The same of what is before the first fault, and the fault.
+fn split_well_formed(path: &str) -> (Vec<Segment<'_>>, bool, Option<PathError>) {
     let mut segments: Vec<Segment<'_>> = Vec::with_capacity(12);
     let mut outside = false;
+    if !path.starts_with('/') {
+        return (segments, outside, Some(PathError::NotAbsolute));
+    }
     let mut start = 1;
     for name in path[1..].split('/') {
         let end = start + name.len();
         match name {
             "" => {}
             ".." if segments.is_empty() => outside = true,
-            "." | ".." => return Err(PathError::Malformed),
-            _ if name.len() > MAX_NAME => return Err(PathError::Malformed),
+            "." | ".." => return (segments, outside, Some(PathError::Malformed)),
+            _ if name.len() > MAX_NAME || end > MAX_PATH => return (segments, outside, Some(PathError::Malformed)),
             _ => segments.push(Segment { name, end }),
         }
         start = end + 1;
     }
-    Ok((segments, outside))
+    (segments, outside, None)
 }
 
 #[derive(Clone, Copy)]
