@@ -441,15 +441,16 @@ const fn bit(sig: u32) -> u64 {
     1 << (sig - 1)
 }
 
-/// The one value of the `NESTED` map, per CPU: how the second program at `inet_sock_set_state` knows the events that the first was
-/// skipped for.
+/// The one value of the `NESTED` map, per CPU: how the second program at a tracepoint knows the events that the first was skipped for.
 pub mod nested {
     /// Events that the first program took and the second has not seen, each at its own place: events interrupt both programs and come
-    /// between them. One that the second program was skipped for stays until another needs its place.
+    /// between them.
     pub const TAKEN: usize = 256;
-    /// How many events the second program reported.
+    /// How many events the second programs reported.
     pub const REPORTED: usize = TAKEN;
-    pub const WORDS: usize = TAKEN + 1;
+    /// At the number of the tracepoint: not 0 while its second program runs, which is skipped for the events meanwhile.
+    pub const RUNS: usize = TAKEN + 1;
+    pub const WORDS: usize = RUNS + 4;
 }
 
 /// How an agent announces itself to its peers, the other agents on the machine: a signal to itself that the kernel discards

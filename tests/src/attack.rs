@@ -65,6 +65,8 @@ pub enum Attack {
     Connects,
     /// Failed connects to the address of a network namespace of its own.
     ConnectsElsewhere,
+    /// Connections that both sides abort, in a network namespace of its own whose packets interrupt the other CPUs.
+    Aborts,
     /// Nested cgroups that are made, used by a process that exits, and removed.
     Cgroups,
     /// The same, with the names of containers of another pod.
@@ -124,7 +126,7 @@ impl Attacker {
         let nested: Vec<PathBuf> = names.iter().map(|name| scope.home().join(name)).collect();
         nested.iter().try_for_each(fs::create_dir)?;
         let network = match attack {
-            Attack::ConnectsElsewhere => Some(Network::create(false)?),
+            Attack::ConnectsElsewhere | Attack::Aborts => Some(Network::create(false)?),
             _ => None,
         };
         let closed = network
@@ -136,6 +138,7 @@ impl Attacker {
             Attack::Exits => ("exits", vec![]),
             Attack::Listeners => ("churn", vec![]),
             Attack::Connects | Attack::ConnectsElsewhere => ("connects", vec![SocketAddr::new(closed, CLOSED).to_string()]),
+            Attack::Aborts => ("aborts", vec![]),
             Attack::Cgroups => ("cgroups", below("")),
             // An id has 64 digits, of which the player chooses four.
             Attack::ForgedCgroups => ("cgroups", below(&format!("cri-containerd-{}", random_hex(30)?))),
@@ -143,9 +146,13 @@ impl Attacker {
             Attack::Pretends => ("pretends", vec![]),
             Attack::Requests => ("requests", vec![agent.to_string()]),
         };
-        let mut player = Command::new(players.join("probe-player"))
-            .arg("--cgroup")
-            .arg(scope.home())
+        let mut command = Command::new(players.join("probe-player"));
+        command.arg("--cgroup").arg(scope.home());
+        if let (Attack::Aborts, Some(network)) = (attack, &network) {
+            network.steer_packets()?;
+            command.args(["--network", &network.file()]);
+        }
+        let mut player = command
             .args([role, &at_once.to_string()])
             .args(args)
             .stdin(Stdio::piped())

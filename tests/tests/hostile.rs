@@ -85,6 +85,16 @@ fn a_neighbour_that_keeps_the_metrics_port_busy() -> anyhow::Result<()> {
     under("a_neighbour_that_keeps_the_metrics_port_busy", &[requests], ENDS)
 }
 
+/// So that packets interrupt the probes, and the kernel skips them.
+#[test]
+fn a_neighbour_whose_packets_interrupt_the_probes() -> anyhow::Result<()> {
+    let test = "a_neighbour_whose_packets_interrupt_the_probes";
+    if !has_networks(test) {
+        return Ok(());
+    }
+    under(test, &[(Attack::Aborts, Rate::Full(500)); 3], SERVERS)
+}
+
 #[test]
 fn a_neighbour_whose_connects_fail() -> anyhow::Result<()> {
     let test = "a_neighbour_whose_connects_fail";

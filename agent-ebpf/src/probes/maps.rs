@@ -411,29 +411,39 @@ fn place_of(event: u64) -> usize {
     (event.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
-/// The first program takes the event.
+/// The first program at a tracepoint takes the event.
 #[inline(always)]
-pub fn take(event: u64) {
+pub fn take(tracepoint: usize, event: u64) {
     if let Some(nested) = nested() {
-        // SAFETY: a word of the value. Volatile: an interrupting program writes it, too.
-        unsafe { nested.add(place_of(event)).write_volatile(event) };
+        // SAFETY: words of the value. Volatile: an interrupting program writes them, too.
+        unsafe {
+            // An event that the second program will never see must not stay: the kernel uses the memory of sockets and packets again.
+            if nested.add(nested::RUNS + tracepoint).read_volatile() == 0 {
+                nested.add(place_of(event)).write_volatile(event);
+            }
+        }
     }
 }
 
-/// Whether the first program was skipped for the event; counts the event then.
+/// The second program: calls `report` if the first was skipped for the event, and counts the event then.
 #[inline(always)]
-pub fn was_skipped(event: u64) -> bool {
-    let Some(nested) = nested() else { return false };
+pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl FnOnce()) {
+    let Some(nested) = nested() else { return };
     // SAFETY: as above.
     unsafe {
-        let taken = nested.add(place_of(event));
-        let is_taken = taken.read_volatile() == event;
-        if is_taken {
-            taken.write_volatile(0);
-        } else {
-            add(nested.add(nested::REPORTED), 1);
+        let runs = nested.add(nested::RUNS + tracepoint);
+        runs.write_volatile(1);
+        if any_armed() {
+            let event = event();
+            let taken = nested.add(place_of(event));
+            if taken.read_volatile() == event {
+                taken.write_volatile(0);
+            } else {
+                add(nested.add(nested::REPORTED), 1);
+                report();
+            }
         }
-        !is_taken
+        runs.write_volatile(0);
     }
 }
 

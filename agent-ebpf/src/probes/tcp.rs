@@ -33,33 +33,65 @@ const ETIMEDOUT: u32 = 110;
 const SEND_SHUTDOWN: u8 = 2;
 const ECONNREFUSED: u32 = 111;
 
+/// The tracepoints, by their places in [`epitaph_ebpf::nested`].
+const SET_STATE: usize = 0;
+const SEND_RESET: usize = 1;
+const RECEIVE_RESET: usize = 2;
+const ERROR_REPORT: usize = 3;
+
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
     if maps::any_armed() {
-        maps::take(event(&ctx));
+        maps::take(SET_STATE, state_event(&ctx));
         // SAFETY: the tracepoint gives a full socket, never NULL.
         unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
     }
     0
 }
 
-/// Runs after the program above. The kernel skips a program on a CPU that already runs it: a packet that interrupts a close
-/// would be missed, several times a second on a busy machine.
+/// Runs after the program above, as each `…_nested` after its own. The kernel skips a program on a CPU that already runs it: a packet
+/// that interrupts a close would be missed, hundreds of times a second where the network interrupts a busy program.
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
-    if maps::any_armed() && maps::was_skipped(event(&ctx)) {
-        // SAFETY: as above.
-        unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
-    }
+    // SAFETY: as above.
+    let report = || unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) };
+    maps::if_skipped(SET_STATE, || state_event(&ctx), report);
     0
 }
 
-/// Socket and states in one number, never 0. Read as memory: the verifier knows the argument as a pointer, and lets none become a number.
+/// Socket, ports and states in one number: what the kernel frees, it uses again at once. Read as memory: the verifier knows the argument
+/// as a pointer, and lets none become a number.
 #[inline(always)]
-fn event(ctx: &BtfTracePointContext) -> u64 {
-    // SAFETY: three arguments of eight bytes.
-    let [sk, old, new]: [u64; 3] = unsafe { Probed::read(ctx.as_ptr().cast()) };
-    sk << 8 | (old & 0xf) << 4 | new & 0xf
+fn state_event(ctx: &BtfTracePointContext) -> u64 {
+    // SAFETY: three arguments of eight bytes, the first a socket.
+    unsafe {
+        let [sk, old, new]: [u64; 3] = Probed::read(ctx.as_ptr().cast());
+        (sk << 8 | (old & 0xf) << 4 | new & 0xf) ^ ports(ctx.arg(0))
+    }
+}
+
+/// The same of the tracepoints without states, none of which is 15.
+#[inline(always)]
+fn event(tracepoint: usize, ctx: &BtfTracePointContext) -> u64 {
+    // SAFETY: at least one argument of eight bytes, a socket.
+    unsafe {
+        let sk: u64 = Probed::read(ctx.as_ptr().cast());
+        (sk << 8 | 0xf0 | tracepoint as u64) ^ ports(ctx.arg(0))
+    }
+}
+
+#[inline(always)]
+unsafe fn ports(sk: Ptr) -> u64 {
+    let (local, remote): (u16, u16) = unsafe { (Direct::get(sk, Field::SockNum), Direct::get(sk, Field::SockDport)) };
+    u64::from(local) << 48 | u64::from(remote) << 32
+}
+
+/// The packet distinguishes resets without a socket.
+#[inline(always)]
+fn sent_event(ctx: &BtfTracePointContext) -> u64 {
+    // SAFETY: at least two arguments of eight bytes.
+    let [sk, skb]: [u64; 2] = unsafe { Probed::read(ctx.as_ptr().cast()) };
+    (sk ^ skb) << 8 | 0xf0 | SEND_RESET as u64
 }
 
 #[inline(always)]
@@ -156,16 +188,32 @@ unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
     if maps::any_armed() {
+        maps::take(SEND_RESET, sent_event(&ctx));
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) }
     }
     0
 }
 
 #[btf_tracepoint(function = "tcp_send_reset")]
+pub fn tcp_send_reset_reason_nested(ctx: BtfTracePointContext) -> i32 {
+    let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) };
+    maps::if_skipped(SEND_RESET, || sent_event(&ctx), report);
+    0
+}
+
+#[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
     if maps::any_armed() {
+        maps::take(SEND_RESET, sent_event(&ctx));
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) }
     }
+    0
+}
+
+#[btf_tracepoint(function = "tcp_send_reset")]
+pub fn tcp_send_reset_nested(ctx: BtfTracePointContext) -> i32 {
+    let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) };
+    maps::if_skipped(SEND_RESET, || sent_event(&ctx), report);
     0
 }
 
@@ -320,16 +368,32 @@ unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, 
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
     if maps::any_armed() {
+        maps::take(RECEIVE_RESET, event(RECEIVE_RESET, &ctx));
         unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) }
     }
+    0
+}
+
+#[btf_tracepoint(function = "tcp_receive_reset")]
+pub fn tcp_receive_reset_nested(ctx: BtfTracePointContext) -> i32 {
+    let report = || unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) };
+    maps::if_skipped(RECEIVE_RESET, || event(RECEIVE_RESET, &ctx), report);
     0
 }
 
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
     if maps::any_armed() {
+        maps::take(ERROR_REPORT, event(ERROR_REPORT, &ctx));
         unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) }
     }
+    0
+}
+
+#[btf_tracepoint(function = "inet_sk_error_report")]
+pub fn inet_sk_error_report_nested(ctx: BtfTracePointContext) -> i32 {
+    let report = || unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) };
+    maps::if_skipped(ERROR_REPORT, || event(ERROR_REPORT, &ctx), report);
     0
 }
 

@@ -50,6 +50,12 @@ const ROWS: &[Row] = &[
         victims: SERVERS,
     },
     Row {
+        what: "connections that are aborted, whose packets interrupt the other CPU",
+        attacks: &[Attack::Aborts; 3],
+        rates: &[Rate::PerSecond(500), Rate::Full(500)],
+        victims: SERVERS,
+    },
+    Row {
         what: "nested cgroups, also under another pod's name, pid namespaces, and stops by a runtime's name",
         attacks: &[Attack::Cgroups, Attack::ForgedCgroups, Attack::Inits, Attack::Pretends],
         rates: &[Rate::PerSecond(200), Rate::Full(100)],
@@ -68,7 +74,10 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     let players = players.parent().context("the players lie nowhere")?;
     for row in ROWS {
         let goal = format!(">= {SHARE} % of {VICTIMS}");
-        let needs_network = row.attacks.iter().any(|attack| matches!(attack, Attack::ConnectsElsewhere));
+        let needs_network = row
+            .attacks
+            .iter()
+            .any(|attack| matches!(attack, Attack::ConnectsElsewhere | Attack::Aborts));
         if needs_network && let Err(why) = Network::available() {
             table.skip(row.what, &goal, &why);
             continue;

@@ -1,4 +1,4 @@
-//! A process that does one thing for the probes' tests: `probe-player [--cgroup DIR]... ROLE`. The process prints `ready` (and
+//! A process that does one thing for the probes' tests: `probe-player [--cgroup DIR]... [--network FILE] ROLE`. The process prints `ready` (and
 //! other values that the test needs) on its standard output, and exits when done or when its standard input closes.
 #![expect(unsafe_code, reason = "signal handlers and single threads that exit have no safe form")]
 
@@ -13,7 +13,7 @@ use std::{env, fs, io, thread};
 
 use anyhow::Context as _;
 use nix::libc;
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
 use nix::sys::socket::{
@@ -25,9 +25,12 @@ use nix::unistd::{ForkResult, fork, setsid};
 fn main() -> anyhow::Result<()> {
     let mut args = env::args().skip(1);
     let mut role = args.next().unwrap_or_default();
-    while role == "--cgroup" {
-        let dir = args.next().unwrap_or_default();
-        fs::write(format!("{dir}/cgroup.procs"), "0")?;
+    while role.starts_with("--") {
+        let place = args.next().unwrap_or_default();
+        match role.as_str() {
+            "--network" => setns(fs::File::open(place)?, CloneFlags::CLONE_NEWNET)?,
+            _ => fs::write(format!("{place}/cgroup.procs"), "0")?,
+        }
         role = args.next().unwrap_or_default();
     }
     match role.as_str() {
@@ -180,6 +183,11 @@ fn main() -> anyhow::Result<()> {
                 })
             })
         }
+        "aborts" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            at_each_line(|| (0..count).try_for_each(|_| abort_a_connection(&listener)))
+        }
         "cgroups" => {
             let (count, path): (u32, _) = (args.next().unwrap_or_default().parse()?, args.next().unwrap_or_default());
             at_each_line(|| (0..count).try_for_each(|number| cgroup_with_an_exit(&format!("{path}{number:04}"))))
@@ -277,6 +285,17 @@ fn requests(count: usize, to: &str) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// Both ends abort, and the listener's with a byte that it has not read.
+fn abort_a_connection(listener: &TcpListener) -> anyhow::Result<()> {
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    client.write_all(b"x")?;
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    [server, client]
+        .iter()
+        .try_for_each(|end| Ok(setsockopt(end, sockopt::Linger, &at_once)?))
 }
 
 fn exits(count: u32) -> anyhow::Result<()> {

@@ -169,10 +169,11 @@ fn load_only() {
 ///
 /// A record goes to one of two rings, by whether it is rare, and the verifier follows what fills it once for each; before, it
 /// follows each way to the owner's account and through its budget.
-const VERIFIER_BOUNDS: [(&str, u32, u32); 15] = [
+const VERIFIER_BOUNDS: [(&str, u32, u32); 19] = [
     ("cgroup_mkdir", 2400, 2020),
     ("cgroup_rmdir", 350, 310),
     ("inet_sk_error_report", 1630, 960),
+    ("inet_sk_error_report_nested", 1630, 960),
     ("inet_sock_set_state", 5630, 4260),
     ("inet_sock_set_state_nested", 5720, 4250),
     ("mark_victim_pid", 60, 60),
@@ -183,8 +184,11 @@ const VERIFIER_BOUNDS: [(&str, u32, u32); 15] = [
     ("signal_deliver", 5410, 2470),
     ("signal_generate", 35120, 12080),
     ("tcp_receive_reset", 3100, 1950),
+    ("tcp_receive_reset_nested", 3100, 1950),
     ("tcp_send_reset", 5960, 3040),
+    ("tcp_send_reset_nested", 5960, 3040),
     ("tcp_send_reset_reason", 1340, 3010),
+    ("tcp_send_reset_reason_nested", 1340, 3010),
 ];
 
 /// The first measured kernel whose verifier prunes most states that the verifier of 6.1 processes again.

@@ -190,16 +190,37 @@ impl Losses {
 
     /// Skipped runs since the last call that no other program made up for.
     fn skipped(&mut self, kind: Kind) -> u64 {
-        // Before the skipped runs: each of these has been counted by then.
-        let recovered = if kind == Kind::Tcp { self.recovered_nested() } else { 0 };
-        let programs = self.attached.iter().filter(|(of, _)| *of == kind);
-        let skipped: u64 = programs.map(|(_, program)| recursion_misses(program)).sum();
+        let (skipped, recovered) = self.skipped_and_recovered(kind);
         // An event that was reported without having been skipped makes up for no other.
         self.excess = self.excess.max(recovered.saturating_sub(skipped));
         let recovered = recovered.saturating_sub(self.excess);
         let reported = self.reported_skipped.entry(kind).or_default();
         let total = skipped.saturating_sub(recovered).max(*reported);
         total - std::mem::replace(reported, total)
+    }
+
+    /// At one moment, as far as that can be had: thousands of events a second are skipped and reported meanwhile. Otherwise too few are
+    /// recovered.
+    fn skipped_and_recovered(&self, kind: Kind) -> (u64, u64) {
+        const ATTEMPTS: usize = 8;
+        let skipped = || {
+            let programs = self.attached.iter().filter(|(of, _)| *of == kind);
+            programs.map(|(_, program)| recursion_misses(program)).sum()
+        };
+        if kind != Kind::Tcp {
+            return (skipped(), 0);
+        }
+        // Before the skipped runs: each of these has been counted by then.
+        let mut recovered = self.recovered_nested();
+        let mut all = skipped();
+        for _ in 0..ATTEMPTS {
+            let later = self.recovered_nested();
+            if later == recovered {
+                break;
+            }
+            (recovered, all) = (later, skipped());
+        }
+        (all, recovered)
     }
 
     /// Events of skipped runs that the programs for nested events reported all the same.

@@ -273,7 +273,10 @@ impl Kernel {
         match attach(&mut self.ebpf, name, probe.tracepoint, types) {
             Ok(program) => {
                 self.losses.attached(probe.kind, program);
-                if let Some(Err(error)) = probe.nested.map(|name| attach(&mut self.ebpf, name, probe.tracepoint, types)) {
+                if let Some(Err(error)) = probe
+                    .nested(name)
+                    .map(|name| attach(&mut self.ebpf, &name, probe.tracepoint, types))
+                {
                     tracing::warn!(
                         "events that interrupt the probe at {} will be lost: {}",
                         probe.tracepoint,

@@ -12,8 +12,6 @@ pub struct Probe {
     pub tracepoint: &'static str,
     /// Kind of the probe's records.
     pub kind: Kind,
-    /// The program for events during a run of the probe's own program on the same CPU: the kernel skips the probe for these events.
-    pub nested: Option<&'static str>,
     variants: &'static [Variant],
 }
 
@@ -108,7 +106,6 @@ const fn one(program: &'static str, arguments: &'static [Argument], needs: &'sta
 pub const SIGNAL_GENERATE: Probe = Probe {
     tracepoint: "signal_generate",
     kind: Kind::SignalGenerate,
-    nested: None,
     variants: &[one(
         "signal_generate",
         &[Value, Pointer, Pointer, Value, Value],
@@ -122,19 +119,16 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "cgroup_mkdir",
         kind: Kind::CgroupMkdir,
-        nested: None,
         variants: &[one("cgroup_mkdir", &[Pointer, Pointer], &[CGROUP])],
     },
     Probe {
         tracepoint: "cgroup_rmdir",
         kind: Kind::CgroupRmdir,
-        nested: None,
         variants: &[one("cgroup_rmdir", &[Pointer], &[CGROUP])],
     },
     Probe {
         tracepoint: "sched_process_exit",
         kind: Kind::ProcessExit,
-        nested: None,
         variants: &[
             one("process_exit_group_dead", &[Pointer, Value], &[TASK, EXIT]),
             one("process_exit_live", &[Pointer], &[TASK, EXIT, &[SignalLive]]),
@@ -143,13 +137,11 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "sched_process_exec",
         kind: Kind::ProcessExec,
-        nested: None,
         variants: &[one("process_exec", &[Pointer], &[TASK])],
     },
     Probe {
         tracepoint: "mark_victim",
         kind: Kind::OomVictim,
-        nested: None,
         variants: &[
             one("mark_victim_task", &[Pointer], &[TASK]),
             one("mark_victim_pid", &[Value], &[]),
@@ -158,7 +150,6 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "signal_deliver",
         kind: Kind::SignalDeliver,
-        nested: None,
         variants: &[one(
             "signal_deliver",
             &[Value, Pointer, Pointer],
@@ -169,7 +160,6 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: SET_STATE,
         kind: Kind::Tcp,
-        nested: Some("inet_sock_set_state_nested"),
         variants: &[
             one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET, SOCKET_CGROUP]),
             one(
@@ -182,7 +172,6 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: SEND_RESET,
         kind: Kind::Tcp,
-        nested: None,
         variants: &[
             one(
                 "tcp_send_reset_reason",
@@ -196,7 +185,6 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "tcp_receive_reset",
         kind: Kind::Tcp,
-        nested: None,
         variants: &[
             one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP]),
             one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP_TAGGED]),
@@ -205,7 +193,6 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: ERROR_REPORT,
         kind: Kind::Tcp,
-        nested: None,
         variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET, SOCKET_CGROUP])],
     },
 ];
@@ -239,6 +226,12 @@ pub fn tracepoints() -> Vec<&'static str> {
 }
 
 impl Probe {
+    /// The program that reports the events during a run of `program` on the same CPU, for which the kernel skips it. A socket's: packets
+    /// are handled in an interrupt, whatever the CPU was doing. Signals and cgroups are changed under locks that no interrupt takes.
+    pub fn nested(&self, program: &str) -> Option<String> {
+        (self.kind == Kind::Tcp).then(|| format!("{program}_nested"))
+    }
+
     /// `oldest`: of the programs that fit, the last in the table.
     pub fn choose(&self, layout: &Layout, oldest: bool) -> Choice {
         let Some(arguments) = layout.tracepoint(self.tracepoint) else {

@@ -12,7 +12,7 @@ use super::{Options, load_object, read_types, sizes};
 
 /// The verifier's result for one program.
 pub struct Verified {
-    pub program: &'static str,
+    pub program: String,
     /// Instructions that the verifier processed, on all paths (the kernel's limit is one million); or why it refuses the program.
     pub instructions: Result<u32, String>,
 }
@@ -37,13 +37,14 @@ pub fn verify(options: &Options) -> Result<Vec<Verified>, LoadError> {
             Choice::Program(program) => Some(program),
             Choice::Unsupported(_) => None,
         };
-        let nested = own.and(probe.nested);
+        let nested = own.and_then(|program| probe.nested(program));
+        let own = own.map(str::to_owned);
         own.into_iter().chain(nested).map(|program| (program, probe.tracepoint))
     });
     Ok(chosen
         .map(|(program, tracepoint)| Verified {
+            instructions: instructions(&mut ebpf, &program, tracepoint, &types),
             program,
-            instructions: instructions(&mut ebpf, program, tracepoint, &types),
         })
         .collect())
 }
