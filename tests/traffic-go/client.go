@@ -155,12 +155,14 @@ func httpClient(protocol, use, address string) (client, error) {
 		return idle("/large"), nil
 	case "first":
 		return asked("/slow"), nil
-	case "next":
+	case "next", "at-once":
 		next := asked("/slow")
 		return client{
 			begin: func() error {
 				err := whole("/fast")
-				time.Sleep(pause)
+				if use == "next" {
+					time.Sleep(pause)
+				}
 				return errors.Join(err, next.begin())
 			},
 			rest: next.rest,

@@ -18,7 +18,7 @@ func lineClient(use, address string) (client, error) {
 		_, err := fmt.Fprintf(conn, "%s\r\n", command)
 		return err
 	}
-	begin := func(command string) func() error {
+	begin := func(command string, wait time.Duration) func() error {
 		return func() (err error) {
 			if conn, err = net.Dial("tcp", address); err != nil {
 				return err
@@ -27,7 +27,7 @@ func lineClient(use, address string) (client, error) {
 			if err = ask("PING"); err == nil {
 				_, err = answers.ReadString('\n')
 			}
-			time.Sleep(pause)
+			time.Sleep(wait)
 			if err == nil && command != "" {
 				err = ask(command)
 			}
@@ -45,11 +45,13 @@ func lineClient(use, address string) (client, error) {
 	}
 	switch use {
 	case "idle":
-		return client{begin: begin(""), rest: end}, nil
+		return client{begin: begin("", pause), rest: end}, nil
 	case "next":
-		return client{begin: begin("BLPOP nothing 0"), rest: lose}, nil
+		return client{begin: begin("BLPOP nothing 0", pause), rest: lose}, nil
+	case "at-once":
+		return client{begin: begin("BLPOP nothing 0", 0), rest: lose}, nil
 	case "stream":
-		return client{begin: begin("SUBSCRIBE nothing"), rest: lose}, nil
+		return client{begin: begin("SUBSCRIBE nothing", pause), rest: lose}, nil
 	}
 	return client{}, fmt.Errorf("no use of redis named %q", use)
 }
@@ -98,7 +100,7 @@ func postgresClient(use, address string) (client, error) {
 		}
 		return err
 	}
-	begin := func(text string) func() error {
+	begin := func(text string, wait time.Duration) func() error {
 		return func() (err error) {
 			// It listens before it has started.
 			for range 100 {
@@ -110,19 +112,22 @@ func postgresClient(use, address string) (client, error) {
 				}
 				time.Sleep(pause)
 			}
-			time.Sleep(pause)
+			time.Sleep(wait)
 			if err == nil && text != "" {
 				err = query(text)
 			}
 			return err
 		}
 	}
+	// An error is an answer, as status 503 is.
+	answered := func() error { _, err := answer(); return err }
 	switch use {
 	case "idle":
-		return client{begin: begin(""), rest: func() error { _, _ = io.Copy(io.Discard, answers); return nil }}, nil
+		return client{begin: begin("", pause), rest: func() error { _, _ = io.Copy(io.Discard, answers); return nil }}, nil
 	case "next":
-		// An error is an answer, as status 503 is.
-		return client{begin: begin("select pg_sleep(30)"), rest: func() error { _, err := answer(); return err }}, nil
+		return client{begin: begin("select pg_sleep(30)", pause), rest: answered}, nil
+	case "at-once":
+		return client{begin: begin("select pg_sleep(30)", 0), rest: answered}, nil
 	}
 	return client{}, fmt.Errorf("no use of postgres named %q", use)
 }

@@ -113,13 +113,15 @@ const RACE: u64 = CLIENTS;
 /// The kernel's counts are those of a loss where there is none, and the reverse: each connection is undecided. Without a loss: an idle
 /// connection after an answer, closed by the exit or by close(2) before it. With a loss: the server's last bytes are a part of the answer (a
 /// stream, a download, a subscription, an open websocket), of the protocol (TLS's handshake and tickets, HTTP/2's settings, the pings of
-/// Go's gRPC server at each request) or a warning (PostgreSQL), or the client acknowledges an answer of HTTP/2 (`idle-large`).
+/// Go's gRPC server at each request) or a warning (PostgreSQL), or the client acknowledges an answer of HTTP/2 (`idle-large`), or its next
+/// request comes within three ticks of the answer (`at-once`).
 const ALIKE: u64 = CLIENTS;
 
 pub const CASES: &[Case] = &[
     go("http", "idle", "exit", 0, ALIKE),
     go("http", "first", "exit", 3, DECIDED),
     go("http", "next", "exit", 3, DECIDED),
+    go("http", "at-once", "exit", 3, ALIKE),
     go("http", "stream", "exit", 3, ALIKE),
     go("http", "download", "exit", 3, ALIKE),
     go("http", "websocket", "exit", 3, ALIKE),
@@ -187,6 +189,7 @@ pub const CASES: &[Case] = &[
     debian(&GUNICORN_SLOW, "http", "next", "SIGQUIT", 0, RARELY),
     debian(&REDIS, "redis", "idle", "SIGTERM", 0, ALIKE),
     debian(&REDIS, "redis", "next", "SIGTERM", 3, DECIDED),
+    debian(&REDIS, "redis", "at-once", "SIGTERM", 3, ALIKE),
     debian(&REDIS, "redis", "stream", "SIGTERM", 3, ALIKE),
     debian(&POSTGRESQL, "postgres", "idle", "SIGINT", 0, ALIKE),
     debian(&POSTGRESQL, "postgres", "next", "SIGINT", 0, RACE),
@@ -196,5 +199,9 @@ pub const CASES: &[Case] = &[
     Case {
         is_killed: true,
         ..debian(&POSTGRESQL, "postgres", "next", "SIGTERM", 3, DECIDED)
+    },
+    Case {
+        is_killed: true,
+        ..debian(&POSTGRESQL, "postgres", "at-once", "SIGTERM", 3, ALIKE)
     },
 ];
