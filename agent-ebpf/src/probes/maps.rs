@@ -425,23 +425,24 @@ pub fn take(tracepoint: usize, event: u64) {
     }
 }
 
-/// The second program: calls `report` if the first was skipped for the event, and counts the event then.
+/// The second program, where anything is armed: calls `report` if the first was skipped for the event, and counts the event then.
 #[inline(always)]
 pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl FnOnce()) {
+    if !any_armed() {
+        return;
+    }
     let Some(nested) = nested() else { return };
     // SAFETY: as above.
     unsafe {
         let runs = nested.add(nested::RUNS + tracepoint);
         runs.write_volatile(1);
-        if any_armed() {
-            let event = event();
-            let taken = nested.add(place_of(event));
-            if taken.read_volatile() == event {
-                taken.write_volatile(0);
-            } else {
-                add(nested.add(nested::REPORTED), 1);
-                report();
-            }
+        let event = event();
+        let taken = nested.add(place_of(event));
+        if taken.read_volatile() == event {
+            taken.write_volatile(0);
+        } else {
+            add(nested.add(nested::REPORTED), 1);
+            report();
         }
         runs.write_volatile(0);
     }

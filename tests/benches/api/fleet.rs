@@ -1,7 +1,7 @@
 //! A fleet: nodes and pods that kwok plays, and the agents of the nodes.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -150,14 +150,14 @@ pub fn name(node: usize) -> String {
 
 /// The agents of all nodes, until the receiver is dropped.
 pub async fn agents(
-    kubeconfig: &Path,
+    kubeconfigs: &[PathBuf],
     nodes: usize,
 ) -> anyhow::Result<(Vec<Counts>, mpsc::UnboundedReceiver<Report>, JoinSet<()>)> {
-    let access = Access::Kubeconfig(kubeconfig.to_owned());
     let (reports, received) = mpsc::unbounded_channel();
     let mut counts = Vec::new();
     let mut running = JoinSet::new();
-    for node in 0..nodes {
+    for (node, kubeconfig) in (0..nodes).zip(kubeconfigs.iter().cycle()) {
+        let access = Access::Kubeconfig(kubeconfig.clone());
         let (agent, of) = Agent::start(&name(node), &access, reports.clone()).await?;
         counts.push(of);
         running.spawn(agent.run());

@@ -32,6 +32,8 @@ use proxy::Proxy;
 /// Nodes, and deletions per second of the measured minute.
 const ROUNDS: [(usize, usize); 3] = [(50, 2), (500, 5), (5_000, 10)];
 const PODS_PER_NODE: usize = 2;
+/// Agents that reach the API server by one proxy.
+const OF_PROXY: usize = 1_000;
 /// In the namespace of all pods: an hour of a busy namespace.
 const EVENTS: usize = 5_000;
 const MEASURED: Duration = Duration::from_secs(60);
@@ -42,6 +44,10 @@ fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
     let usage = "usage: api KWOK [NODES] | api KWOK observer EPITAPH [NODES]";
     let kwok = args.next().map(PathBuf::from).context(usage)?;
+    if kwok.as_os_str() == proxy::ROLE {
+        let port = args.next().context("usage: api proxy PORT")?;
+        return proxy::run(port.to_string_lossy().parse()?);
+    }
     let mut args = args.peekable();
     let of_observer = args.next_if(|arg| arg == "observer").is_some();
     let epitaph = if of_observer {
@@ -92,17 +98,22 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
     let plane = ControlPlane::api_only(tools, directory.path())?;
     let kubectl = plane.kubectl();
     as_agent(&plane)?;
-    let proxy = Proxy::start(plane.port()).await?;
     let token = plane.token("epitaph", "epitaph-agent")?;
-    let file = directory.path().join("agents.kubeconfig");
-    std::fs::write(&file, kubeconfig(&proxy.url(), &plane.authority()?, &Proof::Token(&token)))?;
+    let (mut proxies, mut files) = (Vec::new(), Vec::new());
+    for number in 0..nodes.div_ceil(OF_PROXY) {
+        let proxy = Proxy::start(plane.port())?;
+        let file = directory.path().join(format!("agents-{number}.kubeconfig"));
+        std::fs::write(&file, kubeconfig(&proxy.url(), &plane.authority()?, &Proof::Token(&token)))?;
+        proxies.push(proxy);
+        files.push(file);
+    }
 
     let mut fleet = Fleet::start(kwok, directory.path(), &plane.admin(), nodes, EVENTS).await?;
     fleet.create(nodes * PODS_PER_NODE).await?;
     sleep(Duration::from_secs(10)).await;
     let before = Totals::read(&kubectl)?;
     let begun = Instant::now();
-    let (counts, mut reports, _running) = fleet::agents(&file, nodes).await?;
+    let (counts, mut reports, _running) = fleet::agents(&files, nodes).await?;
     let synced = || {
         // The list, and the watch.
         counts.iter().filter(|of| of.requested("pods") >= 2).count()
@@ -123,13 +134,13 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
         started.requests
     );
 
-    let idle = interval(&kubectl, &proxy, &counts, async {
+    let idle = interval(&kubectl, &proxies, &counts, async {
         sleep(MEASURED).await;
         Ok(())
     })
     .await?;
     let mut deleted = 0;
-    let busy = interval(&kubectl, &proxy, &counts, async {
+    let busy = interval(&kubectl, &proxies, &counts, async {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         for _ in 0..MEASURED.as_secs() {
             ticks.tick().await;
@@ -179,21 +190,27 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
 
 async fn interval(
     kubectl: &epitaph_tests::cluster::kubectl::Kubectl,
-    proxy: &Proxy,
+    proxies: &[Proxy],
     counts: &[Counts],
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<Interval> {
     // No resource: the API server does not count them apart. By the agents' own count.
     let clocks = || counts.iter().map(|of| of.requested("clock")).sum::<u64>() as f64;
-    let (before, bytes, begun, clocks_before) = (Totals::read(kubectl)?, proxy.bytes(), Instant::now(), clocks());
+    let bytes = || {
+        proxies.iter().try_fold((0, 0), |(to_server, to_agents), proxy| {
+            let more = proxy.bytes()?;
+            anyhow::Ok((to_server + more.0, to_agents + more.1))
+        })
+    };
+    let (before, bytes_before, begun, clocks_before) = (Totals::read(kubectl)?, bytes()?, Instant::now(), clocks());
     work.await?;
-    let (after, now) = (Totals::read(kubectl)?, proxy.bytes());
+    let (after, bytes) = (Totals::read(kubectl)?, bytes()?);
     let mut totals = after.since(&before);
     totals.requests.insert("GET /version".to_owned(), clocks() - clocks_before);
     Ok(Interval {
         totals,
-        to_server: (now.0 - bytes.0) as f64,
-        to_agents: (now.1 - bytes.1) as f64,
+        to_server: (bytes.0 - bytes_before.0) as f64,
+        to_agents: (bytes.1 - bytes_before.1) as f64,
         seconds: begun.elapsed().as_secs_f64(),
     })
 }

@@ -134,7 +134,7 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
     let mut cluster = Cluster::start(kwok, directory.path(), &plane.admin(), &client, round).await?;
     eprintln!("{nodes} nodes: {} pods run", cluster.pods);
 
-    let proxy = Proxy::start(plane.port()).await?;
+    let proxy = Proxy::start(plane.port())?;
     let token = plane.token("epitaph", "epitaph-observer")?;
     let file = directory.path().join("observer.kubeconfig");
     std::fs::write(&file, kubeconfig(&proxy.url(), &plane.authority()?, &Proof::Token(&token)))?;
@@ -439,7 +439,7 @@ impl Usage {
             .zip(ticks(12))
             .map(|(user, kernel)| user + kernel)
             .context("no times in the stat")?;
-        let (to_server, to_observer) = proxy.bytes();
+        let (to_server, to_observer) = proxy.bytes()?;
         Ok(Usage {
             resident: field("VmRSS")?,
             most: field("VmHWM")?,
