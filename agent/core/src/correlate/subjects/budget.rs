@@ -9,6 +9,7 @@ use crate::ids::CgroupId;
 use crate::time::Boot;
 
 use super::Subjects;
+use super::missed::PLACED;
 use super::subject::State;
 
 /// Of a subject in the ordered lists (timers, idleness, armed sockets, weight), at most.
@@ -19,13 +20,15 @@ const NEW: usize = 512;
 impl Subjects {
     /// Bytes that are kept.
     pub fn bytes(&self) -> usize {
-        let listed = self.subjects.len() * LISTED + self.gone.capacity() * size_of::<(Boot, CgroupId)>();
+        let listed =
+            self.subjects.len() * LISTED + self.touched.len() * PLACED + self.gone.capacity() * size_of::<(Boot, CgroupId)>();
         self.weight + table::<CgroupId, State>(self.subjects.capacity()) + listed + self.clients.bytes()
     }
 
-    /// Counts a subject's bytes again after a change.
+    /// Counts a subject's bytes, and looks for its place among the timelines, again after a change.
     pub(super) fn weigh(&mut self, own: CgroupId) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
+        self.missed.displace(own, state);
         let (bytes, spare) = state.weigh();
         let weighed = std::mem::replace(&mut state.weighed, bytes);
         self.weight = self.weight - weighed + bytes;

@@ -13,6 +13,7 @@ mod finish;
 mod holes;
 mod inside;
 mod listeners;
+mod missed;
 mod peers;
 mod resumed;
 mod subject;
@@ -41,6 +42,7 @@ use clients::Clients;
 use coverage::Coverage;
 use doubt::{EarlyDoubt, Span};
 use finish::Context;
+use missed::Missed;
 use subject::State;
 use timers::Due;
 
@@ -135,6 +137,7 @@ pub(super) struct Subjects {
     due: Due,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
+    missed: Missed,
     /// Subjects with sockets that the kernel watches on its own, the oldest first.
     armed: BTreeSet<(Boot, CgroupId)>,
     clients: Clients,
@@ -170,6 +173,7 @@ impl Subjects {
             grew: false,
             due: Due::default(),
             touched: BTreeSet::new(),
+            missed: Missed::default(),
             armed: BTreeSet::new(),
             clients: Clients::default(),
             clients_swept: Boot(0),
@@ -228,6 +232,7 @@ impl Subjects {
         match self.subjects.get_mut(&own) {
             Some(state) if state.requested.is_none() => {
                 state.requested = Some(now);
+                self.missed.displace(own, state);
                 state.cgroups(own).collect()
             }
             _ => Vec::new(),
@@ -286,7 +291,8 @@ impl Subjects {
             let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
             state.candidates.len() + state.exits.len() + state.early.len() + state.below.len() + timeline
         };
-        let lists = self.due.len() + self.touched.len() + self.armed.len() + self.clients.kept() + self.gone.len();
+        let timelines = self.touched.len() + self.missed.len();
+        let lists = self.due.len() + timelines + self.armed.len() + self.clients.kept() + self.gone.len();
         self.subjects.values().map(of).sum::<usize>() + lists
     }
 

@@ -71,6 +71,7 @@ impl Subjects {
             state
                 .candidates
                 .retain(|of| of.exit.is_some() || is_main(of) || scan.shows(of));
+            self.missed.displace(*own, state);
             let has_ended = state.main().is_some_and(|main| main.exit.is_none() && !scan.shows(&main));
             if has_ended {
                 let (since, until) = scan.gap;

@@ -14,6 +14,7 @@ use crate::time::Boot;
 
 use super::doubt::{Doubts, EVIDENCE, Span};
 use super::inside::InnerFacts;
+use super::missed::Place;
 use super::timeline::Timeline;
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
@@ -67,6 +68,7 @@ pub(super) struct State {
     /// The subject's timer, if it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
+    pub place: Place,
     pub armed: Option<Boot>,
     /// When it was last announced as seen, and the earliest start of a process so far.
     announced: Option<(Boot, Boot)>,
@@ -143,6 +145,7 @@ impl State {
             spare: 0,
             due: None,
             touched: None,
+            place: Place::default(),
             armed: None,
             announced: None,
             rare: None,

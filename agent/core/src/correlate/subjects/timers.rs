@@ -20,8 +20,6 @@ const WATCH: Duration = Duration::from_secs(60);
 const GONE: usize = 1_024;
 /// Clients' connects are looked through this often.
 const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
-/// This part of the timelines goes at once.
-const EVICTED: usize = 64;
 /// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
 /// shows that the container terminated; without a removal, this is the longest wait for a process whose name does not show what it is.
 const STAGE: Duration = Duration::from_secs(60);
@@ -104,14 +102,9 @@ impl Subjects {
             self.sweep_clients();
         }
         while self.touched.len() > self.limits.timelines {
-            let least = self.least_missed();
-            if least.is_empty() {
-                break;
-            }
-            for own in least {
-                self.drops.timelines += 1;
-                self.finish(own, Open::TimelineCap, around, out);
-            }
+            let Some(least) = self.least_missed() else { break };
+            self.drops.timelines += 1;
+            self.finish(least, Open::TimelineCap, around, out);
         }
         let first = |set: &BTreeSet<(Boot, CgroupId)>, after: Duration| set.first().map(|(at, _)| at.plus(after));
         let timers = [first(&self.due.order, Duration::ZERO), first(&self.touched, self.limits.idle)];
@@ -119,29 +112,6 @@ impl Subjects {
         // What is touched or armed from now on is not due earlier than this.
         let later = self.now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
         self.due.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
-    }
-
-    /// The longest idle, but first the ones that nothing is stopping: others' noise closes no termination in progress. Then the ones
-    /// that have exited: what is left of these is what clients met, and others' cgroups can stay as long as they like. But not while
-    /// records from before the exit may still arrive: without these the exit would be judged wrongly. Of these several at once: each
-    /// look goes through all.
-    fn least_missed(&self) -> Vec<CgroupId> {
-        let most = (self.limits.timelines / EVICTED).max(1);
-        let (mut ended, mut stopping) = (Vec::new(), None);
-        for (_, own) in &self.touched {
-            let Some(state) = self.subjects.get(own).filter(|state| state.wants_watch()) else {
-                return vec![*own];
-            };
-            match state.main().and_then(|main| main.exit_at()) {
-                Some(exit) if exit.plus(self.limits.reorder) <= self.now && ended.len() < most => ended.push(*own),
-                Some(_) => {}
-                None => stopping = stopping.or(Some(*own)),
-            }
-        }
-        match ended.is_empty() {
-            true => stopping.into_iter().collect(),
-            false => ended,
-        }
     }
 
     /// How long the kernel watches sockets for nothing.
@@ -320,6 +290,7 @@ impl Subjects {
         if let Some(touched) = state.touched.take() {
             self.touched.remove(&(touched, own));
         }
+        self.missed.remove(own, state);
         if let Some(armed) = state.armed {
             self.armed.remove(&(armed, own));
         }
@@ -356,6 +327,7 @@ impl Subjects {
         let before = self.now.minus(self.limits.idle);
         let Some(state) = self.subjects.get_mut(&own) else { return };
         state.touched = None;
+        self.missed.remove(own, state);
         if let Some(timeline) = &mut state.timeline {
             timeline.expire(before);
             if timeline.is_empty() && state.requested.is_none() {

@@ -17,7 +17,7 @@ mod node;
 mod peers;
 mod pods;
 mod processes;
-mod properties;
+pub(super) mod properties;
 mod resumed;
 mod senders;
 mod shared_pids;

@@ -157,7 +157,7 @@ fn a_worker_that_reloads_begins_no_timeline() {
 }
 
 /// Few cgroups and process ids, so that they meet.
-pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
+pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
     let [_, _, verb, a, b, c, d, e, f, g, h, i] = *bytes;
     let at = Boot(now.0.saturating_sub(u64::from(i) * 2_000_000));
     let cgroup = |n: u8| CgroupId::v2(100 + u64::from(n % 24));

@@ -1,0 +1,257 @@
+//! The order in which timelines go when there are too many: who is missed least goes first.
+//!
+//! A subject's place follows from what nearly each of its records changes, and the order is asked for at the cap only. So a subject that
+//! changed is noted, and gets its place when the order is asked for: an eviction costs no more than the records since the last one did,
+//! however many timelines there are.
+
+use std::collections::BTreeSet;
+
+use crate::ids::CgroupId;
+use crate::time::Boot;
+
+use super::Subjects;
+use super::subject::State;
+
+/// Of each subject with a timeline: in one of the two lists.
+pub(super) const PLACED: usize = 3 * size_of::<(Rank, Boot, CgroupId)>() / 2;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Missed {
+    /// The least missed first; of a rank the longest idle, or of those that settle the first to have exited.
+    order: BTreeSet<(Rank, Boot, CgroupId)>,
+    /// Not in the order: changed since the last eviction.
+    changed: BTreeSet<CgroupId>,
+    /// How many subjects were looked at.
+    #[cfg(test)]
+    looks: usize,
+}
+
+/// Others' noise closes no termination in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// Nothing is stopping it.
+    Quiet,
+    /// What is left is what clients met, and others' cgroups can stay as long as they like.
+    Ended,
+    Stopping,
+    /// It has exited, and records from before the exit may still arrive: without these the exit would be judged wrongly. It does not go.
+    Settling,
+}
+
+/// Where a subject stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Place {
+    /// It has no timeline.
+    #[default]
+    Nowhere,
+    Changed,
+    At(Rank, Boot),
+}
+
+impl Missed {
+    /// Something may have changed the subject's place.
+    #[inline]
+    pub fn displace(&mut self, own: CgroupId, state: &mut State) {
+        if matches!(state.place, Place::Changed) || state.touched.is_none() {
+            return;
+        }
+        self.remove(own, state);
+        state.place = Place::Changed;
+        self.changed.insert(own);
+    }
+
+    /// The subject has no timeline any more.
+    pub fn remove(&mut self, own: CgroupId, state: &mut State) {
+        match std::mem::take(&mut state.place) {
+            Place::Nowhere => {}
+            Place::Changed => {
+                self.changed.remove(&own);
+            }
+            Place::At(rank, at) => {
+                self.order.remove(&(rank, at, own));
+            }
+        }
+    }
+
+    fn place(&mut self, own: CgroupId, state: &mut State, rank: impl Fn(&State) -> Rank) {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        let Some(touched) = state.touched else { return };
+        let rank = rank(state);
+        let at = match rank {
+            Rank::Settling => state.main().and_then(|main| main.exit_at()).unwrap_or(touched),
+            Rank::Quiet | Rank::Ended | Rank::Stopping => touched,
+        };
+        state.place = Place::At(rank, at);
+        self.order.insert((rank, at, own));
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.order.len() + self.changed.len()
+    }
+}
+
+impl Subjects {
+    /// The subject whose timeline goes next. None: all of them settle.
+    pub(super) fn least_missed(&mut self) -> Option<CgroupId> {
+        let (now, reorder) = (self.now, self.limits.reorder);
+        let has_settled = |exit: Boot| exit.plus(reorder) <= now;
+        let first = (Rank::Settling, Boot(0), CgroupId::v2(0));
+        let settling = self.missed.order.range(first..);
+        let settled: Vec<CgroupId> = settling
+            .take_while(|(_, exit, _)| has_settled(*exit))
+            .map(|(.., own)| *own)
+            .collect();
+        for own in settled {
+            if let Some(state) = self.subjects.get_mut(&own) {
+                self.missed.displace(own, state);
+            }
+        }
+        let rank = |state: &State| match state.main().and_then(|main| main.exit_at()) {
+            _ if !state.wants_watch() => Rank::Quiet,
+            None => Rank::Stopping,
+            Some(exit) if has_settled(exit) => Rank::Ended,
+            Some(_) => Rank::Settling,
+        };
+        while let Some(own) = self.missed.changed.pop_first() {
+            if let Some(state) = self.subjects.get_mut(&own) {
+                self.missed.place(own, state, rank);
+            }
+        }
+        let (rank, _, own) = self.missed.order.first()?;
+        (*rank != Rank::Settling).then_some(*own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+    use crate::correlate::tests::properties::any_input;
+    use crate::correlate::{Correlator, Limits};
+    use crate::fixtures::script::{self, ZERO};
+    use crate::fixtures::terminations::observation;
+    use crate::input::{Input, Observation};
+    use crate::termination::Open;
+
+    /// What the order stands for, by a look at all timelines.
+    fn by_full_look(subjects: &Subjects) -> (Option<CgroupId>, BTreeSet<Rank>) {
+        let mut of_rank = [Rank::Quiet, Rank::Ended, Rank::Stopping, Rank::Settling].map(|rank| (rank, None));
+        for (_, own) in &subjects.touched {
+            let state = &subjects.subjects[own];
+            let exit = state.main().and_then(|main| main.exit_at());
+            let rank = match exit {
+                _ if !state.wants_watch() => Rank::Quiet,
+                Some(exit) if exit.plus(subjects.limits.reorder) <= subjects.now => Rank::Ended,
+                Some(_) => Rank::Settling,
+                None => Rank::Stopping,
+            };
+            for (of, first) in &mut of_rank {
+                if *of == rank {
+                    first.get_or_insert(*own);
+                }
+            }
+        }
+        let ranks = of_rank
+            .iter()
+            .filter(|(_, first)| first.is_some())
+            .map(|(rank, _)| *rank)
+            .collect();
+        (of_rank[..3].iter().find_map(|(_, first)| *first), ranks)
+    }
+
+    #[test]
+    fn after_any_history_the_order_is_that_of_a_look_at_all() {
+        let mut seen = BTreeSet::new();
+        let mut runner = TestRunner::deterministic();
+        let histories = prop::collection::vec(any::<[u8; 12]>(), 0..600);
+        // Without room for all facts, too: then who has most gives some.
+        for memory in [Limits::default().memory, 128 << 10] {
+            for _ in 0..100 {
+                let history = histories.new_tree(&mut runner).expect("no filter").current();
+                seen.extend(compare(memory, &history));
+            }
+        }
+        let all = [Rank::Quiet, Rank::Ended, Rank::Stopping, Rank::Settling];
+        assert_eq!(seen, BTreeSet::from(all));
+    }
+
+    /// The ranks of which one was to go, and whether one settled meanwhile.
+    fn compare(memory: usize, history: &[[u8; 12]]) -> BTreeSet<Rank> {
+        let mut core = Correlator::new(Limits {
+            memory,
+            ..Limits::default()
+        });
+        let (mut now, mut seen) = (ZERO, BTreeSet::new());
+        for bytes in history {
+            now = now.plus(Duration::from_millis(u64::from(bytes[0]) * u64::from(bytes[1]) / 1_024));
+            match bytes[0] {
+                0 => {
+                    let since = now;
+                    core.handle(now, Input::Start(Observation { since, ..observation() }));
+                    core.handle(now, Input::Scanned);
+                }
+                1..=15 => drop(
+                    core.subjects
+                        .deletion_requested(now, CgroupId::v2(100 + u64::from(bytes[3] % 24))),
+                ),
+                _ => drop(core.handle(now, any_input(now, bytes))),
+            }
+            // Not after each: a place may change several times in between.
+            if bytes[1] % 4 != 0 {
+                continue;
+            }
+            let (expected, ranks) = by_full_look(&core.subjects);
+            let least = core.subjects.least_missed();
+            assert_eq!(least, expected, "of {ranks:?}");
+            assert_eq!(core.subjects.missed.len(), core.subjects.touched.len());
+            seen.extend(ranks.iter().take(1).chain(ranks.get(&Rank::Settling)));
+            if let Some(own) = least.filter(|_| bytes[1] % 8 == 0) {
+                let mut out = Vec::new();
+                core.subjects.finish(own, Open::TimelineCap, &core.attribution, &mut out);
+            }
+        }
+        seen
+    }
+
+    /// Others make stops that do not end, without an end.
+    #[test]
+    fn a_new_timeline_at_the_cap_costs_no_look_at_all_of_them() {
+        const CAP: usize = 256;
+        let limits = Limits {
+            timelines: CAP,
+            ..Limits::default()
+        };
+        let mut script = String::new();
+        for i in 0..2 * CAP {
+            let at = 1_000 + i;
+            writeln!(
+                script,
+                "+1.{at} mkdir n{i}
+                proc m{i} in=n{i} pid={} ns=1 start=+1.{at} parent=shim comm=app
+                +1.{at}1 exec m{i}
+                +1.{at}2 TERM runc -> m{i} handler",
+                300 + i
+            )
+            .expect("a string");
+        }
+        let mut core = Correlator::new(limits);
+        for (at, input) in script::parse(&script).inputs {
+            core.handle(at, input);
+        }
+        assert_eq!(core.sizes(), (2 * CAP, CAP));
+        let looks = core.subjects.missed.looks;
+        assert!(looks <= 3 * CAP, "{looks} looks for {CAP} evictions");
+    }
+}
