@@ -12,8 +12,10 @@ use super::Subjects;
 use super::missed::PLACED;
 use super::subject::State;
 
-/// Of a subject in the ordered lists (timers, idleness, armed sockets, weight), at most.
-const LISTED: usize = 4 * 3 * size_of::<(Boot, CgroupId)>() / 2;
+/// Of a subject in the ordered lists (timers, idleness, armed sockets; weight), at most.
+const LISTED: usize = 3 * (3 * size_of::<(Boot, CgroupId)>() + size_of::<(usize, usize, CgroupId)>()) / 2;
+/// [`State::spare`] of a subject that was not weighed yet.
+pub(super) const NOT_LISTED: usize = usize::MAX;
 /// Of a new subject: its first processes.
 const NEW: usize = 512;
 
@@ -34,11 +36,9 @@ impl Subjects {
         self.weight = self.weight - weighed + bytes;
         self.grew |= bytes > weighed;
         let before = std::mem::replace(&mut state.spare, spare);
-        if spare != before {
-            self.spare.remove(&(before, own));
-            if spare > 0 {
-                self.spare.insert((spare, own));
-            }
+        if (spare, bytes) != (before, weighed) {
+            self.weights.remove(&(before, weighed, own));
+            self.weights.insert((spare, bytes, own));
         }
     }
 
@@ -51,9 +51,9 @@ impl Subjects {
 
     /// A subject is taken out: its bytes count again when it is put back and weighed.
     pub(super) fn unweigh(&mut self, own: CgroupId, state: &mut State) {
-        self.spare.remove(&(state.spare, own));
+        self.weights.remove(&(state.spare, state.weighed, own));
         self.weight -= state.weighed;
-        (state.weighed, state.spare) = (0, 0);
+        (state.weighed, state.spare) = (0, NOT_LISTED);
     }
 
     /// Frees memory until `more` bytes fit: of the facts of who has most, and if no facts are left, of whole subjects, which then have
@@ -61,17 +61,19 @@ impl Subjects {
     pub(super) fn fit(&mut self, more: usize) -> bool {
         let most = self.limits.subjects_bytes();
         while self.bytes() + more > most {
-            if let Some(&(_, own)) = self.spare.last() {
+            let Some(&(spare, _, own)) = self.weights.last() else {
+                return false;
+            };
+            if spare > 0 {
                 let dropped = self.subjects.get_mut(&own).map_or(0, State::squeeze);
                 self.drops.memory += dropped;
                 self.weigh(own);
                 continue;
             }
             // A new subject is not worth another.
-            let heaviest = self.subjects.iter().map(|(own, state)| (state.weighed, *own)).max();
-            let Some((_, own)) = heaviest.filter(|_| more == 0) else {
+            if more > 0 {
                 return false;
-            };
+            }
             if let Some(mut state) = self.subjects.remove(&own) {
                 self.unlist(own, &mut state);
                 self.unweigh(own, &mut state);
@@ -99,6 +101,42 @@ impl Subjects {
         slim(&mut self.subjects);
         if self.gone.len() < self.gone.capacity() / 4 {
             self.gone.shrink_to(2 * self.gone.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::correlate::tests::properties::any_input;
+    use crate::correlate::{Correlator, Limits};
+    use crate::fixtures::script::ZERO;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Who gives first is found without a look at all: each subject is in the list, with its bytes.
+        #[test]
+        fn the_list_has_the_bytes_of_each_subject(events in prop::collection::vec(any::<[u8; 12]>(), 0..300)) {
+            // Room for some facts, or for none.
+            for memory in [256 << 10, 8 << 10] {
+                let mut core = Correlator::new(Limits { memory, ..Limits::default() });
+                let mut now = ZERO;
+                for bytes in &events {
+                    now = now.plus(Duration::from_millis(u64::from(bytes[0]) * u64::from(bytes[1]) / 256));
+                    core.handle(now, any_input(now, bytes));
+                    let subjects = &core.subjects;
+                    let of = |(own, state): (&CgroupId, &State)| (state.spare, state.weighed, *own);
+                    let mut all: Vec<_> = subjects.subjects.iter().map(of).collect();
+                    all.sort_unstable();
+                    prop_assert!(subjects.weights.iter().eq(&all));
+                    prop_assert_eq!(subjects.weight, all.iter().map(|(_, weighed, _)| weighed).sum::<usize>());
+                }
+            }
         }
     }
 }

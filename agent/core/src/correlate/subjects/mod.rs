@@ -128,8 +128,8 @@ pub(super) struct Subjects {
     now: Boot,
     boot_id: String,
     subjects: Map<CgroupId, State>,
-    /// Bytes that each subject can give up, the most last: see `budget`.
-    spare: BTreeSet<(usize, CgroupId)>,
+    /// Bytes that each subject can give up, and all of its bytes, the most last: see `budget`.
+    weights: BTreeSet<(usize, usize, CgroupId)>,
     /// Bytes of all subjects together beyond their slots.
     weight: usize,
     /// A subject has more bytes than when it was last made sure that all fit.
@@ -168,7 +168,7 @@ impl Subjects {
             now: Boot(0),
             boot_id: String::new(),
             subjects: Map::default(),
-            spare: BTreeSet::new(),
+            weights: BTreeSet::new(),
             weight: 0,
             grew: false,
             due: Due::default(),

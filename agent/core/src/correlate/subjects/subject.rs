@@ -12,6 +12,7 @@ use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
 use crate::time::Boot;
 
+use super::budget::NOT_LISTED;
 use super::doubt::{Doubts, EVIDENCE, Span};
 use super::inside::InnerFacts;
 use super::missed::Place;
@@ -142,7 +143,7 @@ impl State {
             requested: None,
             cgroups_over: false,
             weighed: 0,
-            spare: 0,
+            spare: NOT_LISTED,
             due: None,
             touched: None,
             place: Place::default(),
