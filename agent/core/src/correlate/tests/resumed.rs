@@ -403,6 +403,49 @@ fn what_went_with_the_oldest_segment_may_have_been_decisive() {
     expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed")]"#]].assert_eq(&verdict(Some(restart - 1)));
 }
 
+/// A limit (docs/limits.md): the first process's exit went with the journal's oldest segment, and the agent was killed before its report.
+#[test]
+fn an_exit_that_went_with_the_oldest_segment_is_not_reported() {
+    let text = restarted(
+        "
+        proc worker in=app pid=107 ns=7 start=+0.1 parent=main comm=worker
+        +0.1 exec worker
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +1.6 exit worker 0
+        +2 tick
+        +6 start
+        +6 scanned
+        +20 tick
+        ",
+    );
+    let inputs = script::parse(&text).inputs;
+    let is_start = |(_, input): &(Boot, Input)| matches!(input, Input::Start(_));
+    let restart = inputs.iter().rposition(is_start).expect("a restart");
+    let is_exit = |(_, input): &(Boot, Input)| {
+        matches!(
+            input,
+            Input::Kernel {
+                event: Event::ProcessExit(_),
+                ..
+            }
+        )
+    };
+    let exit = inputs.iter().position(is_exit).expect("an exit");
+    let headlines = |removed: Option<usize>| {
+        let ((kept, _), _) = killed_after(&inputs[..restart], removed);
+        let mut core = Correlator::new(Limits::default());
+        let mut verdicts = BTreeMap::new();
+        for (now, input) in kept.iter().chain(&inputs[restart..]) {
+            judged(&core.handle(*now, input.clone()).reports, &mut verdicts);
+        }
+        verdicts.into_values().map(|of| of.headline).collect::<Vec<_>>()
+    };
+    assert_eq!(headlines(Some(exit)), ["unknown"]);
+    assert_eq!(headlines(Some(exit + 1)), [""; 0]);
+}
+
 pub(super) struct Begun {
     observation: Observation,
     reported: BTreeMap<String, Verdict>,
