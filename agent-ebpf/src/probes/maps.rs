@@ -425,12 +425,10 @@ pub fn take(tracepoint: usize, event: u64) {
     }
 }
 
-/// The second program, where anything is armed: calls `report` if the first was skipped for the event, and counts the event then.
+/// The second program: counts the event if the first was skipped for it, and calls `report` then if anything is armed. Also while nothing is,
+/// or the skipped runs from before a stop would count as its losses.
 #[inline(always)]
 pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl FnOnce()) {
-    if !any_armed() {
-        return;
-    }
     let Some(nested) = nested() else { return };
     // SAFETY: as above.
     unsafe {
@@ -442,7 +440,9 @@ pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl F
             taken.write_volatile(0);
         } else {
             add(nested.add(nested::REPORTED), 1);
-            report();
+            if any_armed() {
+                report();
+            }
         }
         runs.write_volatile(0);
     }

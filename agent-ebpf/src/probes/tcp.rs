@@ -41,8 +41,8 @@ const ERROR_REPORT: usize = 3;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
+    maps::take(SET_STATE, state_event(&ctx));
     if maps::any_armed() {
-        maps::take(SET_STATE, state_event(&ctx));
         // SAFETY: the tracepoint gives a full socket, never NULL.
         unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
     }
@@ -187,8 +187,8 @@ unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
 /// 6.12 and later.
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
+    maps::take(SEND_RESET, sent_event(&ctx));
     if maps::any_armed() {
-        maps::take(SEND_RESET, sent_event(&ctx));
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) }
     }
     0
@@ -203,8 +203,8 @@ pub fn tcp_send_reset_reason_nested(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
+    maps::take(SEND_RESET, sent_event(&ctx));
     if maps::any_armed() {
-        maps::take(SEND_RESET, sent_event(&ctx));
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) }
     }
     0
@@ -367,8 +367,8 @@ unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, 
 
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
+    maps::take(RECEIVE_RESET, event(RECEIVE_RESET, &ctx));
     if maps::any_armed() {
-        maps::take(RECEIVE_RESET, event(RECEIVE_RESET, &ctx));
         unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) }
     }
     0
@@ -383,8 +383,8 @@ pub fn tcp_receive_reset_nested(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
+    maps::take(ERROR_REPORT, event(ERROR_REPORT, &ctx));
     if maps::any_armed() {
-        maps::take(ERROR_REPORT, event(ERROR_REPORT, &ctx));
         unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) }
     }
     0
