@@ -91,6 +91,7 @@ pub(super) struct Sockets {
     refused: Option<Boot>,
     /// Events before that time were dropped.
     forgotten: Option<Boot>,
+    room: bounds::Room,
 }
 
 impl Sockets {
@@ -110,6 +111,7 @@ impl Sockets {
                 _,
             ) => {
                 let is_kept = self.listeners.add(at, tcp);
+                self.room.may_be_more |= is_kept;
                 self.over_cap += u64::from(!is_kept);
                 return is_kept;
             }
@@ -196,12 +198,9 @@ impl Sockets {
                 return true;
             }
         }
-        if self.connections.len() >= cap && !self.connections.contains_key(&pair) {
-            self.make_room(cap);
-            if self.connections.len() >= cap {
-                self.over_cap += 1;
-                return false;
-            }
+        if self.connections.len() >= self.room.of(cap) && !self.connections.contains_key(&pair) && !self.find_room(cap) {
+            self.over_cap += 1;
+            return false;
         }
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
@@ -211,6 +210,7 @@ impl Sockets {
             .filter(|counts| counts.bytes_sent > 0)
             .map(|counts| counts.last_sent);
         connection.served = later(connection.served, sent);
+        self.room.sent(sent);
         // Unread bytes of a client that had closed first are answered by an RST, too: they can be its goodbye.
         if let TcpOp::State {
             new: TcpState::FinWait1 | TcpState::LastAck,
@@ -235,6 +235,7 @@ impl Sockets {
                 if !self.served.contains(&tcp.local) {
                     if self.served.len() < SERVED {
                         self.served.push(tcp.local);
+                        self.room.may_be_more = true;
                     } else {
                         self.served_over = true;
                     }
@@ -341,9 +342,11 @@ impl Sockets {
                 }
             }
         }
-        for (pair, connect) in window.clients.failed(window.since) {
-            let had_connected = known.has(pair.remote.ip());
+        // Of all clients of the node: without an address of its own, none of them is this subject's.
+        let failed = (!self.served.is_empty()).then(|| window.clients.failed(window.since));
+        for (pair, connect) in failed.into_iter().flatten() {
             if let Some(end) = self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic) {
+                let had_connected = known.has(pair.remote.ip());
                 lost.add(pair, &end, had_connected);
                 end.count(&mut traffic, pair.local.port(), connect.at, had_connected);
             }

@@ -7,7 +7,45 @@ use crate::attribute::table;
 use crate::termination::Count;
 use crate::time::Boot;
 
-use super::{Connection, Pair, Sockets, count, is_decided};
+use super::{Connection, Pair, Sockets, count, is_decided, later};
+
+/// When to look for room again: anyone can make connections that give none.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// The last look left so many connections that the next one is worth it only later.
+    next: usize,
+    /// Something may give room that did not at the last look.
+    pub may_be_more: bool,
+    /// The last time that data was sent, in jiffies: a close before that was a decision.
+    sent: Option<u32>,
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room {
+            next: 0,
+            may_be_more: true,
+            sent: None,
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+}
+
+impl Room {
+    /// The number of connections that fit without a look: up to an eighth more than the cap, so that a look finds that many, or is the last.
+    pub fn of(&self, cap: usize) -> usize {
+        self.next.max(cap)
+    }
+
+    pub fn sent(&mut self, at: Option<u32>) {
+        let last = later(self.sent, at);
+        self.may_be_more |= last != self.sent;
+        self.sent = last;
+    }
+}
 
 impl Sockets {
     /// Drops the events until `before`: what counts from an earlier time on is not known any more.
@@ -17,6 +55,18 @@ impl Sockets {
         }
         self.expire(before);
         self.known.lose();
+    }
+
+    /// Makes room for a connection. False: there is none.
+    pub(super) fn find_room(&mut self, cap: usize) -> bool {
+        if !self.room.may_be_more {
+            return false;
+        }
+        self.make_room(cap);
+        let left = self.connections.len();
+        self.room.may_be_more = left < cap;
+        self.room.next = if left < cap { left + cap / 8 } else { 0 };
+        left < cap
     }
 
     /// Time of the earliest event.
@@ -38,6 +88,7 @@ impl Sockets {
     pub fn expire(&mut self, before: Boot) {
         self.listeners.expire(before);
         self.connections.retain(|_, connection| connection.last > before);
+        self.room.may_be_more = true;
         self.accepted.retain(|at| *at > before);
         self.accepted_over = Count::default();
         self.kubelet_accepted = Count::default();
@@ -53,7 +104,11 @@ impl Sockets {
     }
 
     /// Keeps only the times of connections that were just accepted; of too many, only their number.
-    pub(super) fn make_room(&mut self, cap: usize) {
+    fn make_room(&mut self, cap: usize) {
+        #[cfg(test)]
+        {
+            self.room.looks += 1;
+        }
         let served = self.served(Boot(u64::MAX));
         let Sockets {
             accepted,
@@ -107,6 +162,7 @@ impl Sockets {
     pub fn squeeze(&mut self) -> u64 {
         let before = self.bytes();
         self.make_room(0);
+        self.room.may_be_more = true;
         self.accepted = Vec::new();
         self.connections.shrink_to_fit();
         if self.bytes() <= before / 2 {
@@ -117,5 +173,55 @@ impl Sockets {
         self.known.lose();
         self.over_cap += dropped;
         dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use crate::correlate::{Correlator, Limits};
+    use crate::fixtures::script;
+    use crate::ids::CgroupId;
+
+    const CAP: usize = 64;
+
+    /// The looks for room, and the connections that were not kept, of a container with these connections from a port of their own each.
+    fn looks(what: impl Fn(usize) -> &'static str) -> (usize, u64) {
+        let mut script = "
+            +0 mkdir app
+            proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+            +0.001 exec main
+            +1 TERM runc -> main handler
+            "
+        .to_owned();
+        for i in 0..1_000 {
+            writeln!(script, "+1.{} tcp app {} 80 {}", 1_000 + i, what(i), 5_000 + i).expect("a string");
+        }
+        let mut core = Correlator::new(Limits {
+            connections: CAP,
+            ..Limits::default()
+        });
+        for (at, input) in script::parse(&script).inputs {
+            core.handle(at, input);
+        }
+        let of = |own: &CgroupId| core.subjects.subjects[own].timeline.as_deref();
+        let timeline = core.subjects.known().iter().find_map(of).expect("a timeline");
+        (timeline.sockets.room.looks, timeline.sockets.over_cap())
+    }
+
+    #[test]
+    fn clients_that_are_refused_cost_no_look_at_all_connections_each() {
+        let (looks, over_cap) = looks(|_| "refused");
+        assert!(looks < 5, "{looks} looks");
+        assert_eq!(over_cap, 1_000 - CAP as u64);
+    }
+
+    /// Refused ones fill all but a few places.
+    #[test]
+    fn a_look_for_room_finds_an_eighth_of_it() {
+        let (looks, over_cap) = looks(|i| if i < CAP - 1 { "refused" } else { "accepted" });
+        assert!(looks <= 1_000 / (CAP / 8) + 1, "{looks} looks");
+        assert_eq!(over_cap, 0);
     }
 }
