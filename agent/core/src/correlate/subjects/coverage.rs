@@ -1,6 +1,6 @@
 //! Coverage of the observation: times without observation, inactive probes, lost records, steps of the clock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 pub(super) struct Coverage {
     probes: BTreeMap<String, ProbeState>,
     lost: VecDeque<Loss>,
+    /// What was left of losses of more subjects than are kept: concerns all. One for each kind, and those of whom.
+    lost_of_all: Vec<Loss>,
     /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
     pub clock: WallClock<STEPS>,
@@ -48,7 +50,7 @@ struct Loss {
 }
 
 /// Why records are missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::correlate) enum Hole {
     /// They were written, or could not be, and are lost.
     Lost,
@@ -59,7 +61,7 @@ pub(in crate::correlate) enum Hole {
 }
 
 /// The processes that a loss concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::correlate) enum Whose {
     Any,
     /// Others than the first ones: what became of a stop signal inside.
@@ -67,7 +69,7 @@ pub(in crate::correlate) enum Whose {
 }
 
 /// The subjects that a loss concerns. By path, as it was when the loss was reported: the index forgets removed cgroups.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::correlate) enum LossPlace {
     Anywhere,
     /// Around this cgroup of that hierarchy, and below it.
@@ -210,23 +212,39 @@ impl Coverage {
             return last.extend(loss.from, loss.to, loss.count);
         }
         self.lost.push_back(loss);
-        if self.lost.len() > KEPT_LOSSES
-            && let Some(old) = self.lost.pop_front()
-        {
-            self.merge(old);
+        if self.lost.len() > KEPT_LOSSES {
+            self.merge_one();
         }
     }
 
-    /// Into a later loss of the same subjects. Without any, of all subjects.
-    fn merge(&mut self, old: Loss) {
-        if let Some(next) = self.lost.iter_mut().find(|next| next.is_like(&old)) {
-            return next.extend(old.from, old.to, old.count);
+    /// The oldest one that its subjects had again goes into the next of these: a subject with losses without pause pushes none of
+    /// others' out. Of more subjects than are kept, the oldest loss concerns all.
+    fn merge_one(&mut self) {
+        let mut later = HashSet::new();
+        let losses = self.lost.iter().enumerate().rev();
+        let oldest = losses.filter(|(_, loss)| !later.insert(loss.key())).map(|(at, _)| at).last();
+        let Some(old) = self.lost.remove(oldest.unwrap_or(0)) else {
+            return;
+        };
+        let next = match oldest {
+            Some(at) => self.lost.iter_mut().skip(at).find(|next| next.is_like(&old)),
+            None => {
+                let mut of_all = self.lost_of_all.iter_mut();
+                of_all.find(|known| known.kind == old.kind && known.of == old.of)
+            }
+        };
+        match next {
+            Some(next) => next.extend(old.from, old.to, old.count),
+            None => self.lost_of_all.push(Loss {
+                place: LossPlace::Anywhere,
+                why: Hole::Lost,
+                ..old
+            }),
         }
-        if let Some(next) = self.lost.iter_mut().find(|loss| loss.kind == old.kind && loss.of == old.of) {
-            next.place = LossPlace::Anywhere;
-            next.why = Hole::Lost;
-            next.extend(old.from, old.to, old.count);
-        }
+    }
+
+    fn all_lost(&self) -> impl Iterator<Item = &Loss> {
+        self.lost_of_all.iter().chain(&self.lost)
     }
 
     /// Records lost between the two that can have been evidence of that subject's end, by kind.
@@ -236,7 +254,7 @@ impl Coverage {
 
     /// When the first record of that kind between the two may have been lost.
     pub fn lost_since(&self, kind: Kind, home: Home<'_>, from: Boot, to: Boot) -> Option<Boot> {
-        let of_kind = self.lost.iter().filter(|loss| loss.kind == kind && loss.of == Whose::Any);
+        let of_kind = self.all_lost().filter(|loss| loss.kind == kind && loss.of == Whose::Any);
         let in_time = of_kind.filter(|loss| loss.from <= to && loss.to >= from);
         let concerned = in_time.filter(|loss| loss.place.concerns(home));
         concerned.map(|loss| loss.from.max(from)).min()
@@ -254,7 +272,7 @@ impl Coverage {
 
     fn losses_of(&self, of: impl Fn(&Loss) -> bool, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
         let mut sums: BTreeMap<Kind, u64> = BTreeMap::new();
-        let in_time = self.lost.iter().filter(|loss| of(loss) && loss.from <= to && loss.to >= from);
+        let in_time = self.all_lost().filter(|loss| of(loss) && loss.from <= to && loss.to >= from);
         for loss in in_time.filter(|loss| loss.place.concerns(home)) {
             let sum = sums.entry(loss.kind).or_default();
             *sum = sum.saturating_add(loss.count);
@@ -343,8 +361,11 @@ fn is_late((_, to): (Boot, Boot), born: Boot, end: Boot) -> bool {
 impl Loss {
     /// Of the same records.
     fn is_like(&self, other: &Loss) -> bool {
-        let key = |of: &Loss| (of.kind, of.of, of.why);
-        key(self) == key(other) && self.place == other.place
+        self.key() == other.key()
+    }
+
+    fn key(&self) -> (Kind, Whose, Hole, &LossPlace) {
+        (self.kind, self.of, self.why, &self.place)
     }
 
     fn extend(&mut self, from: Boot, to: Boot, count: u64) {
@@ -429,6 +450,27 @@ mod tests {
             coverage.lost(Kind::ProcessExit, Whose::Any, place, Boot(noisy), Boot(noisy), 1);
         }
         let lost = coverage.losses(home("/kubepods.slice/quiet"), Boot(0), Boot(5));
-        assert_eq!(lost, [(Kind::ProcessExit, 2)]);
+        assert_eq!(lost, [(Kind::ProcessExit, 1)]);
+        let later = coverage.losses(home("/kubepods.slice/quiet"), Boot(6), Boot(u64::MAX));
+        assert_eq!(later, [], "only the one that is not kept is of all");
+    }
+
+    #[test]
+    fn losses_with_pauses_push_no_other_containers_out() {
+        let mut coverage = Coverage::default();
+        let lost = |coverage: &mut Coverage, path: &str, at: u64| {
+            coverage.lost(Kind::ProcessExit, Whose::Any, place(path), Boot(at), Boot(at), 1);
+        };
+        lost(&mut coverage, "/kubepods.slice/once", 0);
+        for at in 1..3 * KEPT_LOSSES as u64 {
+            lost(&mut coverage, "/kubepods.slice/noisy", 10 * at);
+        }
+        assert!(coverage.lost.len() <= KEPT_LOSSES);
+        assert_eq!(coverage.losses(home("/kubepods.slice/quiet"), Boot(0), Boot(u64::MAX)), []);
+        let once = coverage.losses(home("/kubepods.slice/once"), Boot(0), Boot(u64::MAX));
+        assert_eq!(once, [(Kind::ProcessExit, 1)]);
+        // The latest are still separate.
+        let between = Boot(10 * (3 * KEPT_LOSSES as u64 - 3) + 5);
+        assert_eq!(coverage.losses(home("/kubepods.slice/noisy"), between, between), []);
     }
 }
