@@ -301,8 +301,7 @@ impl Known {
     fn own(&mut self, workload: &pod::Workload) -> Option<&mut Counts> {
         let name = Name::of(workload);
         if !self.all.contains_key(&name) && self.all.len() >= self.limit {
-            let gone = self.all.iter().filter_map(|(name, counts)| Some((counts.gone?, name)));
-            let oldest = gone.min_by_key(|(gone, _)| *gone).map(|(_, name)| name.clone())?;
+            let oldest = self.least_missed()?;
             self.all.remove(&oldest);
         }
         let new = || Counts {
@@ -310,6 +309,19 @@ impl Known {
             ..Counts::default()
         };
         Some(self.all.entry(name).or_insert_with(new))
+    }
+
+    /// Of the namespace with the most workloads without pods, the one that is without the longest: whose workloads come and go pushes
+    /// no other's out.
+    fn least_missed(&self) -> Option<Name> {
+        let gone = || self.all.iter().filter_map(|(name, counts)| Some((counts.gone?, name)));
+        let mut numbers = HashMap::<&str, usize>::new();
+        for (_, name) in gone() {
+            *numbers.entry(&name.namespace).or_default() += 1;
+        }
+        let most = numbers.values().max()?;
+        let of_most = gone().filter(|(_, name)| numbers.get(&*name.namespace) == Some(most));
+        of_most.min_by_key(|(gone, _)| *gone).map(|(_, name)| name.clone())
     }
 
     /// True: the series `other`, for workloads beyond the limit.

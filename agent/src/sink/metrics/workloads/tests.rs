@@ -192,6 +192,24 @@ fn workloads_beyond_the_limit_are_counted_together() {
 }
 
 #[test]
+fn workloads_that_come_and_go_push_none_of_another_namespace_out() {
+    let metrics = metrics(4);
+    let mut of_evil = of("Deployment", "cart");
+    metrics.report(NOW, &ended(of("Deployment", "cart")));
+    for number in 0..20 {
+        metrics.alive(at(10 + number));
+        let pod = Arc::make_mut(&mut of_evil.facts.pod);
+        (pod.workload.namespace, pod.workload.name) = ("evil".into(), format!("evil-{number}"));
+        metrics.report(NOW, &Report::Workload(pod.workload.clone()));
+        metrics.report(NOW, &Report::WorkloadGone(pod.workload.clone()));
+    }
+    let of_cart = series(&metrics);
+    assert!(of_cart.contains(r#"name="cart",ns_name="shop",unclean="true""#), "{of_cart}");
+    assert!(of_cart.contains(r#"name="evil-19""#), "{of_cart}");
+    assert!(!of_cart.contains(r#"name="evil-16""#), "{of_cart}");
+}
+
+#[test]
 fn workloads_without_pods_are_kept_for_an_hour() {
     let metrics = metrics(10);
     metrics.alive(at(1_000));
