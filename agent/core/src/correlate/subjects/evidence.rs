@@ -49,7 +49,7 @@ impl Subjects {
         }
         let sockets_of = sockets_of.as_ref();
         let home = sockets_of.map_or(own, |(home, subject)| self.shared(*home, subject));
-        self.armed(own, home, what);
+        self.armed(own, home, what, out);
         let armed = armed_by(what);
         match what {
             What::Signal { signal, sender } => self.signal(at, own, signal, sender, out),
@@ -104,7 +104,7 @@ impl Subjects {
     }
 
     /// Records that the kernel watches the sockets on its own.
-    fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What<'_>) {
+    fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
         let cgroup = match what {
             What::Signal { signal, .. } => {
                 let arms = match signal.armed {
@@ -132,7 +132,10 @@ impl Subjects {
         };
         let Some(cgroup) = cgroup else { return };
         let Some(state) = self.subjects.get_mut(&home) else { return };
-        state.arm(home, cgroup);
+        if !state.arm(home, cgroup) {
+            // Its traffic is unknown, and the kernel's room is for all subjects.
+            out.push(SubjectEvent::Unwatched(cgroup));
+        }
         let now = self.now;
         if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
             if let Some(armed) = state.armed.replace(now) {
@@ -427,7 +430,7 @@ impl Subjects {
         let now = self.now;
         let Some(state) = self.subjects.get_mut(&own) else { return };
         if outside || candidate.is_ns_init() {
-            fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(own, *cgroup));
+            fact.cgroups.iter().for_each(|(cgroup, _)| _ = state.arm(own, *cgroup));
             state.learn(candidate);
         }
         if state.announces(now, fact.start) {

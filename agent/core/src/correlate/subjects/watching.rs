@@ -100,16 +100,18 @@ impl State {
         iter::once(own).chain(self.below.iter().copied())
     }
 
-    pub fn arm(&mut self, own: CgroupId, cgroup: CgroupId) {
+    /// False: the subject has too many cgroups with sockets, and this one is not kept.
+    pub fn arm(&mut self, own: CgroupId, cgroup: CgroupId) -> bool {
         // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
         let is_below = cgroup != own && cgroup.hierarchy == own.hierarchy && cgroup.is_known();
         if !is_below || self.below.contains(&cgroup) {
-            return;
+            return true;
         }
-        if self.below.len() < BELOW {
+        let is_over = self.below.len() >= BELOW;
+        self.cgroups_over |= is_over;
+        if !is_over {
             self.below.push(cgroup);
-        } else {
-            self.cgroups_over = true;
         }
+        !is_over
     }
 }

@@ -539,6 +539,24 @@ fn what_came_to_nothing_lets_the_sockets_go_after_a_minute() {
     assert_eq!(let_go(&container(&format!("{inside}{ticks}"))), []);
 }
 
+/// A container beside it signals the first process of each cgroup that it nests: the kernel has room for so many armed cgroups.
+#[test]
+fn a_container_keeps_few_of_its_nested_cgroups_watched() {
+    let nested = |n: u32| {
+        format!(
+            "+1 mkdir app+{n}
+            proc inner{n} in=app+{n} pid={} ns=20 start=+1 parent=main comm=inner
+            +2 KILL bash -> inner{n} armed
+            ",
+            300 + n
+        )
+    };
+    let script = container(&(0..40).map(nested).collect::<String>());
+    assert_eq!(let_go(&script).len(), 40 - 15);
+    let (_, traffic) = play(&format!("{script}+3 TERM runc -> main handler\n+3.1 exit main 0\n+6 tick"));
+    assert_eq!(traffic, [TrafficAxis::Unknown]);
+}
+
 #[test]
 fn a_stop_under_way_keeps_the_sockets_watched() {
     let probe = "proc probe in=app pid=300 ns=9 start=+5 parent=shim comm=probe
