@@ -24,7 +24,9 @@ impl Subjects {
     pub fn bytes(&self) -> usize {
         let listed =
             self.subjects.len() * LISTED + self.touched.len() * PLACED + self.gone.capacity() * size_of::<(Boot, CgroupId)>();
-        self.weight + table::<CgroupId, State>(self.subjects.capacity()) + listed + self.clients.bytes()
+        // A network namespace has one, or a few.
+        let closers = 2 * self.closers.len() * (size_of::<(u32, Vec<CgroupId>)>() + 4 * size_of::<CgroupId>());
+        self.weight + table::<CgroupId, State>(self.subjects.capacity()) + listed + self.clients.bytes() + closers
     }
 
     /// Counts a subject's bytes, and looks for its place among the timelines, again after a change.

@@ -1,7 +1,7 @@
 //! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp, TcpOp, TcpState};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
@@ -413,6 +413,16 @@ impl Subjects {
             over || state.timeline().sockets.add(now, at, tcp, &mut clients, cap)
         });
         self.clients = clients;
+        let is_closed = matches!(
+            tcp.op,
+            TcpOp::State {
+                old: TcpState::Listen,
+                new: TcpState::Close
+            }
+        );
+        if is_closed {
+            self.listener_closed(at, own, tcp);
+        }
     }
 
     fn process(

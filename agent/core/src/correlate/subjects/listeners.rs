@@ -3,9 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::event::Tcp;
+use crate::attribute::Map;
+use crate::event::{Kind, Tcp};
+use crate::ids::CgroupId;
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
+
+use super::Subjects;
+use super::doubt::Span;
+use super::subject::State;
 
 const LISTENERS: usize = 64;
 /// The kernel takes a listener out of its table before it records the close.
@@ -47,6 +53,20 @@ impl Listeners {
         self.0.iter().any(|listener| takes(listener.local, to))
     }
 
+    /// Whether a listener that another subject closed here at that time has the refusals of one of these: the kernel keeps the last one.
+    pub fn is_succeeded_by(&self, local: SocketAddr, at: Boot) -> bool {
+        self.0
+            .iter()
+            .any(|listener| takes(listener.local, local) && listener.at <= at)
+    }
+
+    /// The same the other way round: the record of the earlier close came later.
+    pub fn succeeds(&self, local: SocketAddr, at: Boot) -> bool {
+        self.0
+            .iter()
+            .any(|listener| takes(local, listener.local) && listener.at >= at)
+    }
+
     /// Whether a SYN at that time may have met a closed port: not while a known listener was still open.
     pub fn may_refuse(&self, to: SocketAddr, at: Boot) -> bool {
         let mut closes = self.0.iter().filter(|listener| takes(listener.local, to));
@@ -79,6 +99,41 @@ impl Listeners {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Network namespaces for which closers are kept, before those without a closed listener are dropped.
+const NAMESPACES: usize = 1_024;
+
+impl Subjects {
+    /// The kernel counts a refused client for whoever closed the last listener on its port: a neighbour of the network namespace that
+    /// listens there for a moment has the refusals of a server that terminates. What that server's clients met is not known then.
+    pub(super) fn listener_closed(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
+        let subjects = &self.subjects;
+        let is_closer = |of: &CgroupId| listeners(subjects, *of).is_some_and(|listeners| !listeners.is_empty());
+        if self.closers.len() >= NAMESPACES && !self.closers.contains_key(&tcp.netns) {
+            self.closers.retain(|_, closers| closers.iter().any(is_closer));
+        }
+        let closers = self.closers.entry(tcp.netns).or_default();
+        if !closers.contains(&own) {
+            closers.retain(is_closer);
+            closers.push(own);
+        }
+        let mut doubtful = Vec::new();
+        for &other in closers.iter().filter(|other| **other != own) {
+            let Some(others) = listeners(subjects, other) else { continue };
+            doubtful.extend(others.is_succeeded_by(tcp.local, at).then_some(other));
+            doubtful.extend(others.succeeds(tcp.local, at).then_some(own));
+        }
+        for of in doubtful {
+            self.doubt(of, Kind::Tcp, Span::at(at), 1);
+            self.weigh(of);
+        }
+    }
+}
+
+fn listeners(subjects: &Map<CgroupId, State>, of: CgroupId) -> Option<&Listeners> {
+    let timeline = subjects.get(&of)?.timeline.as_deref()?;
+    Some(timeline.sockets.listeners())
 }
 
 /// A listener on `::` accepts IPv4 as well, unless IPV6_V6ONLY is set, which no record shows.

@@ -22,7 +22,7 @@ mod timers;
 mod traffic;
 mod watching;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,6 +142,8 @@ pub(super) struct Subjects {
     armed: BTreeSet<(Boot, CgroupId)>,
     clients: Clients,
     clients_swept: Boot,
+    /// Who has closed listeners, by network namespace: see `listeners`.
+    closers: HashMap<u32, Vec<CgroupId>>,
     /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,
     /// The oldest first.
@@ -177,6 +179,7 @@ impl Subjects {
             armed: BTreeSet::new(),
             clients: Clients::default(),
             clients_swept: Boot(0),
+            closers: HashMap::new(),
             gone: VecDeque::new(),
             early: VecDeque::new(),
             refused: None,

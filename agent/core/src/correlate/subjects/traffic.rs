@@ -268,6 +268,10 @@ impl Sockets {
         true
     }
 
+    pub fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
     /// The last time a client was refused.
     pub fn last_refused(&self) -> Option<Boot> {
         self.refused

@@ -7,6 +7,7 @@ use expect_test::expect;
 use super::{check, container};
 use crate::fixtures::script::run;
 use crate::report::Report;
+use crate::verdict::TrafficAxis;
 
 fn headline(script: &str) -> String {
     let reports = run(script).into_iter();
@@ -190,4 +191,36 @@ fn a_refusal_that_only_a_client_shows_counts_after_the_close_alone() {
     assert_eq!(headline(&served(forged)), "clean", "the listener was open");
     let late = "+4.5 mkdir node\n+4.5 tcp node connect-reset 80 5001 client=10.0.0.9";
     assert_eq!(headline(&served(late)), "refused-connections", "of another pod of this node");
+}
+
+/// Both sockets are watched, and the neighbour's listener is the last that was closed on the port.
+#[test]
+fn a_neighbour_that_closed_the_same_port_later_hides_no_refusal() {
+    for (server, expected) in [("10.0.0.1", TrafficAxis::Unknown), ("10.0.0.9", TrafficAxis::Quiet)] {
+        for closes in [
+            "+1.2 tcp app closed 80\n+1.3 tcp neighbour closed 80",
+            "+1.3 tcp neighbour closed 80\n+1.2 tcp app closed 80",
+        ] {
+            let script = container(&format!(
+                "
+                +0.1 mkdir neighbour
+                proc other in=neighbour pid=300 ns=1 start=+0.1 parent=shim comm=other
+                +0.2 exec other
+                +1 TERM runc -> main handler
+                +1.001 enter main TERM
+                +1.1 tcp app accepted 80 5001
+                {closes} server={server}
+                +1.4 tcp neighbour refused 80 5002 server={server}
+                +2 exit main 0
+                +5 tick
+                "
+            ));
+            let traffic = |report| match report {
+                Report::Terminated(of) => Some(of.verdict.traffic),
+                _ => None,
+            };
+            let ended: Vec<_> = run(&script).into_iter().filter_map(traffic).collect();
+            assert_eq!(ended, [expected], "{server}: {closes}");
+        }
+    }
 }
