@@ -3,15 +3,15 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use epitaph_core::time::Wall;
 use nix::dir::Dir;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
 use nix::sys::stat::Mode;
 
 /// A directory that a person named: links on the way to it are followed.
@@ -189,14 +189,42 @@ impl Directory {
     }
 
     fn opened(&self, below: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-        let resolve = match self.links {
-            Links::Refused => ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS,
-            Links::Inside => ResolveFlag::RESOLVE_IN_ROOT,
-        };
-        let how = OpenHow::new()
-            .flags(flags | OFlag::O_CLOEXEC)
-            .resolve(resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        openat2(&self.fd, below, how)
+        match self.links {
+            Links::Refused => self.walked(below, flags),
+            Links::Inside => {
+                let how = OpenHow::new()
+                    .flags(flags | OFlag::O_CLOEXEC)
+                    .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+                openat2(&self.fd, below, how)
+            }
+        }
+    }
+
+    /// Part by part, without openat2(2): with `RestrictSUIDSGID=`, as in the package's unit, that call does not exist, because a filter of
+    /// system calls cannot see its mode.
+    fn walked(&self, below: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+        fn open_one(at: BorrowedFd<'_>, part: Component<'_>, flags: OFlag) -> Result<OwnedFd, Errno> {
+            let name = part.as_os_str();
+            openat(at, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()).map_err(|errno| match errno {
+                // To O_DIRECTORY a link is only another thing that is no directory.
+                Errno::ENOTDIR if readlinkat(at, name).is_ok() => Errno::ELOOP,
+                errno => errno,
+            })
+        }
+        let mut parts: Vec<Component<'_>> = below.components().collect();
+        if !parts
+            .iter()
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        {
+            return Err(Errno::EXDEV);
+        }
+        let last = parts.pop().ok_or(Errno::ENOENT)?;
+        let mut at = None;
+        for part in parts {
+            let from = at.as_ref().unwrap_or(&self.fd).as_fd();
+            at = Some(open_one(from, part, OFlag::O_PATH | OFlag::O_DIRECTORY)?);
+        }
+        open_one(at.as_ref().unwrap_or(&self.fd).as_fd(), last, flags)
     }
 
     /// The name for people: where the file is for this process.

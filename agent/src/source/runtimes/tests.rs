@@ -209,6 +209,16 @@ fn no_link_leads_out_of_the_directory() {
     )
     .unwrap();
     assert_eq!(described(&directory, root.path(), false), (None, vec![of_link]));
+    let opened = Directory::open(&directory).unwrap().unwrap();
+    let absolute = outside.join("config.json");
+    for below in [
+        Path::new("../../../outside/config.json"),
+        Path::new("k8s.io/../k8s.io"),
+        &absolute,
+    ] {
+        let error = opened.read(below, MOST).unwrap_err();
+        assert!(error.to_string().contains("os error 18"), "{error}");
+    }
     // A person's own link to the directory is followed.
     fs::remove_dir_all(directory.join("k8s.io")).unwrap();
     write(&directory.join("k8s.io").join(ID).join("config.json"), CONTAINERD);
