@@ -93,8 +93,10 @@ impl Files {
         }
     }
 
-    /// The container's description, from the first directory that has one, and the problems on the way.
+    /// The container's description, from the first directory that names it, otherwise from the first that knows it; and the problems on
+    /// the way. Docker's containers have bundles of containerd, without a name.
     fn describe(&self, id: &ContainerId, mut problem: impl FnMut(DescribeError)) -> Option<ContainerFact> {
+        let mut unnamed = None;
         for (layout, path) in &self.directories {
             let found = Directory::open(path)
                 .map_err(DescribeError::from)
@@ -107,13 +109,16 @@ impl Files {
                     if !self.command {
                         fact.command.clear();
                     }
-                    return Some(fact);
+                    if fact.name.is_some() || fact.sandbox {
+                        return Some(fact);
+                    }
+                    unnamed = unnamed.or(Some(fact));
                 }
                 Ok(None) => {}
                 Err(error) => problem(error),
             }
         }
-        None
+        unnamed
     }
 }
 

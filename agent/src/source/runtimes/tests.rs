@@ -125,6 +125,26 @@ fn the_state_of_docker() {
     assert_eq!(titles(found), expected("POD (image pause:3.10)", true, Some("SIGTERM")));
 }
 
+/// dockerd writes the bundles of its containers itself, without annotations.
+#[test]
+fn docker_above_a_containerd() {
+    const BUNDLE: &str =
+        r#"{"ociVersion":"1.2.0","process":{"args":["handles"]},"root":{"path":"rootfs"},"hostname":"3f1c0d4e5a6b"}"#;
+    let root = tempfile::tempdir().unwrap();
+    let directories = [TASKS, "var/lib/docker/containers"].map(|directory| root.path().join(directory));
+    let describe = |directories: &[PathBuf]| {
+        Files::new(directories, false)
+            .describe(&id(), |error| panic!("{error}"))
+            .map(|fact| (fact.title(), fact.stop_signal.map(|signal| signal.to_string())))
+    };
+    write(&directories[0].join("moby").join(ID).join("config.json"), BUNDLE);
+    assert_eq!(describe(&directories), Some(("3f1c0d4e5a6b".to_owned(), None)));
+    write(&directories[1].join(ID).join("config.v2.json"), DOCKER);
+    let named = Some(("checkout (image shop:1.4)".to_owned(), Some("SIGQUIT".to_owned())));
+    assert_eq!(describe(&directories), named);
+    assert_eq!(describe(&[directories[1].clone(), directories[0].clone()]), named);
+}
+
 #[test]
 fn arguments_only_if_configured_and_the_environment_never() {
     for (directory, file, text) in [
