@@ -77,9 +77,11 @@ pub(super) fn storage(bytes: &[u8], id: &ContainerId) -> Result<Option<Container
         return Ok(None);
     };
     let metadata = found.metadata.as_deref().map(serde_json::from_str);
-    let StoredMetadata { name: own, image: of } = metadata.transpose()?.unwrap_or_default();
+    let StoredMetadata { name: first, image: of } = metadata.transpose()?.unwrap_or_default();
+    // `podman rename` changes the list of names only.
+    let own = found.names.and_then(|names| names.into_iter().next());
     Ok(Some(ContainerFact {
-        name: name(own.or(found.names.and_then(|names| names.into_iter().next()))),
+        name: name(own.or(first)),
         image: image(of),
         ..ContainerFact::unknown(id.clone())
     }))

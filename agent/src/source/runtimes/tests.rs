@@ -108,6 +108,10 @@ fn podmans_bundle_and_its_list() {
         let files = [("ID/userdata/config.json", PODMAN), (list, LIST)];
         assert_eq!(titles(describe(STORAGE, &files, false)), of, "{list}");
     }
+    let renamed = LIST.replace(r#""names":["checkout"]"#, r#""names":["payment"]"#);
+    let files = [("ID/userdata/config.json", PODMAN), ("containers.json", &renamed)];
+    let (title, ..) = titles(describe(STORAGE, &files, false));
+    assert_eq!(title, "payment (image docker.io/library/shop:1.4)");
     // Not in the list (yet).
     let files = [("ID/userdata/config.json", PODMAN), ("containers.json", "[]")];
     assert_eq!(
