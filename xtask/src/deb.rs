@@ -40,16 +40,13 @@ pub fn test(mut args: Arguments) -> Result<ExitCode> {
     done(args)?;
     let package = build(dev)?;
     contents(&package)?;
-    let tools = cluster::node_tools()?;
-    let allowed = Allowed::read(skips::of_this_machine())?;
-    let mut cargo = shell::cargo();
-    cargo.args(["test", "--package", "epitaph-tests", "--test", "deb"]);
-    without_telemetry_settings(&mut cargo);
-    cargo.env("EPITAPH_DEB", &package).env("EPITAPH_CLUSTER_TOOLS", &tools);
-    let mut tally = Tally::default();
-    let clean = counted(&mut cargo, "installing the package in an emulated Debian", &mut tally)?;
-    let broken = u64::from(!clean && tally.failed == 0);
-    Ok(verdict(tally, broken, "", &allowed))
+    in_machine(
+        "deb",
+        &package,
+        &cluster::node_tools()?,
+        "installing the package in an emulated Debian",
+        &[],
+    )
 }
 
 /// `cargo xtask test systemd`: shutdowns of an emulated Debian with the package, each by another command.
@@ -57,21 +54,49 @@ pub fn test_systemd(mut args: Arguments) -> Result<ExitCode> {
     let dev = args.contains("--dev");
     let debian: String = args.opt_value_from_str("--debian")?.unwrap_or_else(|| "13".to_owned());
     let suite = cluster::Suite::numbered(&debian).with_context(|| format!("no machine of Debian {debian}: 11 and 13"))?;
-    let cases: Vec<String> = args
-        .finish()
-        .into_iter()
-        .map(|case| case.to_string_lossy().into_owned())
-        .collect();
+    let settings = [("EPITAPH_SHUTDOWNS", cases(args)), ("EPITAPH_DEBIAN", debian)];
     let package = build(dev)?;
     let tools = cluster::machine_tools(suite)?;
+    in_machine(
+        "systemd",
+        &package,
+        &tools,
+        "shutting an emulated Debian down in many ways",
+        &settings,
+    )
+}
+
+/// `cargo xtask test runtimes`: containers of Docker and Podman in an emulated Debian with the package.
+pub fn test_runtimes(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    let settings = [("EPITAPH_RUNTIMES", cases(args))];
+    let package = build(dev)?;
+    let tools = cluster::machine_tools(cluster::Suite::Runtimes)?;
+    in_machine(
+        "runtimes",
+        &package,
+        &tools,
+        "running containers in an emulated Debian",
+        &settings,
+    )
+}
+
+/// The names of cases, as the tests read them.
+fn cases(args: Arguments) -> String {
+    let all = args.finish().into_iter().map(|case| case.to_string_lossy().into_owned());
+    all.collect::<Vec<_>>().join(",")
+}
+
+/// Runs `test` of crate `epitaph-tests`, which starts a machine of `tools` with the package.
+fn in_machine(test: &str, package: &Path, tools: &Path, what: &str, settings: &[(&str, String)]) -> Result<ExitCode> {
     let allowed = Allowed::read(skips::of_this_machine())?;
     let mut cargo = shell::cargo();
-    cargo.args(["test", "--package", "epitaph-tests", "--test", "systemd", "--", "--nocapture"]);
+    cargo.args(["test", "--package", "epitaph-tests", "--test", test, "--", "--nocapture"]);
     without_telemetry_settings(&mut cargo);
-    cargo.env("EPITAPH_DEB", &package).env("EPITAPH_CLUSTER_TOOLS", &tools);
-    cargo.env("EPITAPH_SHUTDOWNS", cases.join(",")).env("EPITAPH_DEBIAN", &debian);
+    cargo.env("EPITAPH_DEB", package).env("EPITAPH_CLUSTER_TOOLS", tools);
+    cargo.envs(settings.iter().map(|(name, value)| (*name, value)));
     let mut tally = Tally::default();
-    let clean = counted(&mut cargo, "shutting an emulated Debian down in many ways", &mut tally)?;
+    let clean = counted(&mut cargo, what, &mut tally)?;
     let broken = u64::from(!clean && tally.failed == 0);
     Ok(verdict(tally, broken, "", &allowed))
 }

@@ -27,6 +27,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("image") => return image::test(args),
         Some("deb") => return deb::test(args),
         Some("systemd") => return deb::test_systemd(args),
+        Some("runtimes") => return deb::test_runtimes(args),
         Some("programs") => return programs::task(args),
         Some("journal") => return journal::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),

@@ -56,7 +56,7 @@ pub fn node_tools() -> Result<PathBuf> {
 pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
     match suite {
         Suite::Trixie => tools::all(true),
-        Suite::Bullseye => tools::bare(suite),
+        Suite::Bullseye | Suite::Runtimes => tools::bare(suite),
     }
 }
 

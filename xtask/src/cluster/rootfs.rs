@@ -26,6 +26,8 @@ pub enum Suite {
     Bullseye,
     /// Debian 13: the nodes of clusters.
     Trixie,
+    /// Debian 13 with its own container runtimes.
+    Runtimes,
 }
 
 impl Suite {
@@ -41,7 +43,15 @@ impl Suite {
     fn name(self) -> &'static str {
         match self {
             Suite::Bullseye => "bullseye",
-            Suite::Trixie => "trixie",
+            Suite::Trixie | Suite::Runtimes => "trixie",
+        }
+    }
+
+    /// Packages besides [`PACKAGES`].
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Suite::Bullseye | Suite::Trixie => &[],
+            Suite::Runtimes => &RUNTIMES,
         }
     }
 
@@ -50,6 +60,7 @@ impl Suite {
         match self {
             Suite::Bullseye => (&["virtio_pci", "crc32c_generic", "ext4"], &[MERGED_USR]),
             Suite::Trixie => (&[], &[]),
+            Suite::Runtimes => (&[], &[NOT_AT_BOOT]),
         }
     }
 }
@@ -57,6 +68,8 @@ impl Suite {
 /// As the installer does, and as every later Debian is.
 const MERGED_USR: &str =
     "--setup-hook=cd \"$1\" && for dir in bin sbin lib lib64; do mkdir -p usr/$dir && ln -s usr/$dir $dir; done";
+/// Docker's daemon is started by the test, once the machine's own containerd runs.
+const NOT_AT_BOOT: &str = "--customize-hook=systemctl --root=\"$1\" disable docker.service docker.socket";
 /// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 7] = [
     // For the agent's image.
@@ -91,6 +104,18 @@ const PACKAGES: [&str; 22] = [
     "ca-certificates",
     "openssh-server",
     "busybox-static",
+];
+/// Docker, Podman, and what the latter only recommends: a network, the pause program of pods, and users' namespaces for a rootless one.
+const RUNTIMES: [&str; 9] = [
+    "docker.io",
+    "docker-cli",
+    "podman",
+    "crun",
+    "netavark",
+    "catatonit",
+    "uidmap",
+    "dbus-user-session",
+    "passt",
 ];
 /// Omitted from the disk: a third of its size, and unused.
 const UNREAD: [&str; 4] = [
@@ -176,7 +201,8 @@ fn key(suite: Suite, programs: &[PathBuf]) -> String {
     let mut content = Content::default();
     content.part("suite", suite.name().as_bytes());
     let (modules, options) = suite.additions();
-    for part in PACKAGES.iter().chain(&UNREAD).chain(&MODULES).chain(modules).chain(options) {
+    let packages = PACKAGES.iter().chain(suite.packages());
+    for part in packages.chain(&UNREAD).chain(&MODULES).chain(modules).chain(options) {
         content.part("part", part.as_bytes());
     }
     content.part("init", INIT.as_bytes());
@@ -194,7 +220,7 @@ fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
     let security: &[&str] = match suite {
         // Its support has ended: the lists name packages that are not there any more.
         Suite::Bullseye => &[],
-        Suite::Trixie => &[&security],
+        Suite::Trixie | Suite::Runtimes => &[&security],
     };
     let sources = packages::sources(&[suite.name()], security)?;
     let mut mmdebstrap = Command::new("unshare");
@@ -207,7 +233,7 @@ fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
             "--variant=essential",
             "--format=directory",
         ])
-        .arg(format!("--include={}", PACKAGES.join(",")))
+        .arg(format!("--include={}", [&PACKAGES, suite.packages()].concat().join(",")))
         .args(["--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=force-unsafe-io"])
         .args(UNREAD.map(|path| format!("--dpkgopt=path-exclude={path}")))
         .args(suite.additions().1)
