@@ -429,10 +429,8 @@ impl Attributor {
                 None => return,
             },
         };
-        // What happens in a container or a unit concerns nobody outside, whatever it nests.
-        let party = || ids.into_iter().flatten().find_map(|of| self.index.party(of));
-        let around = container.or_else(party);
-        let known = around.and_then(|around| Some((around.hierarchy, self.index.exact_path(around)?)));
+        // What happens in a container concerns nobody outside, whatever it nests.
+        let known = container.and_then(|container| Some((container.hierarchy, self.index.exact_path(container)?)));
         if let Some((hierarchy, path)) = known {
             let path = Arc::clone(path);
             let of = Concerned::Around { hierarchy, path };

@@ -386,29 +386,3 @@ fn a_container_that_was_refused_at_first_is_unknown() {
         .collect();
     assert_eq!(exits.last(), Some(&(Exit::Unknown, TrafficAxis::Unknown)), "{exits:?}");
 }
-
-/// By a user's manager: no container is around the cgroups, and their paths are not kept.
-#[test]
-fn a_unit_with_more_nested_cgroups_than_are_kept_doubts_no_other_subject() {
-    const KEPT: usize = 1_024;
-    let mut script = container("+0.1 mkdir user.service");
-    for nested in 0..3 * KEPT {
-        let (micros, name, pid) = (200_000 + nested, format!("user.service+nested{nested}"), 1_000 + nested);
-        write!(script, "\n+0.{micros} mkdir {name}").expect("a string");
-        if nested >= KEPT {
-            write!(
-                script,
-                "\nproc p{nested} in={name} pid={pid} start=+0.2 parent=systemd comm=p"
-            )
-            .expect("a string");
-            write!(script, "\n+1.{micros} TERM p{nested} -> p{nested}").expect("a string");
-        }
-    }
-    script += "\n+2 exit main 1";
-    let reports = limited(Limits::default(), &script);
-    let exit = |report| match report {
-        Report::Terminated(termination) => Some(termination.verdict.exit),
-        _ => None,
-    };
-    assert_eq!(reports.into_iter().filter_map(exit).collect::<Vec<_>>(), [Exit::NonzeroExit]);
-}
