@@ -34,8 +34,11 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
             container = of_parent[watch::CONTAINER];
             owner = maps::named_owner(of_parent);
             if of_parent[watch::BITS] & watch::CHILDREN != 0 && !maps::watch_child(id | keys, of_parent) {
-                maps::lost(Class::Mkdir);
-                warn!(&ctx, "no room to watch cgroup {}: exits of its processes may be missed", id);
+                maps::lost_of(owner, Class::Mkdir);
+                // Whoever fills the map does it thousands of times a second.
+                if !owner.is_named {
+                    warn!(&ctx, "no room to watch cgroup {}: exits of its processes may be missed", id);
+                }
             }
         }
         let Some(mut entry) = maps::reserve::<CgroupMkdir>(Kind::CgroupMkdir, rare(Class::Mkdir, owner)) else {

@@ -361,13 +361,19 @@ pub fn is_armed(cgroup: u64) -> bool {
 }
 
 /// Arms the cgroup of a task if there is a reason to. As flags: `armed` if the cgroup is armed now, and `arms` for the reason.
+///
+/// After the record is reserved: user space lets go what a record shows, and one over its budget must not take room from others. Its time
+/// is set anew then, because from it on the sockets are watched.
 #[inline(always)]
-pub fn arm_where(reason: bool, cgroup: u64, owner: Owner, armed: u32, arms: u32) -> u32 {
+pub fn arm_where<T>(record: *mut T, reason: bool, cgroup: u64, owner: Owner, armed: u32, arms: u32) -> u32 {
     // A socket's cgroup is always of v2; a task's may be of v1.
     if hierarchy() != 0 {
         0
     } else if reason {
-        arms | if arm(cgroup, owner) { armed } else { 0 }
+        let flags = arms | if arm(cgroup, owner) { armed } else { 0 };
+        // SAFETY: every record starts with a header.
+        unsafe { (*record.cast::<Header>()).boot_ns = bpf_ktime_get_boot_ns() };
+        flags
     } else if is_any_armed(cgroup) {
         armed
     } else {

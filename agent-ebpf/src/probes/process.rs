@@ -54,7 +54,6 @@ unsafe fn process_exit(task: Ptr) {
         let place = place::<Direct>(task, cgroups);
         let from_outside = place.is_first() && !maps::is_within(place.parents, cgroups, known.owner);
         let arms = known.has_sockets && from_outside && may_be_main(level, ns_init, status);
-        let flags = maps::arm_where(arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS);
         let charge = Charge {
             class: if place.is_first() { Class::Exit } else { Class::ExitOfOther },
             owner: known.owner,
@@ -67,7 +66,7 @@ unsafe fn process_exit(task: Ptr) {
         let to = addr_of_mut!((*record).task);
         fill_task::<Direct>(to, task, cgroups, known.container);
         (*record).status = status;
-        (*record).flags = flags;
+        (*record).flags = maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS);
         entry.submit(0);
     }
 }
@@ -149,17 +148,18 @@ pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
     unsafe {
         let cgroups = task_cgroups::<Direct>(task);
         let known = maps::known(cgroups);
+        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim, oom(known.owner)) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
         let flags = maps::arm_where(
+            record,
             known.has_sockets,
             cgroups.id,
             known.owner,
             armed_flags::ARMED,
             armed_flags::ARMS,
         );
-        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim, oom(known.owner)) else {
-            return 0;
-        };
-        let record = entry.as_mut_ptr();
         fill_task::<Direct>(addr_of_mut!((*record).victim), task, cgroups, known.container);
         (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
         (*record).flags = flags;

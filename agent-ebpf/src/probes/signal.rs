@@ -111,7 +111,6 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         }
         let from_outside = is_first && !is_own;
         let arms = known.has_sockets && from_outside && may_end(sig, result);
-        let armed = maps::arm_where(arms, cgroups.id, known.owner, signal_flags::ARMED, signal_flags::ARMS);
         let charge = Charge {
             class: match (is_first, is_own) {
                 (true, false) => Class::Signal,
@@ -125,6 +124,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
             return;
         };
         let record = entry.as_mut_ptr();
+        let armed = maps::arm_where(record, arms, cgroups.id, known.owner, signal_flags::ARMED, signal_flags::ARMS);
         with_current!(fill_sender(record, senders, of_sender.container));
         fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups, known.container);
         (*record).sig = sig;
