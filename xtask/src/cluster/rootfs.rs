@@ -69,7 +69,7 @@ impl Suite {
 const MERGED_USR: &str =
     "--setup-hook=cd \"$1\" && for dir in bin sbin lib lib64; do mkdir -p usr/$dir && ln -s usr/$dir $dir; done";
 /// Docker's daemon is started by the test, once the machine's own containerd runs.
-const NOT_AT_BOOT: &str = "--customize-hook=systemctl --root=\"$1\" disable docker.service docker.socket";
+const NOT_AT_BOOT: &str = "--customize-hook=chroot \"$1\" systemctl disable docker.service docker.socket";
 /// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 7] = [
     // For the agent's image.
