@@ -76,7 +76,7 @@ impl Network {
         ip(&["-netns", name, "route", "delete", "local", &inside, "table", "local"]).map(drop)
     }
 
-    /// From now on, packets of its loopback interrupt whatever another CPU is doing, as those of a network card do.
+    /// From now on, packets of the network's loopback interrupt another CPU, as packets of a network card do.
     ///
     /// # Errors
     /// `ip` refuses, or the kernel has no receive packet steering.
@@ -86,7 +86,7 @@ impl Network {
         ip(&["netns", "exec", &self.name, "sh", "-c", &steer]).map(drop)
     }
 
-    /// Its file, for setns(2).
+    /// The file of the network namespace, for setns(2).
     pub fn file(&self) -> String {
         format!("/run/netns/{}", self.name)
     }

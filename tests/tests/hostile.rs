@@ -85,7 +85,7 @@ fn a_neighbour_that_keeps_the_metrics_port_busy() -> anyhow::Result<()> {
     under("a_neighbour_that_keeps_the_metrics_port_busy", &[requests], ENDS)
 }
 
-/// So that packets interrupt the probes, and the kernel skips them.
+/// Packets interrupt the probes, so that the kernel skips runs of them.
 #[test]
 fn a_neighbour_whose_packets_interrupt_the_probes() -> anyhow::Result<()> {
     let test = "a_neighbour_whose_packets_interrupt_the_probes";

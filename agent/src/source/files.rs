@@ -206,13 +206,13 @@ impl Directory {
         }
     }
 
-    /// Part by part, without openat2(2): with `RestrictSUIDSGID=`, as in the package's unit, that call does not exist, because a filter of
-    /// system calls cannot see its mode.
+    /// Component by component, without openat2(2): `RestrictSUIDSGID=`, as in the package's unit, refuses every openat2(2), because a filter
+    /// of system calls cannot read the mode.
     fn walked(&self, below: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
         fn open_one(at: BorrowedFd<'_>, part: Component<'_>, flags: OFlag) -> Result<OwnedFd, Errno> {
             let name = part.as_os_str();
             openat(at, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()).map_err(|errno| match errno {
-                // To O_DIRECTORY a link is only another thing that is no directory.
+                // With O_DIRECTORY the kernel reports a link as ENOTDIR.
                 Errno::ENOTDIR if readlinkat(at, name).is_ok() => Errno::ELOOP,
                 errno => errno,
             })

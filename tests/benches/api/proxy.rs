@@ -1,6 +1,6 @@
 //! The way of all agents to the API server, with a count of its bytes: those of TLS, as a network carries them.
 //!
-//! In a process of its own: both ends of thousands of connections do not fit into the open files of one.
+//! In a process of its own: both ends of thousands of connections do not fit into one process's limit of open files.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -23,7 +23,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards to a port of the loopback until it is dropped.
+    /// Forwards to a port of the loopback until the proxy is dropped.
     pub fn start(port: u16) -> anyhow::Result<Proxy> {
         let mut process = Command::new(std::env::current_exe()?)
             .args([ROLE, &port.to_string()])
@@ -73,7 +73,7 @@ struct Bytes {
     to_agents: AtomicU64,
 }
 
-/// The process: prints its address, and both counts for each line that it reads.
+/// The proxy's process: prints the address, then both counts for each line of standard input.
 pub fn run(port: u16) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;

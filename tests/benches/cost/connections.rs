@@ -46,7 +46,8 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     of_a_stop(table)
 }
 
-/// A server and its clients in one container that stops: both ends of each connection are recorded. As many as its budget has records for.
+/// A server and its clients in one container that stops: both ends of each connection are recorded. As many connections as
+/// the container's budget of records allows.
 fn of_a_stop(table: &mut Table) -> anyhow::Result<()> {
     const FEW: usize = 2;
     eprintln!("bench: a connection of a container that stops ({ROUNDS} rounds)");

@@ -287,7 +287,7 @@ fn requests(count: usize, to: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Both ends abort, and the listener's with a byte that it has not read.
+/// Both ends abort. The server's end has a byte that was not read.
 fn abort_a_connection(listener: &TcpListener) -> anyhow::Result<()> {
     let mut client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;

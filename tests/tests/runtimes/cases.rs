@@ -130,7 +130,7 @@ pub const CASES: &[Case] = &[
         seen: [None, seen("clean", "external", "other"), None],
     },
     Case {
-        // Of the unit, the runtime's commands are around the container.
+        // The runtime's commands run in the unit, around the container.
         name: "quadlet",
         run: "printf '[Container]\\nImage=localhost/shop:1.4\\nContainerName=%s\\n' $c >/etc/containers/systemd/$c.container && \
               systemctl daemon-reload && systemctl start $c",

@@ -1,5 +1,5 @@
-//! Containers of Docker and Podman, of Debian's packages, in an emulated Debian: what the agent of the package reports of them, compared
-//! with what the runtime was asked for and knows. `cargo xtask test runtimes` builds the package and the machine; arguments choose cases.
+//! Containers of Docker and Podman, of Debian's packages, in an emulated Debian: the reports of the package's agent, compared with
+//! the case and with the runtime's own `inspect`. `cargo xtask test runtimes` builds the package and the machine; arguments choose cases.
 
 mod cases;
 
@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use cases::{CASES, Case, Seen};
 
-/// Not the one of another test with a machine.
+/// No other test with a machine has this index.
 const INDEX: u8 = MOST_NODES - 3;
-/// The kernel verifies the probes at load: an emulated processor takes its time.
+/// The kernel verifies the probes at load, which takes long on an emulated processor.
 const STEPS: u32 = 240;
 const STEP: Duration = Duration::from_millis(500);
 
@@ -47,7 +47,7 @@ exec sleep 600
 END
 chmod 755 bin/* && tar -cf /tmp/image.tar . && useradd --create-home dev && systemctl start user@$(id -u dev)";
 const IMPORT: &str = "r import --change 'CMD [\"handles\"]' --change 'ENV PATH=/bin' /tmp/image.tar shop:1.4";
-/// The program of the container is as far as it goes by itself.
+/// Until the container's program is ready, or has exited.
 const UNTIL_READY: &str = "for i in $(seq 100); do r logs $c 2>&1 | grep -q ready && break; \
     [ \"$(r inspect --format '{{.State.Running}}' $c)\" = true ] || break; sleep 0.1; done";
 const UNTIL_OBSERVING: &str = "for i in $(seq 240); do busybox wget -q -O - http://127.0.0.1:9464/readyz 2>/dev/null && exit; sleep 0.5; done; \
@@ -180,7 +180,7 @@ fn containers_are_reported_as_their_runtime_knows_them() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays the case, waits for its report, and holds the report to the table and to the runtime.
+/// Plays the case, waits for the report, and compares the report with the case and with the runtime's state.
 fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow::Result<Value> {
     let before = machine.reports()?.len();
     if !case.is_older {
@@ -198,7 +198,7 @@ fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow:
     );
     ensure!(found("/subject/runtime") == Some(runtime.name()), "another runtime: {report}");
     let known = |pointer: &str| running.pointer(pointer).and_then(Value::as_str);
-    // Docker keeps no signal that nobody chose.
+    // Docker does not store the default stop signal.
     let declared = known("/Config/StopSignal").unwrap_or("SIGTERM");
     if let Some(sent) = found("/stop/signal") {
         ensure!(sent == declared, "the stop signal was {declared}: {report}");
@@ -248,12 +248,12 @@ fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow:
     Ok(report)
 }
 
-/// The one report of the container. Of nothing else, such as the pod's own container, there is an unclean one.
+/// The container's only report. No other report, such as the report of the pod's infra container, may be unclean.
 fn report_of(machine: &Machine, container: &Value, before: usize) -> anyhow::Result<Value> {
     let is_its = |report: &Value| report.pointer("/subject/id") == Some(&container["Id"]);
     for _ in 0..STEPS {
         if machine.reports()?.iter().any(is_its) {
-            // Time for more.
+            // Time for further reports.
             sleep(4 * STEP);
             let (its, others): (Vec<Value>, Vec<Value>) = machine.reports()?.into_iter().skip(before).partition(is_its);
             let unclean: Vec<&Value> = others.iter().filter(|report| report["unclean"] == true).collect();

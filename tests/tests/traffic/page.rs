@@ -46,14 +46,15 @@ all connections because the program returns from main looks the same to the kern
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
 lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
 *lost*, and *lost* never more than *counted* and *undecided* together. The column *At most* is the test's limit for *undecided* in each run.
-Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request unanswered, 50 ms after an
-answered one; `at-once` the same without the pause; `stream` with the first message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an
-answer. Ends: `exit` at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust: returns from main), then exits;
-`graceful`: it finishes its requests first (`Shutdown`, `GracefulStop`).
+Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request
+unanswered, sent 50 ms after the previous answer; `at-once` the same, sent immediately after the previous answer; `stream` with the first
+message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an answer. Ends:
+`exit` at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust: returns from main), then exits; `graceful`: the
+program finishes its requests first (`Shutdown`, `GracefulStop`).
 
-The other servers are Debian's packages. nginx, Apache httpd and HAProxy are proxies of the Go server. Redis: `next` and `at-once` are BLPOP, `stream`
-is SUBSCRIBE. PostgreSQL: `next` and `at-once` are a query of 30 seconds; an error that the server reports is an answer. Their end is the stop signal, and
-SIGKILL 8 seconds later.
+The other servers are Debian's packages. nginx, Apache httpd and HAProxy are proxies of the Go server. Redis: `next` and `at-once` are BLPOP,
+`stream` is SUBSCRIBE. PostgreSQL: `next` and `at-once` are a query of 30 seconds; an error that the server reports is an answer. These
+servers end by the stop signal, and by SIGKILL 8 seconds later.
 
 | Server | Protocol | Connections | End | Lost | Counted | Undecided | At most | Verdict |
 |---|---|---|---|---|---|---|---|---|

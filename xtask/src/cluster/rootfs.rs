@@ -105,7 +105,7 @@ const PACKAGES: [&str; 22] = [
     "openssh-server",
     "busybox-static",
 ];
-/// Docker, Podman, and what the latter only recommends: a network, the pause program of pods, and users' namespaces for a rootless one.
+/// Docker, Podman, and what Podman only recommends: a network, the pause program of pods, and user namespaces for rootless containers.
 const RUNTIMES: [&str; 9] = [
     "docker.io",
     "docker-cli",

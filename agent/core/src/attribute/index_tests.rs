@@ -779,8 +779,8 @@ fn cgroups_of_which_nothing_is_known_push_no_container_out() {
     assert_eq!(index.drops(), 1_901);
 }
 
-/// A container gives the cgroups that it makes any name: also those of another pod's containers, and names that no path has once their
-/// odd bytes are escaped.
+/// A container can give its nested cgroups any name: also the names of another pod's containers, and names that are too long for a path
+/// once their bytes are escaped.
 #[test]
 fn cgroups_of_any_name_push_no_other_container_out() {
     let forged = |id: u64| format!("kubepods-pod3fa85f64_5717_4562_b3fc_2c963f66afa6.slice/cri-containerd-{id:064x}");

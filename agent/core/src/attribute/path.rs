@@ -73,7 +73,7 @@ fn subject(segments: &[Segment<'_>], nodes: Nodes) -> Option<(Subject, usize)> {
     }
 }
 
-/// Where a pod's name is below a container or a user, who can make cgroups of any name, and no pods of a node are there.
+/// The place of a pod's name below a container's or a user's cgroup, where cgroups can have any name. None if pods of a node can be there.
 fn owned_pod(segments: &[Segment<'_>], nodes: Nodes) -> Option<usize> {
     let owner = (0..segments.len()).find(|&at| container_at(segments, at).is_some() || is_users(segments, at))?;
     let pod_at = (0..segments.len()).find(|&at| pod_uid(segments, at).is_some())?;
@@ -105,7 +105,7 @@ pub fn enclosing_container(path: &str, nodes: Nodes) -> Option<&str> {
 /// The path of the party that can make the cgroup at a path: the container of a pod, otherwise the outermost container, otherwise the
 /// outermost unit or session. None if the cgroup is the party's own, or in none.
 pub fn party(path: &str, nodes: Nodes) -> Option<&str> {
-    // A fault is below the party: it chose the name.
+    // A malformed name is below the party: the party chose the name.
     let (segments, ..) = split_well_formed(path);
     let any_unit = |segment: &Segment<'_>| segment.name.ends_with(".service") || segment.name.ends_with(".scope");
     let pod = container_of_pod(&segments).filter(|_| owned_pod(&segments, nodes).is_none());
@@ -126,7 +126,7 @@ fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
     }
 }
 
-/// The same of what is before the first fault, and the fault.
+/// The same for the part of the path before the first malformed name, and the error of this name.
 fn split_well_formed(path: &str) -> (Vec<Segment<'_>>, bool, Option<PathError>) {
     let mut segments: Vec<Segment<'_>> = Vec::with_capacity(12);
     let mut outside = false;

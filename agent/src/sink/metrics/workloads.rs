@@ -311,8 +311,8 @@ impl Known {
         Some(self.all.entry(name).or_insert_with(new))
     }
 
-    /// Of the namespace with the most workloads without pods, the one that is without the longest: whose workloads come and go pushes
-    /// no other's out.
+    /// Of the namespace with the most workloads without pods, the workload that has been without pods the longest: a namespace whose
+    /// workloads are created and deleted pushes no series of another namespace out.
     fn least_missed(&self) -> Option<Name> {
         let gone = || self.all.iter().filter_map(|(name, counts)| Some((counts.gone?, name)));
         let mut numbers = HashMap::<&str, usize>::new();

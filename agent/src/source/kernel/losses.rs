@@ -199,8 +199,8 @@ impl Losses {
         total - std::mem::replace(reported, total)
     }
 
-    /// At one moment, as far as that can be had: thousands of events a second are skipped and reported meanwhile. Otherwise too few are
-    /// recovered.
+    /// Both numbers of one moment, as far as possible: thousands of events a second can be skipped and reported between two reads, and too
+    /// few would then count as recovered.
     fn skipped_and_recovered(&self, kind: Kind) -> (u64, u64) {
         const ATTEMPTS: usize = 8;
         let skipped = || {
@@ -210,7 +210,7 @@ impl Losses {
         if kind != Kind::Tcp {
             return (skipped(), 0);
         }
-        // Before the skipped runs: each of these has been counted by then.
+        // Read before the skipped runs: each recovered event counts as skipped by then.
         let mut recovered = self.recovered_nested();
         let mut all = skipped();
         for _ in 0..ATTEMPTS {

@@ -226,8 +226,8 @@ pub fn tracepoints() -> Vec<&'static str> {
 }
 
 impl Probe {
-    /// The program that reports the events during a run of `program` on the same CPU, for which the kernel skips it. A socket's: packets
-    /// are handled in an interrupt, whatever the CPU was doing. Signals and cgroups are changed under locks that no interrupt takes.
+    /// The program that reports the events for which the kernel skips `program`, because `program` runs on that CPU. Only for events of
+    /// sockets: packets are handled in interrupts. Signals and cgroups are changed under locks that no interrupt takes.
     pub fn nested(&self, program: &str) -> Option<String> {
         (self.kind == Kind::Tcp).then(|| format!("{program}_nested"))
     }

@@ -93,8 +93,8 @@ impl Files {
         }
     }
 
-    /// The container's description, from the first directory that names it, otherwise from the first that knows it; and the problems on
-    /// the way. Docker's containers have bundles of containerd, without a name.
+    /// The container's description, from the first directory that names the container, otherwise from the first that describes the
+    /// container. Docker's containers also have a bundle in containerd's directory, without a name.
     fn describe(&self, id: &ContainerId, mut problem: impl FnMut(DescribeError)) -> Option<ContainerFact> {
         let mut unnamed = None;
         for (layout, path) in &self.directories {

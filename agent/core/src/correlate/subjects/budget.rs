@@ -24,12 +24,12 @@ impl Subjects {
     pub fn bytes(&self) -> usize {
         let listed =
             self.subjects.len() * LISTED + self.touched.len() * PLACED + self.gone.capacity() * size_of::<(Boot, CgroupId)>();
-        // A network namespace has one, or a few.
+        // A network namespace has one closer, or a few.
         let closers = 2 * self.closers.len() * (size_of::<(u32, Vec<CgroupId>)>() + 4 * size_of::<CgroupId>());
         self.weight + table::<CgroupId, State>(self.subjects.capacity()) + listed + self.clients.bytes() + closers
     }
 
-    /// Counts a subject's bytes, and looks for its place among the timelines, again after a change.
+    /// After a change: counts a subject's bytes again, and marks its place among the timelines as changed.
     pub(super) fn weigh(&mut self, own: CgroupId) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         self.missed.displace(own, state);
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Who gives first is found without a look at all: each subject is in the list, with its bytes.
+        /// The subject that gives memory up first is found without a look at all subjects: each subject is in the list, with its bytes.
         #[test]
         fn the_list_has_the_bytes_of_each_subject(events in prop::collection::vec(any::<[u8; 12]>(), 0..300)) {
             // Room for some facts, or for none.

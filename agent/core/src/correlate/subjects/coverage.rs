@@ -29,7 +29,7 @@ const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 pub(super) struct Coverage {
     probes: BTreeMap<String, ProbeState>,
     lost: VecDeque<Loss>,
-    /// What was left of losses of more subjects than are kept: concerns all. One for each kind, and those of whom.
+    /// Losses of more subjects than are kept, merged: they concern all subjects. One for each kind and [`Whose`].
     lost_of_all: Vec<Loss>,
     /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
@@ -217,8 +217,8 @@ impl Coverage {
         }
     }
 
-    /// The oldest one that its subjects had again goes into the next of these: a subject with losses without pause pushes none of
-    /// others' out. Of more subjects than are kept, the oldest loss concerns all.
+    /// Merges the oldest loss that the same subjects had again into the next of these losses: a subject with many losses pushes no loss
+    /// of another subject out. If no subjects had a loss again, the oldest loss concerns all subjects.
     fn merge_one(&mut self) {
         let mut later = HashSet::new();
         let losses = self.lost.iter().enumerate().rev();
@@ -452,7 +452,7 @@ mod tests {
         let lost = coverage.losses(home("/kubepods.slice/quiet"), Boot(0), Boot(5));
         assert_eq!(lost, [(Kind::ProcessExit, 1)]);
         let later = coverage.losses(home("/kubepods.slice/quiet"), Boot(6), Boot(u64::MAX));
-        assert_eq!(later, [], "only the one that is not kept is of all");
+        assert_eq!(later, [], "only the loss that is not kept concerns all");
     }
 
     #[test]

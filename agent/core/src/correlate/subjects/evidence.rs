@@ -133,7 +133,7 @@ impl Subjects {
         let Some(cgroup) = cgroup else { return };
         let Some(state) = self.subjects.get_mut(&home) else { return };
         if !state.arm(home, cgroup) {
-            // Its traffic is unknown, and the kernel's room is for all subjects.
+            // The subject's traffic is unknown in any case, and all subjects share the kernel's table.
             out.push(SubjectEvent::Unwatched(cgroup));
         }
         let now = self.now;

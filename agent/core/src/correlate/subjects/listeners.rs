@@ -53,14 +53,15 @@ impl Listeners {
         self.0.iter().any(|listener| takes(listener.local, to))
     }
 
-    /// Whether a listener that another subject closed here at that time has the refusals of one of these: the kernel keeps the last one.
+    /// Whether another subject's listener, closed on that address at that time, gets the refusals of one of these listeners: the probes
+    /// keep the last closed listener of a port.
     pub fn is_succeeded_by(&self, local: SocketAddr, at: Boot) -> bool {
         self.0
             .iter()
             .any(|listener| takes(listener.local, local) && listener.at <= at)
     }
 
-    /// The same the other way round: the record of the earlier close came later.
+    /// Whether one of these listeners gets the refusals of another subject's listener: the record of the earlier close arrived later.
     pub fn succeeds(&self, local: SocketAddr, at: Boot) -> bool {
         self.0
             .iter()
@@ -101,12 +102,12 @@ impl Listeners {
     }
 }
 
-/// Network namespaces for which closers are kept, before those without a closed listener are dropped.
+/// Network namespaces with known closers; at this number, those without a closed listener are dropped.
 const NAMESPACES: usize = 1_024;
 
 impl Subjects {
-    /// The kernel counts a refused client for whoever closed the last listener on its port: a neighbour of the network namespace that
-    /// listens there for a moment has the refusals of a server that terminates. What that server's clients met is not known then.
+    /// The probes attribute a refused client to the last closed listener of the port. A neighbour in the same network namespace that listens
+    /// on the port for a moment gets the refusals of a server that terminates: the traffic of this server is then unknown.
     pub(super) fn listener_closed(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
         let subjects = &self.subjects;
         let is_closer = |of: &CgroupId| listeners(subjects, *of).is_some_and(|listeners| !listeners.is_empty());

@@ -1,8 +1,8 @@
-//! The order in which timelines go when there are too many: who is missed least goes first.
+//! The order in which timelines are evicted at the cap: the least missed first.
 //!
-//! A subject's place follows from what nearly each of its records changes, and the order is asked for at the cap only. So a subject that
-//! changed is noted, and gets its place when the order is asked for: an eviction costs no more than the records since the last one did,
-//! however many timelines there are.
+//! Nearly every record of a subject can change the subject's place, and the order is needed at the cap only. A changed subject is
+//! therefore noted, and gets its place at the next eviction. An eviction costs no more than the records since the last eviction,
+//! whatever the number of timelines.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) const PLACED: usize = 3 * size_of::<(Rank, Boot, CgroupId)>() / 2;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
-    /// The least missed first; of a rank the longest idle, or of those that settle the first to have exited.
+    /// The least missed first; within a rank the longest idle, within [`Rank::Settling`] the earliest exit.
     order: BTreeSet<(Rank, Boot, CgroupId)>,
     /// Not in the order: changed since the last eviction.
     changed: BTreeSet<CgroupId>,
@@ -27,15 +27,16 @@ pub(super) struct Missed {
     looks: usize,
 }
 
-/// Others' noise closes no termination in progress.
+/// Other subjects' noise must not evict a termination in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Nothing is stopping it.
+    /// Nothing stops the subject.
     Quiet,
-    /// What is left is what clients met, and others' cgroups can stay as long as they like.
+    /// The exit is known. Only what clients met can still change, and a container's owner decides how long its cgroup stays.
     Ended,
     Stopping,
-    /// It has exited, and records from before the exit may still arrive: without these the exit would be judged wrongly. It does not go.
+    /// The subject has exited, and records from before the exit may still arrive: without these the exit would be judged wrongly. The
+    /// timeline is not evicted.
     Settling,
 }
 
@@ -61,7 +62,7 @@ impl Missed {
         self.changed.insert(own);
     }
 
-    /// The subject has no timeline any more.
+    /// The subject no longer has a timeline.
     pub fn remove(&mut self, own: CgroupId, state: &mut State) {
         match std::mem::take(&mut state.place) {
             Place::Nowhere => {}
@@ -96,7 +97,7 @@ impl Missed {
 }
 
 impl Subjects {
-    /// The subject whose timeline goes next. None: all of them settle.
+    /// The subject whose timeline is evicted next. None: all subjects settle.
     pub(super) fn least_missed(&mut self) -> Option<CgroupId> {
         let (now, reorder) = (self.now, self.limits.reorder);
         let has_settled = |exit: Boot| exit.plus(reorder) <= now;
@@ -145,7 +146,7 @@ mod tests {
     use crate::input::{Input, Observation};
     use crate::termination::Open;
 
-    /// What the order stands for, by a look at all timelines.
+    /// The expected result, by a look at all timelines.
     fn by_full_look(subjects: &Subjects) -> (Option<CgroupId>, BTreeSet<Rank>) {
         let mut of_rank = [Rank::Quiet, Rank::Ended, Rank::Stopping, Rank::Settling].map(|rank| (rank, None));
         for (_, own) in &subjects.touched {
@@ -176,7 +177,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         let mut runner = TestRunner::deterministic();
         let histories = prop::collection::vec(any::<[u8; 12]>(), 0..600);
-        // Without room for all facts, too: then who has most gives some.
+        // Also without room for all facts: the subject with the most gives some up.
         for memory in [Limits::default().memory, 128 << 10] {
             for _ in 0..100 {
                 let history = histories.new_tree(&mut runner).expect("no filter").current();
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(seen, BTreeSet::from(all));
     }
 
-    /// The ranks of which one was to go, and whether one settled meanwhile.
+    /// The ranks that were first in the order, and `Settling` if a subject settled meanwhile.
     fn compare(memory: usize, history: &[[u8; 12]]) -> BTreeSet<Rank> {
         let mut core = Correlator::new(Limits {
             memory,
@@ -208,7 +209,7 @@ mod tests {
                 ),
                 _ => drop(core.handle(now, any_input(now, bytes))),
             }
-            // Not after each: a place may change several times in between.
+            // Not after each input: a place may change several times in between.
             if bytes[1] % 4 != 0 {
                 continue;
             }
@@ -225,7 +226,7 @@ mod tests {
         seen
     }
 
-    /// Others make stops that do not end, without an end.
+    /// Neighbours can begin any number of stops that never finish.
     #[test]
     fn a_new_timeline_at_the_cap_costs_no_look_at_all_of_them() {
         const CAP: usize = 256;

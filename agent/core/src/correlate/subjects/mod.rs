@@ -142,7 +142,7 @@ pub(super) struct Subjects {
     armed: BTreeSet<(Boot, CgroupId)>,
     clients: Clients,
     clients_swept: Boot,
-    /// Who has closed listeners, by network namespace: see `listeners`.
+    /// Subjects with closed listeners, by network namespace: see `listeners`.
     closers: HashMap<u32, Vec<CgroupId>>,
     /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,

@@ -346,7 +346,7 @@ impl Sockets {
                 }
             }
         }
-        // Of all clients of the node: without an address of its own, none of them is this subject's.
+        // Failed connects of all clients of the node: none concerns a subject that served on no address.
         let failed = (!self.served.is_empty()).then(|| window.clients.failed(window.since));
         for (pair, connect) in failed.into_iter().flatten() {
             if let Some(end) = self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic) {

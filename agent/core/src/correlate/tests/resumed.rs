@@ -403,7 +403,7 @@ fn what_went_with_the_oldest_segment_may_have_been_decisive() {
     expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed")]"#]].assert_eq(&verdict(Some(restart - 1)));
 }
 
-/// A limit (docs/limits.md): the first process's exit went with the journal's oldest segment, and the agent was killed before its report.
+/// A limit (docs/limits.md): the first process's exit went with the journal's oldest segment, and the agent was killed before the report.
 #[test]
 fn an_exit_that_went_with_the_oldest_segment_is_not_reported() {
     let text = restarted(

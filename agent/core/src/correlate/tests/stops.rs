@@ -539,7 +539,7 @@ fn what_came_to_nothing_lets_the_sockets_go_after_a_minute() {
     assert_eq!(let_go(&container(&format!("{inside}{ticks}"))), []);
 }
 
-/// A container beside it signals the first process of each cgroup that it nests: the kernel has room for so many armed cgroups.
+/// A neighbour signals the first process of each nested cgroup: the kernel's table of armed cgroups is bounded.
 #[test]
 fn a_container_keeps_few_of_its_nested_cgroups_watched() {
     let nested = |n: u32| {

@@ -9,12 +9,12 @@ use crate::time::Boot;
 
 use super::{Connection, Pair, Sockets, count, is_decided, later};
 
-/// When to look for room again: anyone can make connections that give none.
+/// When to look for room again: any client can make connections that cannot be dropped.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// The last look left so many connections that the next one is worth it only later.
+    /// The number of connections at which the next look is worth its cost. 0: the cap.
     next: usize,
-    /// Something may give room that did not at the last look.
+    /// Something changed since the last look that may make room.
     pub may_be_more: bool,
     /// The last time that data was sent, in jiffies: a close before that was a decision.
     sent: Option<u32>,
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(over_cap, 1_000 - CAP as u64);
     }
 
-    /// Refused ones fill all but a few places.
+    /// Refused connections fill all places but one.
     #[test]
     fn a_look_for_room_finds_an_eighth_of_it() {
         let (looks, over_cap) = looks(|i| if i < CAP - 1 { "refused" } else { "accepted" });
