@@ -448,7 +448,8 @@ pub mod nested {
     pub const TAKEN: usize = 256;
     /// How many events the second programs reported.
     pub const REPORTED: usize = TAKEN;
-    /// At the number of the tracepoint: not 0 while its second program runs, which is skipped for the events meanwhile.
+    /// From here on one word for each tracepoint: not 0 while the tracepoint's second program runs. The kernel skips this program for
+    /// events in that time.
     pub const RUNS: usize = TAKEN + 1;
     pub const WORDS: usize = RUNS + 4;
 }

@@ -35,7 +35,7 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
             owner = maps::named_owner(of_parent);
             if of_parent[watch::BITS] & watch::CHILDREN != 0 && !maps::watch_child(id | keys, of_parent) {
                 maps::lost_of(owner, Class::Mkdir);
-                // Whoever fills the map does it thousands of times a second.
+                // A container that fills the map would log thousands of lines a second.
                 if !owner.is_named {
                     warn!(&ctx, "no room to watch cgroup {}: exits of its processes may be missed", id);
                 }

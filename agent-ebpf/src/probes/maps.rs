@@ -362,8 +362,8 @@ pub fn is_armed(cgroup: u64) -> bool {
 
 /// Arms the cgroup of a task if there is a reason to. As flags: `armed` if the cgroup is armed now, and `arms` for the reason.
 ///
-/// After the record is reserved: user space lets go what a record shows, and one over its budget must not take room from others. Its time
-/// is set anew then, because from it on the sockets are watched.
+/// Called after the record is reserved: user space disarms only cgroups that a record shows, and a record over its budget must not take
+/// room in the map. The record's time is set again, because the sockets are watched from this moment on.
 #[inline(always)]
 pub fn arm_where<T>(record: *mut T, reason: bool, cgroup: u64, owner: Owner, armed: u32, arms: u32) -> u32 {
     // A socket's cgroup is always of v2; a task's may be of v1.
@@ -423,7 +423,7 @@ pub fn take(tracepoint: usize, event: u64) {
     if let Some(nested) = nested() {
         // SAFETY: words of the value. Volatile: an interrupting program writes them, too.
         unsafe {
-            // An event that the second program will never see must not stay: the kernel uses the memory of sockets and packets again.
+            // An event that the second program will never see must not stay: the kernel reuses the memory of sockets and packets.
             if nested.add(nested::RUNS + tracepoint).read_volatile() == 0 {
                 nested.add(place_of(event)).write_volatile(event);
             }
@@ -431,8 +431,8 @@ pub fn take(tracepoint: usize, event: u64) {
     }
 }
 
-/// The second program: counts the event if the first was skipped for it, and calls `report` then if anything is armed. Also while nothing is,
-/// or the skipped runs from before a stop would count as its losses.
+/// The second program at a tracepoint. If the first program was skipped for the event: counts the event, and calls `report` if any cgroup
+/// is armed. Events count also while no cgroup is armed: otherwise skipped runs from before a stop would count as losses of the stop.
 #[inline(always)]
 pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl FnOnce()) {
     let Some(nested) = nested() else { return };

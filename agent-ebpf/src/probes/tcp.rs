@@ -49,8 +49,8 @@ pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Runs after the program above, as each `…_nested` after its own. The kernel skips a program on a CPU that already runs it: a packet
-/// that interrupts a close would be missed, hundreds of times a second where the network interrupts a busy program.
+/// Runs after the program above, as each `…_nested` program after the program of that name. The kernel skips a program on a CPU that
+/// already runs this program: packets that interrupt a close would be missed, hundreds of times a second on a busy network.
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: as above.
@@ -59,8 +59,8 @@ pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Socket, ports and states in one number: what the kernel frees, it uses again at once. Read as memory: the verifier knows the argument
-/// as a pointer, and lets none become a number.
+/// Socket, ports and states in one number. With the ports, because the kernel reuses the memory of a freed socket at once. Read as memory:
+/// the verifier knows the argument as a pointer, and lets no pointer become a number.
 #[inline(always)]
 fn state_event(ctx: &BtfTracePointContext) -> u64 {
     // SAFETY: three arguments of eight bytes, the first a socket.
@@ -70,7 +70,7 @@ fn state_event(ctx: &BtfTracePointContext) -> u64 {
     }
 }
 
-/// The same of the tracepoints without states, none of which is 15.
+/// The same for the tracepoints without states. No state is 15.
 #[inline(always)]
 fn event(tracepoint: usize, ctx: &BtfTracePointContext) -> u64 {
     // SAFETY: at least one argument of eight bytes, a socket.
