@@ -182,7 +182,7 @@ const VERIFIER_BOUNDS: [(&str, u32, u32); 19] = [
     ("process_exit_group_dead", 1300, 5590),
     ("process_exit_live", 6850, 5660),
     ("signal_deliver", 5410, 2470),
-    ("signal_generate", 35120, 12080),
+    ("signal_generate", 66150, 12080),
     ("tcp_receive_reset", 3100, 1950),
     ("tcp_receive_reset_nested", 3100, 1950),
     ("tcp_send_reset", 5960, 3040),
