@@ -142,3 +142,59 @@ fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
     let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
     listener.port() == to.port() && (any || listener.ip() == to.ip())
 }
+
+#[cfg(test)]
+mod review {
+    use crate::correlate::{Correlator, Limits};
+    use crate::event::Event;
+    use crate::fixtures::script;
+    use crate::input::Input;
+    use crate::time::Boot;
+
+    fn play(namespaces: u32) -> usize {
+        let text = "
+            +0 mkdir app
+            proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+            +0.001 exec main
+            +0.1 mkdir other
+            proc other in=other pid=300 ns=1 start=+0.1 parent=shim comm=other
+            +0.2 exec other
+            +1 TERM runc -> main handler
+            +1.1 tcp app closed 80
+            +1.2 TERM runc -> other handler
+            ";
+        let mut core = Correlator::new(Limits::default());
+        let mut close = None;
+        let mut last = Boot(0);
+        for (at, input) in script::parse(text).inputs {
+            if let Input::Kernel {
+                event: Event::Tcp(_), ..
+            } = &input
+            {
+                close = Some(input.clone());
+            }
+            last = at;
+            core.handle(at, input);
+        }
+        for n in 0..namespaces {
+            let mut input = close.clone().expect("a close");
+            if let Input::Kernel {
+                event: Event::Tcp(tcp),
+                at,
+            } = &mut input
+            {
+                tcp.netns = 1_000 + n;
+                last = last.plus(std::time::Duration::from_micros(122));
+                *at = last;
+            }
+            core.handle(last, input);
+        }
+        core.subjects.closers.len()
+    }
+
+    #[test]
+    fn review_listeners_in_many_network_namespaces_are_bounded() {
+        let most = play(4_000);
+        assert!(most <= 2 * super::NAMESPACES, "{most}");
+    }
+}

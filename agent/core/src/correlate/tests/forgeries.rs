@@ -224,3 +224,46 @@ fn a_neighbour_that_closed_the_same_port_later_hides_no_refusal() {
         }
     }
 }
+
+fn traffics(script: &str) -> Vec<TrafficAxis> {
+    let traffic = |report| match report {
+        Report::Terminated(of) => Some(of.verdict.traffic),
+        _ => None,
+    };
+    run(script).into_iter().filter_map(traffic).collect()
+}
+
+fn neighbour(closes: &str, who: &str) -> String {
+    container(&format!(
+        "
+        +0.1 mkdir neighbour
+        proc other in=neighbour pid=300 ns=1 start=+0.1 parent=shim comm=other
+        +0.2 exec other
+        +1 KILL runc -> other armed
+        +1.2 tcp app accepted 80 5001
+        {closes}
+        +10 TERM runc -> main handler
+        +10.001 enter main TERM
+        +11 tcp {who} refused 80 5002
+        +12 exit main 0
+        +15 tick
+        "
+    ))
+}
+
+#[test]
+fn review_a_neighbour_that_closed_before_the_stop_hides_no_refusal() {
+    let own = traffics(&neighbour("+5 tcp app closed 80", "app"));
+    let hidden = traffics(&neighbour("+5 tcp app closed 80\n+6 tcp neighbour closed 80", "neighbour"));
+    assert_eq!(own, [TrafficAxis::Refused]);
+    assert_eq!(hidden, [TrafficAxis::Unknown]);
+}
+
+#[test]
+fn review_a_neighbour_whose_close_is_lost_hides_no_refusal() {
+    let hidden = traffics(&neighbour(
+        "+10.5 tcp app closed 80\n+10.6 lost tcp +10.55 3 within neighbour",
+        "neighbour",
+    ));
+    assert_eq!(hidden, [TrafficAxis::Unknown]);
+}

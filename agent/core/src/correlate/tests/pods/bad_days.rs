@@ -633,3 +633,33 @@ fn the_end_of_time_comes_once() {
     let answers = run_all(&web("+18446744073 tick\n+1 exit main 0 armed\n+1 tick"));
     assert!(!answers.is_empty());
 }
+
+/// Clients count from the deletion request on, so do lost records of sockets.
+#[test]
+fn review_sockets_lost_between_the_request_and_the_signal_make_traffic_unknown() {
+    let traffic = |between: &str| {
+        let reports = run(&web(&format!(
+            "
+            +1.05 pod web deleted=+1:30
+            +2 tcp web:app accepted 80 5001
+            {between}
+            +5 TERM runc -> main handler
+            +5.01 enter main TERM
+            +6 exit main 0
+            +7 pod web app=0:Completed
+            +8 gone web
+            "
+        )));
+        let mut ended = reports.into_iter().filter_map(|(_, report)| match report {
+            Report::PodTerminated(pod) => Some(format!("{:?}", pod.verdict.traffic)),
+            _ => None,
+        });
+        ended.next().expect("a pod")
+    };
+    assert_eq!(traffic(""), "Quiet");
+    assert_eq!(
+        traffic("+2.2 tcp web:app closed 80\n+2.3 tcp web:app refused 80 5002"),
+        "Refused"
+    );
+    assert_eq!(traffic("+2.6 lost tcp +2.1 5"), "Unknown");
+}
