@@ -439,6 +439,10 @@ pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl F
     // SAFETY: as above.
     unsafe {
         let runs = nested.add(nested::RUNS + tracepoint);
+        // Before 6.1 the kernel skips nothing, and the first program has run for the event.
+        if runs.read_volatile() != 0 {
+            return;
+        }
         runs.write_volatile(1);
         let event = event();
         let taken = nested.add(place_of(event));
@@ -462,8 +466,12 @@ pub fn is_kubelet(cgroup: u64) -> bool {
 /// Keeps the port of a closed listener. A port that found no room is a loss: its refusals are not seen.
 #[inline(always)]
 pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner) {
-    // An earlier listener's entry would keep its owner.
-    forget_port(&key);
+    // An earlier listener's entry would keep its owner, whose refusals are counted for this one from now on.
+    if let Some(earlier) = forget_port(&key)
+        && earlier != owner.id
+    {
+        lost_by(account(earlier), Class::Tcp);
+    }
     let Some(held) = ports_held(owner.id) else {
         return lost_of(owner, Class::Tcp);
     };
@@ -489,17 +497,17 @@ fn ports_held(owner: u64) -> Option<*mut u64> {
     PORTS_HELD.get_ptr_mut(owner)
 }
 
+/// The owner of the port until now.
 #[inline(always)]
-fn forget_port(key: &ListenerKey) {
-    let Some(owner) = CLOSED_PORTS.get_ptr(key).map(|port| unsafe { (*port)[closed_by::OWNER] }) else {
-        return;
-    };
+fn forget_port(key: &ListenerKey) -> Option<u64> {
+    let owner = CLOSED_PORTS.get_ptr(key).map(|port| unsafe { (*port)[closed_by::OWNER] })?;
     if CLOSED_PORTS.remove(key).is_ok()
         && let Some(held) = PORTS_HELD.get_ptr_mut(owner)
     {
         // SAFETY: as in `close_port`. Less one.
         unsafe { add(held, u64::MAX) };
     }
+    Some(owner)
 }
 
 /// The listener that would have accepted a connection to this address. A later listener there does not count: a connection that is

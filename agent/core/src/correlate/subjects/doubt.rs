@@ -26,6 +26,14 @@ impl Span {
         Span { first: at, last: at }
     }
 
+    /// From then on, without an end.
+    pub fn from(at: Boot) -> Span {
+        Span {
+            first: at,
+            last: Boot(u64::MAX),
+        }
+    }
+
     pub fn around(known: Option<Span>, at: Boot) -> Span {
         known.map_or(Span::at(at), |known| known.and(Span::at(at)))
     }

@@ -146,10 +146,19 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .coverage
         .losses_by(&[Hole::NotRecorded], home, late_reach.0, late_reach.1)
         .is_empty();
+    // Clients count from the deletion request on.
+    let since = state.requested.map_or(begin, |at| at.min(begin));
+    let of_clients = reach.min(since);
     let mut losses = context.coverage.losses_inside(home, reach, until);
+    losses.retain(|(kind, _)| *kind != Kind::Tcp);
+    let of_sockets = context.coverage.losses_inside(home, of_clients, until);
+    losses.extend(of_sockets.into_iter().filter(|(kind, _)| *kind == Kind::Tcp));
     let not_recorded = context.coverage.losses_by(&[Hole::NotRecorded], home, reach, until);
     let damaged = context.coverage.losses_by(&[Hole::Damaged], home, reach, until);
-    for (kind, count) in state.rare().doubts.within(reach, until) {
+    let doubts = &state.rare().doubts;
+    let others = doubts.within(reach, until).filter(|(kind, _)| *kind != Kind::Tcp);
+    let of_sockets = doubts.within(of_clients, until).filter(|(kind, _)| *kind == Kind::Tcp);
+    for (kind, count) in others.chain(of_sockets) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
         let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
         if matters && kind != Kind::Tcp && !missing.lost.contains(&kind) {
@@ -178,7 +187,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         // The observation ended before all of the clients' time.
         && until <= now
         && !missing.gap
-        && !context.coverage.has_gap(begin, until)
+        && !context.coverage.has_gap(since, until)
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && !state.cgroups_over
@@ -191,7 +200,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && (stop_signal.is_some() || state.requested.is_some() || !missing.lost.contains(&Kind::SignalGenerate))
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {
-        since: state.requested.map_or(begin, |at| at.min(begin)),
+        since,
         until,
         refusing_from: state.refusing_from(end, context.linger),
         end,

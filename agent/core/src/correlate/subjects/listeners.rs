@@ -102,8 +102,10 @@ impl Listeners {
     }
 }
 
-/// Network namespaces with known closers; at this number, those without a closed listener are dropped.
+/// Network namespaces for which closers are kept. In further namespaces nothing shows whose clients are refused.
 const NAMESPACES: usize = 1_024;
+/// How often the namespaces without a closed listener are dropped, if there is no room.
+const SWEEP: Duration = Duration::from_secs(1);
 
 impl Subjects {
     /// The probes attribute a refused client to the last closed listener of the port. A neighbour in the same network namespace that listens
@@ -112,7 +114,13 @@ impl Subjects {
         let subjects = &self.subjects;
         let is_closer = |of: &CgroupId| listeners(subjects, *of).is_some_and(|listeners| !listeners.is_empty());
         if self.closers.len() >= NAMESPACES && !self.closers.contains_key(&tcp.netns) {
-            self.closers.retain(|_, closers| closers.iter().any(is_closer));
+            if self.closers_swept.plus(SWEEP) <= self.now {
+                self.closers_swept = self.now;
+                self.closers.retain(|_, closers| closers.iter().any(is_closer));
+            }
+            if self.closers.len() >= NAMESPACES {
+                return self.doubt(own, Kind::Tcp, Span::from(at), 1);
+            }
         }
         let closers = self.closers.entry(tcp.netns).or_default();
         if !closers.contains(&own) {
@@ -126,7 +134,8 @@ impl Subjects {
             doubtful.extend(others.succeeds(tcp.local, at).then_some(own));
         }
         for of in doubtful {
-            self.doubt(of, Kind::Tcp, Span::at(at), 1);
+            // The later one keeps the port.
+            self.doubt(of, Kind::Tcp, Span::from(at), 1);
             self.weigh(of);
         }
     }
@@ -193,7 +202,7 @@ mod review {
     }
 
     #[test]
-    fn review_listeners_in_many_network_namespaces_are_bounded() {
+    fn listeners_in_many_network_namespaces_are_bounded() {
         let most = play(4_000);
         assert!(most <= 2 * super::NAMESPACES, "{most}");
     }

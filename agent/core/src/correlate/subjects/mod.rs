@@ -144,6 +144,7 @@ pub(super) struct Subjects {
     clients_swept: Boot,
     /// Subjects with closed listeners, by network namespace: see `listeners`.
     closers: HashMap<u32, Vec<CgroupId>>,
+    closers_swept: Boot,
     /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,
     /// The oldest first.
@@ -180,6 +181,7 @@ impl Subjects {
             clients: Clients::default(),
             clients_swept: Boot(0),
             closers: HashMap::new(),
+            closers_swept: Boot(0),
             gone: VecDeque::new(),
             early: VecDeque::new(),
             refused: None,

@@ -252,18 +252,9 @@ fn neighbour(closes: &str, who: &str) -> String {
 }
 
 #[test]
-fn review_a_neighbour_that_closed_before_the_stop_hides_no_refusal() {
+fn a_neighbour_that_closed_before_the_stop_hides_no_refusal() {
     let own = traffics(&neighbour("+5 tcp app closed 80", "app"));
     let hidden = traffics(&neighbour("+5 tcp app closed 80\n+6 tcp neighbour closed 80", "neighbour"));
     assert_eq!(own, [TrafficAxis::Refused]);
-    assert_eq!(hidden, [TrafficAxis::Unknown]);
-}
-
-#[test]
-fn review_a_neighbour_whose_close_is_lost_hides_no_refusal() {
-    let hidden = traffics(&neighbour(
-        "+10.5 tcp app closed 80\n+10.6 lost tcp +10.55 3 within neighbour",
-        "neighbour",
-    ));
     assert_eq!(hidden, [TrafficAxis::Unknown]);
 }

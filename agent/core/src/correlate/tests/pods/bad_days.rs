@@ -636,7 +636,7 @@ fn the_end_of_time_comes_once() {
 
 /// Clients count from the deletion request on, so do lost records of sockets.
 #[test]
-fn review_sockets_lost_between_the_request_and_the_signal_make_traffic_unknown() {
+fn sockets_lost_between_the_request_and_the_signal_make_traffic_unknown() {
     let traffic = |between: &str| {
         let reports = run(&web(&format!(
             "
