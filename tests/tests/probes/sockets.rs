@@ -385,8 +385,7 @@ fn a_port_belongs_to_its_last_listener() {
         assert_eq!(refuse(&mut probes), [0, 2], "the second has closed it");
         // The record of that close may be over the second's budget.
         let lost = probes.kernel.lost();
-        let of_first =
-            |loss: &epitaph::source::kernel::Loss| loss.kind == Kind::Tcp && loss.scope == LossScope::Within(first.id());
+        let of_first = |loss: &Loss| loss.kind == Kind::Tcp && loss.scope == LossScope::Within(first.id());
         assert!(lost.iter().any(of_first), "{lost:?}");
     }
 }
