@@ -21,7 +21,8 @@ pub struct Report {
     pub tail_bytes: u64,
     /// Complete inputs of a kind that this version does not know.
     pub unknown_inputs: u64,
-    /// Complete kernel records that this version cannot decode: for each, the core got an [`Input::Lost`] of its kind.
+    /// Complete kernel records that this version cannot decode: for each of a kind that is known, the core got an
+    /// [`Input::Lost`] of that kind.
     pub undecodable: u64,
     /// Why reading stopped before the end of the file.
     pub error: Option<String>,
