@@ -451,7 +451,8 @@ pub mod nested {
     /// From here on one word for each tracepoint: not 0 while the tracepoint's second program runs. The kernel skips this program for
     /// events in that time.
     pub const RUNS: usize = TAKEN + 1;
-    pub const WORDS: usize = RUNS + 4;
+    pub const TRACEPOINTS: usize = 4;
+    pub const WORDS: usize = RUNS + TRACEPOINTS;
 }
 
 /// How an agent announces itself to its peers, the other agents on the machine: a signal to itself that the kernel discards

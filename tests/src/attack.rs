@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use crate::cgroup::{Mounts, Scope};
+use crate::cgroup::Scope;
 use crate::epitaph::{Epitaph, run};
 use crate::network::Network;
 use crate::play::{Players, Role};
@@ -79,6 +79,13 @@ pub enum Attack {
     Requests,
 }
 
+impl Attack {
+    /// Whether it has a network namespace of its own.
+    pub fn needs_network(self) -> bool {
+        matches!(self, Attack::ConnectsElsewhere | Attack::Aborts)
+    }
+}
+
 /// How often.
 #[derive(Clone, Copy, Debug)]
 pub enum Rate {
@@ -116,7 +123,7 @@ struct Attacker {
 impl Attacker {
     /// `agent`: where the agent listens.
     fn start(players: &Path, attack: Attack, at_once: u32, agent: SocketAddr) -> anyhow::Result<Attacker> {
-        let scope = Scope::create(&Mounts::find()?, &format!("cri-containerd-{}.scope", random_hex(32)?), None)?;
+        let scope = Scope::of_new_container()?;
         let names = match attack {
             Attack::Signals { nested } => (0..nested).map(|n| format!("nested-{n}")).collect(),
             Attack::Cgroups => vec!["nested".to_owned()],
@@ -125,10 +132,7 @@ impl Attacker {
         };
         let nested: Vec<PathBuf> = names.iter().map(|name| scope.home().join(name)).collect();
         nested.iter().try_for_each(fs::create_dir)?;
-        let network = match attack {
-            Attack::ConnectsElsewhere | Attack::Aborts => Some(Network::create(false)?),
-            _ => None,
-        };
+        let network = attack.needs_network().then(|| Network::create(false)).transpose()?;
         let closed = network
             .as_ref()
             .map_or(Ipv4Addr::LOCALHOST.into(), |network| network.address().ip());

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sys::random_hex;
+
 /// Parent of all cgroups of a demo.
 pub const SLICE: &str = "epitaph-demo.slice";
 
@@ -174,6 +176,15 @@ impl Scope {
             home: all.remove(0),
             others,
         }
+    }
+
+    /// Makes the scope of a container of its own, named as containerd names it.
+    ///
+    /// # Errors
+    /// As [`Mounts::find`] and [`Scope::create`].
+    pub fn of_new_container() -> Result<Scope> {
+        let name = format!("cri-containerd-{}.scope", random_hex(32)?);
+        Scope::create(&Mounts::find()?, &name, None)
     }
 
     /// Makes the scope; with `limit` (bytes) the memory limit too.
@@ -349,7 +360,7 @@ mod tests {
             (0..1000).try_for_each(|_| -> anyhow::Result<()> {
                 let mounts = Mounts::find()?;
                 let limit = (!matches!(mounts.memory, Memory::None(_))).then_some(LIMIT);
-                Ok(Scope::create(&mounts, &format!("made-{}.scope", crate::sys::random_hex(8)?), limit)?.remove()?)
+                Ok(Scope::create(&mounts, &format!("made-{}.scope", random_hex(8)?), limit)?.remove()?)
             })
         };
         std::thread::scope(|scope| {

@@ -466,7 +466,7 @@ pub fn is_kubelet(cgroup: u64) -> bool {
 /// Keeps the port of a closed listener. A port that found no room is a loss: its refusals are not seen.
 #[inline(always)]
 pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner) {
-    // An earlier listener's entry would keep its owner, whose refusals are counted for this one from now on.
+    // The entry of an earlier listener would keep the earlier owner. From now on the refusals of its clients count for this owner.
     if let Some(earlier) = forget_port(&key)
         && earlier != owner.id
     {

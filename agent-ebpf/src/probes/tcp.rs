@@ -12,7 +12,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_ebpf::{EbpfContext as _, Global};
-use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, nested, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps::{self, Charge, Owner};
@@ -38,6 +38,7 @@ const SET_STATE: usize = 0;
 const SEND_RESET: usize = 1;
 const RECEIVE_RESET: usize = 2;
 const ERROR_REPORT: usize = 3;
+const _: () = assert!(ERROR_REPORT < nested::TRACEPOINTS);
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {

@@ -372,6 +372,15 @@ pub struct Tcp {
 }
 
 impl Tcp {
+    /// A listener closes.
+    pub fn closes_listener(&self) -> bool {
+        let closes = TcpOp::State {
+            old: TcpState::Listen,
+            new: TcpState::Close,
+        };
+        self.op == closes
+    }
+
     /// IPv4 for an IPv4-mapped address on the wire.
     pub fn address(bytes: [u8; 16], port: u16) -> SocketAddr {
         SocketAddr::new(IpAddr::from(bytes).to_canonical(), port)

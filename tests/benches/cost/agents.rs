@@ -15,8 +15,8 @@ use epitaph_core::event::{Event, Kind};
 use epitaph_core::ids::Pid;
 use epitaph_core::input::Input;
 use epitaph_tests::agent::Agent;
-use epitaph_tests::cgroup::{Mounts, Scope};
-use epitaph_tests::sys::{kill, random_hex};
+use epitaph_tests::cgroup::Scope;
+use epitaph_tests::sys::kill;
 use nix::libc::SIGTERM;
 
 use crate::stats::now;
@@ -56,7 +56,7 @@ fn database(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     const SECONDS: u64 = 10;
     eprintln!("bench: {A_SECOND} signals a second within a container");
     let mut watch = Watch::start(epitaph)?;
-    let scope = Scope::create(&Mounts::find()?, &format!("cri-containerd-{}.scope", random_hex(32)?), None)?;
+    let scope = Scope::of_new_container()?;
     let mut player = Command::new(env!("CARGO_BIN_EXE_probe-player"))
         .arg("--cgroup")
         .arg(scope.home())

@@ -74,10 +74,7 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     let players = players.parent().context("the players lie nowhere")?;
     for row in ROWS {
         let goal = format!(">= {SHARE} % of {VICTIMS}");
-        let needs_network = row
-            .attacks
-            .iter()
-            .any(|attack| matches!(attack, Attack::ConnectsElsewhere | Attack::Aborts));
+        let needs_network = row.attacks.iter().any(|attack| attack.needs_network());
         if needs_network && let Err(why) = Network::available() {
             table.skip(row.what, &goal, &why);
             continue;

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use epitaph_core::ids::CgroupId;
 use epitaph_ebpf::watch;
-use epitaph_tests::cgroup::{Mounts, Scope};
-use epitaph_tests::sys::random_hex;
+use epitaph_tests::cgroup::Scope;
 
 use crate::signals::load;
 use crate::stats::{median, median_of_pairs, now};
@@ -51,8 +50,7 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
 fn of_a_stop(table: &mut Table) -> anyhow::Result<()> {
     const FEW: usize = 2;
     eprintln!("bench: a connection of a container that stops ({ROUNDS} rounds)");
-    let mounts = Mounts::find()?;
-    let scope = Scope::create(&mounts, &format!("cri-containerd-{}.scope", random_hex(32)?), None)?;
+    let scope = Scope::of_new_container()?;
     let inside = Inside::enter(&scope)?;
     let cgroup = CgroupId::v2(scope.id()?);
     // Sockets belong to the cgroup that made them.

@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph_tests::cgroup::{Mounts, Scope};
-use epitaph_tests::sys::{kill, random_hex};
+use epitaph_tests::cgroup::Scope;
+use epitaph_tests::sys::kill;
 use nix::libc::{SIGTERM, SIGURG};
 
 use crate::stats::now;
@@ -27,7 +27,7 @@ pub struct Target {
 
 impl Target {
     pub fn start() -> anyhow::Result<Target> {
-        let scope = Scope::create(&Mounts::find()?, &format!("cri-containerd-{}.scope", random_hex(32)?), None)?;
+        let scope = Scope::of_new_container()?;
         let parent = Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "--", "sh", "-c"])
             .arg("trap '' TERM URG; echo ready; exec sleep 3600")

@@ -1,7 +1,7 @@
 //! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp, TcpOp, TcpState};
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
@@ -413,14 +413,7 @@ impl Subjects {
             over || state.timeline().sockets.add(now, at, tcp, &mut clients, cap)
         });
         self.clients = clients;
-        let is_closed = matches!(
-            tcp.op,
-            TcpOp::State {
-                old: TcpState::Listen,
-                new: TcpState::Close
-            }
-        );
-        if is_closed {
+        if tcp.closes_listener() {
             self.listener_closed(at, own, tcp);
         }
     }

@@ -147,20 +147,21 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .losses_by(&[Hole::NotRecorded], home, late_reach.0, late_reach.1)
         .is_empty();
     // Clients count from the deletion request on.
-    let since = state.requested.map_or(begin, |at| at.min(begin));
-    let of_clients = reach.min(since);
-    let mut losses = context.coverage.losses_inside(home, reach, until);
-    losses.retain(|(kind, _)| *kind != Kind::Tcp);
-    let of_sockets = context.coverage.losses_inside(home, of_clients, until);
-    losses.extend(of_sockets.into_iter().filter(|(kind, _)| *kind == Kind::Tcp));
+    let clients_since = state.requested.map_or(begin, |at| at.min(begin));
+    let of_each_kind = |of: &dyn Fn(Boot) -> Vec<(Kind, u64)>| -> Vec<(Kind, u64)> {
+        let others = of(reach).into_iter().filter(|(kind, _)| *kind != Kind::Tcp);
+        let sockets = of(reach.min(clients_since))
+            .into_iter()
+            .filter(|(kind, _)| *kind == Kind::Tcp);
+        others.chain(sockets).collect()
+    };
+    let mut losses = of_each_kind(&|from| context.coverage.losses_inside(home, from, until));
     let not_recorded = context.coverage.losses_by(&[Hole::NotRecorded], home, reach, until);
     let damaged = context.coverage.losses_by(&[Hole::Damaged], home, reach, until);
     let doubts = &state.rare().doubts;
-    let others = doubts.within(reach, until).filter(|(kind, _)| *kind != Kind::Tcp);
-    let of_sockets = doubts.within(of_clients, until).filter(|(kind, _)| *kind == Kind::Tcp);
-    for (kind, count) in others.chain(of_sockets) {
+    for (kind, count) in of_each_kind(&|from| doubts.within(from, until).collect()) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
-        let matters = state.rare().doubts.within(reach, end).any(|(known, _)| known == kind);
+        let matters = doubts.within(reach, end).any(|(known, _)| known == kind);
         if matters && kind != Kind::Tcp && !missing.lost.contains(&kind) {
             missing.lost.push(kind);
         }
@@ -187,7 +188,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         // The observation ended before all of the clients' time.
         && until <= now
         && !missing.gap
-        && !context.coverage.has_gap(since, until)
+        && !context.coverage.has_gap(clients_since, until)
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && !state.cgroups_over
@@ -200,7 +201,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && (stop_signal.is_some() || state.requested.is_some() || !missing.lost.contains(&Kind::SignalGenerate))
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {
-        since,
+        since: clients_since,
         until,
         refusing_from: state.refusing_from(end, context.linger),
         end,

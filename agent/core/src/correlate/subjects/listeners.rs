@@ -153,7 +153,7 @@ fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
 }
 
 #[cfg(test)]
-mod review {
+mod tests {
     use crate::correlate::{Correlator, Limits};
     use crate::event::Event;
     use crate::fixtures::script;

@@ -102,19 +102,13 @@ impl Sockets {
             self.foreign = Some((first.min(at), last.max(at)));
             return true;
         }
+        if tcp.closes_listener() {
+            let is_kept = self.listeners.add(at, tcp);
+            self.room.may_be_more |= is_kept;
+            self.over_cap += u64::from(!is_kept);
+            return is_kept;
+        }
         let set = match (tcp.op, tcp.has_socket) {
-            (
-                TcpOp::State {
-                    old: TcpState::Listen,
-                    new: TcpState::Close,
-                },
-                _,
-            ) => {
-                let is_kept = self.listeners.add(at, tcp);
-                self.room.may_be_more |= is_kept;
-                self.over_cap += u64::from(!is_kept);
-                return is_kept;
-            }
             (
                 TcpOp::State {
                     old: TcpState::SynRecv | TcpState::NewSynRecv,

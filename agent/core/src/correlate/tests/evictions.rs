@@ -22,7 +22,7 @@ fn limited(limits: Limits, script: &str) -> Vec<Report> {
 }
 
 /// The traffic of each termination, in order.
-fn traffic(limits: Limits, script: &str) -> Vec<TrafficAxis> {
+pub(super) fn traffic(limits: Limits, script: &str) -> Vec<TrafficAxis> {
     let of = |report| match report {
         Report::Terminated(termination) => Some(termination.verdict.traffic),
         _ => None,

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use expect_test::expect;
 
+use super::evictions::traffic;
 use super::{check, container};
+use crate::correlate::Limits;
 use crate::fixtures::script::run;
 use crate::report::Report;
 use crate::verdict::TrafficAxis;
@@ -215,22 +217,9 @@ fn a_neighbour_that_closed_the_same_port_later_hides_no_refusal() {
                 +5 tick
                 "
             ));
-            let traffic = |report| match report {
-                Report::Terminated(of) => Some(of.verdict.traffic),
-                _ => None,
-            };
-            let ended: Vec<_> = run(&script).into_iter().filter_map(traffic).collect();
-            assert_eq!(ended, [expected], "{server}: {closes}");
+            assert_eq!(traffic(Limits::default(), &script), [expected], "{server}: {closes}");
         }
     }
-}
-
-fn traffics(script: &str) -> Vec<TrafficAxis> {
-    let traffic = |report| match report {
-        Report::Terminated(of) => Some(of.verdict.traffic),
-        _ => None,
-    };
-    run(script).into_iter().filter_map(traffic).collect()
 }
 
 fn neighbour(closes: &str, who: &str) -> String {
@@ -253,8 +242,11 @@ fn neighbour(closes: &str, who: &str) -> String {
 
 #[test]
 fn a_neighbour_that_closed_before_the_stop_hides_no_refusal() {
-    let own = traffics(&neighbour("+5 tcp app closed 80", "app"));
-    let hidden = traffics(&neighbour("+5 tcp app closed 80\n+6 tcp neighbour closed 80", "neighbour"));
+    let own = traffic(Limits::default(), &neighbour("+5 tcp app closed 80", "app"));
+    let hidden = traffic(
+        Limits::default(),
+        &neighbour("+5 tcp app closed 80\n+6 tcp neighbour closed 80", "neighbour"),
+    );
     assert_eq!(own, [TrafficAxis::Refused]);
     assert_eq!(hidden, [TrafficAxis::Unknown]);
 }

@@ -390,13 +390,8 @@ fn what_went_with_the_oldest_segment_may_have_been_decisive() {
     let is_start = |(_, input): &(Boot, Input)| matches!(input, Input::Start(_));
     let restart = inputs.iter().rposition(is_start).expect("a restart");
     let verdict = |removed: Option<usize>| {
-        let ((kept, _), _) = killed_after(&inputs[..restart], removed);
-        let mut core = Correlator::new(Limits::default());
-        let mut verdicts = BTreeMap::new();
-        for (now, input) in kept.iter().chain(&inputs[restart..]) {
-            judged(&core.handle(*now, input.clone()).reports, &mut verdicts);
-        }
-        let all: Vec<_> = verdicts.into_values().map(|of| (of.headline, of.sentence)).collect();
+        let verdicts = restarted_after(&inputs, restart, removed).into_values();
+        let all: Vec<_> = verdicts.map(|of| (of.headline, of.sentence)).collect();
         format!("{all:?}")
     };
     expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph did not observe for 5.0 s around that time")]"#]].assert_eq(&verdict(None));
@@ -434,13 +429,8 @@ fn an_exit_that_went_with_the_oldest_segment_is_not_reported() {
     };
     let exit = inputs.iter().position(is_exit).expect("an exit");
     let headlines = |removed: Option<usize>| {
-        let ((kept, _), _) = killed_after(&inputs[..restart], removed);
-        let mut core = Correlator::new(Limits::default());
-        let mut verdicts = BTreeMap::new();
-        for (now, input) in kept.iter().chain(&inputs[restart..]) {
-            judged(&core.handle(*now, input.clone()).reports, &mut verdicts);
-        }
-        verdicts.into_values().map(|of| of.headline).collect::<Vec<_>>()
+        let verdicts = restarted_after(&inputs, restart, removed).into_values();
+        verdicts.map(|of| of.headline).collect::<Vec<_>>()
     };
     assert_eq!(headlines(Some(exit)), ["unknown"]);
     assert_eq!(headlines(Some(exit + 1)), [""; 0]);
@@ -469,7 +459,18 @@ pub(super) fn killed(inputs: &[(Boot, Input)]) -> ((Vec<(Boot, Input)>, Boot), B
     killed_after(inputs, None)
 }
 
-/// The same; what was kept before that input is gone, but for the header of the segment.
+/// The verdicts of a core that goes on at `restart` with what [`killed_after`] kept of the inputs before.
+fn restarted_after(inputs: &[(Boot, Input)], restart: usize, removed: Option<usize>) -> BTreeMap<String, Verdict> {
+    let ((kept, _), _) = killed_after(&inputs[..restart], removed);
+    let mut core = Correlator::new(Limits::default());
+    let mut verdicts = BTreeMap::new();
+    for (now, input) in kept.iter().chain(&inputs[restart..]) {
+        judged(&core.handle(*now, input.clone()).reports, &mut verdicts);
+    }
+    verdicts
+}
+
+/// As [`killed`]; what was kept before that input is gone, but for the header of the segment.
 fn killed_after(inputs: &[(Boot, Input)], removed: Option<usize>) -> ((Vec<(Boot, Input)>, Boot), Begun) {
     let mut core = Correlator::new(Limits::default());
     let mut keeper = Keeper::default();
