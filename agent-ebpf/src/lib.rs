@@ -443,16 +443,26 @@ const fn bit(sig: u32) -> u64 {
 
 /// The one value of the `NESTED` map, per CPU: how the second program at a tracepoint knows the events that the first was skipped for.
 pub mod nested {
-    /// Events that the first program took and the second has not seen, each at its own place: events interrupt both programs and come
-    /// between them.
+    /// Events that the first program took and the second has not seen, each at the place of its stack frame: events interrupt both
+    /// programs and come between them.
     pub const TAKEN: usize = 256;
-    /// How many events the second programs reported.
+    /// From here on one word for each of the [`TRACEPOINTS`]: how many events the second program reported.
     pub const REPORTED: usize = TAKEN;
-    /// From here on one word for each tracepoint: not 0 while the tracepoint's second program runs. The kernel skips this program for
-    /// events in that time.
-    pub const RUNS: usize = TAKEN + 1;
-    pub const TRACEPOINTS: usize = 4;
-    pub const WORDS: usize = RUNS + TRACEPOINTS;
+    /// From here on one word for each: not 0 while the second program runs. The kernel skips this program for events in that time.
+    pub const RUNS: usize = REPORTED + TRACEPOINTS.len();
+    pub const WORDS: usize = RUNS + TRACEPOINTS.len();
+
+    pub const SET_STATE: usize = 0;
+    pub const SEND_RESET: usize = 1;
+    pub const RECEIVE_RESET: usize = 2;
+    pub const ERROR_REPORT: usize = 3;
+    /// By these places.
+    pub const TRACEPOINTS: [&str; 4] = [
+        "inet_sock_set_state",
+        "tcp_send_reset",
+        "tcp_receive_reset",
+        "inet_sk_error_report",
+    ];
 }
 
 /// How an agent announces itself to its peers, the other agents on the machine: a signal to itself that the kernel discards

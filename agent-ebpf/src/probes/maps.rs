@@ -3,10 +3,12 @@
 use core::arch::asm;
 use core::ptr::addr_of_mut;
 
+use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
+use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
     Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_count, capacity, closed_by,
     closed_port, limits, nested, watch,
@@ -410,22 +412,25 @@ fn nested() -> Option<*mut u64> {
     Some(NESTED.get_ptr_mut(0)?.cast())
 }
 
-/// Fibonacci hashing: sockets lie at multiples of their size.
+/// By the stack frame of the tracepoint: both its programs have it in common, an event that comes between them has another. An event whose
+/// second program was skipped stays until the next one of its frame. Fibonacci hashing.
 #[inline(always)]
-fn place_of(event: u64) -> usize {
+fn place_of(ctx: &BtfTracePointContext, nested: *mut u64) -> usize {
     const _: () = assert!(nested::TAKEN == 1 << 8);
-    (event.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    // The verifier lets no pointer become a number, but the distance of two.
+    let frame = (ctx.as_ptr() as u64).wrapping_sub(nested as u64);
+    (frame.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 /// The first program at a tracepoint takes the event.
 #[inline(always)]
-pub fn take(tracepoint: usize, event: u64) {
+pub fn take(tracepoint: usize, ctx: &BtfTracePointContext, event: u64) {
     if let Some(nested) = nested() {
         // SAFETY: words of the value. Volatile: an interrupting program writes them, too.
         unsafe {
             // An event that the second program will never see must not stay: the kernel reuses the memory of sockets and packets.
             if nested.add(nested::RUNS + tracepoint).read_volatile() == 0 {
-                nested.add(place_of(event)).write_volatile(event);
+                nested.add(place_of(ctx, nested)).write_volatile(event);
             }
         }
     }
@@ -434,7 +439,7 @@ pub fn take(tracepoint: usize, event: u64) {
 /// The second program at a tracepoint. If the first program was skipped for the event: counts the event, and calls `report` if any cgroup
 /// is armed. Events count also while no cgroup is armed: otherwise skipped runs from before a stop would count as losses of the stop.
 #[inline(always)]
-pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl FnOnce()) {
+pub fn if_skipped(tracepoint: usize, ctx: &BtfTracePointContext, event: impl FnOnce() -> u64, report: impl FnOnce()) {
     let Some(nested) = nested() else { return };
     // SAFETY: as above.
     unsafe {
@@ -445,11 +450,11 @@ pub fn if_skipped(tracepoint: usize, event: impl FnOnce() -> u64, report: impl F
         }
         runs.write_volatile(1);
         let event = event();
-        let taken = nested.add(place_of(event));
+        let taken = nested.add(place_of(ctx, nested));
         if taken.read_volatile() == event {
             taken.write_volatile(0);
         } else {
-            add(nested.add(nested::REPORTED), 1);
+            add(nested.add(nested::REPORTED + tracepoint), 1);
             if any_armed() {
                 report();
             }

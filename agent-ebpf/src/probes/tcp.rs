@@ -12,7 +12,8 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_ebpf::{EbpfContext as _, Global};
-use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, nested, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
+use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps::{self, Charge, Owner};
@@ -32,17 +33,12 @@ const AF_INET6: u16 = 10;
 const ETIMEDOUT: u32 = 110;
 const SEND_SHUTDOWN: u8 = 2;
 const ECONNREFUSED: u32 = 111;
-
-/// The tracepoints, by their places in [`epitaph_ebpf::nested`].
-const SET_STATE: usize = 0;
-const SEND_RESET: usize = 1;
-const RECEIVE_RESET: usize = 2;
-const ERROR_REPORT: usize = 3;
-const _: () = assert!(ERROR_REPORT < nested::TRACEPOINTS);
+/// Two states, of which none is 15.
+const STATELESS: u64 = 0xf0;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
-    maps::take(SET_STATE, state_event(&ctx));
+    maps::take(SET_STATE, &ctx, state_event(&ctx));
     if maps::any_armed() {
         // SAFETY: the tracepoint gives a full socket, never NULL.
         unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
@@ -56,43 +52,45 @@ pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
 pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: as above.
     let report = || unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) };
-    maps::if_skipped(SET_STATE, || state_event(&ctx), report);
+    maps::if_skipped(SET_STATE, &ctx, || state_event(&ctx), report);
     0
 }
 
-/// Socket, ports and states in one number. With the ports, because the kernel reuses the memory of a freed socket at once. Read as memory:
-/// the verifier knows the argument as a pointer, and lets no pointer become a number.
+/// Socket, ports and states in one number; see [`event`].
 #[inline(always)]
 fn state_event(ctx: &BtfTracePointContext) -> u64 {
-    // SAFETY: three arguments of eight bytes, the first a socket.
+    let (old, new): (u64, u64) = (ctx.arg(1), ctx.arg(2));
+    event((old & 0xf) << 4 | new & 0xf, ctx)
+}
+
+/// The tracepoint's first argument, a socket, with its ports: the kernel reuses the memory of a freed socket within microseconds.
+/// `skc_num` would be the same for all clients of a server that close: 0. `of`: the states, or the tracepoint.
+#[inline(always)]
+fn event(of: u64, ctx: &BtfTracePointContext) -> u64 {
+    // SAFETY: the argument is a full socket.
     unsafe {
-        let [sk, old, new]: [u64; 3] = Probed::read(ctx.as_ptr().cast());
-        (sk << 8 | (old & 0xf) << 4 | new & 0xf) ^ ports(ctx.arg(0))
+        let sk: Ptr = ctx.arg(0);
+        let (local, remote): (u16, u16) = (Probed::get(sk, Field::InetSport), Direct::get(sk, Field::SockDport));
+        // The verifier lets no pointer become a number, but the distance of two. Both programs have the same context.
+        let sk = (sk as u64).wrapping_sub(ctx.as_ptr() as u64);
+        (sk << 8 | of) ^ u64::from(local) << 48 ^ u64::from(remote) << 32
     }
 }
 
-/// The same for the tracepoints without states. No state is 15.
-#[inline(always)]
-fn event(tracepoint: usize, ctx: &BtfTracePointContext) -> u64 {
-    // SAFETY: at least one argument of eight bytes, a socket.
-    unsafe {
-        let sk: u64 = Probed::read(ctx.as_ptr().cast());
-        (sk << 8 | 0xf0 | tracepoint as u64) ^ ports(ctx.arg(0))
-    }
-}
-
-#[inline(always)]
-unsafe fn ports(sk: Ptr) -> u64 {
-    let (local, remote): (u16, u16) = unsafe { (Direct::get(sk, Field::SockNum), Direct::get(sk, Field::SockDport)) };
-    u64::from(local) << 48 | u64::from(remote) << 32
-}
-
-/// The packet distinguishes resets without a socket.
+/// The packet, with its ports and its sequence number, distinguishes resets without a socket.
 #[inline(always)]
 fn sent_event(ctx: &BtfTracePointContext) -> u64 {
-    // SAFETY: at least two arguments of eight bytes.
-    let [sk, skb]: [u64; 2] = unsafe { Probed::read(ctx.as_ptr().cast()) };
-    (sk ^ skb) << 8 | 0xf0 | SEND_RESET as u64
+    // SAFETY: two arguments of eight bytes, the second a packet or NULL.
+    unsafe {
+        let [sk, skb]: [u64; 2] = Probed::read(ctx.as_ptr().cast());
+        let packet: Ptr = ctx.arg(1);
+        let header: u64 = if packet.is_null() {
+            0
+        } else {
+            Probed::read(tcp_header(packet))
+        };
+        sk ^ skb << 8 ^ header
+    }
 }
 
 #[inline(always)]
@@ -188,7 +186,7 @@ unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
 /// 6.12 and later.
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
-    maps::take(SEND_RESET, sent_event(&ctx));
+    maps::take(SEND_RESET, &ctx, sent_event(&ctx));
     if maps::any_armed() {
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) }
     }
@@ -198,13 +196,13 @@ pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) };
-    maps::if_skipped(SEND_RESET, || sent_event(&ctx), report);
+    maps::if_skipped(SEND_RESET, &ctx, || sent_event(&ctx), report);
     0
 }
 
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
-    maps::take(SEND_RESET, sent_event(&ctx));
+    maps::take(SEND_RESET, &ctx, sent_event(&ctx));
     if maps::any_armed() {
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) }
     }
@@ -214,7 +212,7 @@ pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) };
-    maps::if_skipped(SEND_RESET, || sent_event(&ctx), report);
+    maps::if_skipped(SEND_RESET, &ctx, || sent_event(&ctx), report);
     0
 }
 
@@ -295,6 +293,14 @@ unsafe fn netns_of_packet(skb: Ptr) -> u32 {
     }
 }
 
+#[inline(always)]
+unsafe fn tcp_header(skb: Ptr) -> Ptr {
+    unsafe {
+        let head: Ptr = Direct::get(skb, Field::SkbHead);
+        head.add(Direct::get::<u16>(skb, Field::SkbTransportHeader) as usize)
+    }
+}
+
 /// A packet that met no socket, or a listener only. A SYN is a refused connection. Any other packet belongs to a closed connection, or
 /// to a connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
 #[inline(always)]
@@ -305,7 +311,7 @@ unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
     unsafe {
         let head: Ptr = Direct::get(skb, Field::SkbHead);
         let ip = head.add(Direct::get::<u16>(skb, Field::SkbNetworkHeader) as usize);
-        let tcp = head.add(Direct::get::<u16>(skb, Field::SkbTransportHeader) as usize);
+        let tcp = tcp_header(skb);
         let bits = Probed::read::<u8>(tcp.add(13));
         if bits & FIN != 0 {
             return None;
@@ -368,7 +374,7 @@ unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, 
 
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
-    maps::take(RECEIVE_RESET, event(RECEIVE_RESET, &ctx));
+    maps::take(RECEIVE_RESET, &ctx, event(STATELESS | RECEIVE_RESET as u64, &ctx));
     if maps::any_armed() {
         unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) }
     }
@@ -378,13 +384,13 @@ pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) };
-    maps::if_skipped(RECEIVE_RESET, || event(RECEIVE_RESET, &ctx), report);
+    maps::if_skipped(RECEIVE_RESET, &ctx, || event(STATELESS | RECEIVE_RESET as u64, &ctx), report);
     0
 }
 
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
-    maps::take(ERROR_REPORT, event(ERROR_REPORT, &ctx));
+    maps::take(ERROR_REPORT, &ctx, event(STATELESS | ERROR_REPORT as u64, &ctx));
     if maps::any_armed() {
         unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) }
     }
@@ -394,7 +400,7 @@ pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) };
-    maps::if_skipped(ERROR_REPORT, || event(ERROR_REPORT, &ctx), report);
+    maps::if_skipped(ERROR_REPORT, &ctx, || event(STATELESS | ERROR_REPORT as u64, &ctx), report);
     0
 }
 

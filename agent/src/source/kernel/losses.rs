@@ -1,8 +1,9 @@
 //! What the probes could not record: of whom, and how much. And the budgets, whose entries are given back here.
 
 use std::collections::HashMap as Map;
-use std::fs;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
@@ -12,10 +13,13 @@ use epitaph_core::time::Boot;
 use epitaph_ebpf::{Account, Class, Kind, SHARED, armed_count, limits, nested};
 
 use super::error::{LoadError, MapError};
+use super::probes::Probe;
 use super::{Hierarchies, held, take};
 
 /// An account that nothing has used for so many windows is removed; its owner gets a new one when it needs one.
 const IDLE_WINDOWS: u64 = 60;
+/// More than the kernel writes of a program: a dozen short lines.
+const FDINFO_LEN: usize = 1024;
 
 /// Lost records since the last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +36,22 @@ pub struct Losses {
     nested: PerCpuArray<MapData, [u64; nested::WORDS]>,
     accounts: HashMap<MapData, u64, Entry>,
     connects: HashMap<MapData, u32, u64>,
-    /// The attached programs, to count the runs that the kernel skipped.
-    attached: Vec<(Kind, ProgramFd)>,
+    attached: Vec<Attached>,
     reported_unowned: [u64; Class::SLOTS],
-    reported_skipped: Map<Kind, u64>,
-    /// Events that the second program reported although the first was not skipped.
-    excess: u64,
     reported: Map<u64, [u64; Class::SLOTS]>,
+}
+
+/// An attached program, to count the runs that the kernel skipped.
+struct Attached {
+    kind: Kind,
+    /// The descriptor's text in /proc, open: reading it takes a few microseconds. None if it cannot be opened.
+    text: Option<File>,
+    /// The tracepoint's place in [`nested::TRACEPOINTS`].
+    nested: Option<usize>,
+    /// Events that the second program reported although this one was not skipped: such an event makes up for no other.
+    excess: u64,
+    reported: u64,
+    _program: ProgramFd,
 }
 
 /// Whether cgroups were armed.
@@ -90,14 +103,22 @@ impl Losses {
             connects: HashMap::try_from(take(ebpf, "LOST_CONNECTS")?).map_err(LoadError::Map)?,
             attached: Vec::new(),
             reported_unowned: [0; Class::SLOTS],
-            reported_skipped: Map::new(),
-            excess: 0,
             reported: Map::new(),
         })
     }
 
-    pub fn attached(&mut self, kind: Kind, program: ProgramFd) {
-        self.attached.push((kind, program));
+    pub fn attached(&mut self, probe: &Probe, program: ProgramFd) {
+        let descriptor = program.as_fd().as_raw_fd();
+        self.attached.push(Attached {
+            kind: probe.kind,
+            text: File::open(format!("/proc/self/fdinfo/{descriptor}")).ok(),
+            nested: nested::TRACEPOINTS
+                .iter()
+                .position(|tracepoint| *tracepoint == probe.tracepoint),
+            excess: 0,
+            reported: 0,
+            _program: program,
+        });
     }
 
     pub fn has_attached(&self) -> bool {
@@ -190,43 +211,48 @@ impl Losses {
 
     /// Skipped runs since the last call that no other program made up for.
     fn skipped(&mut self, kind: Kind) -> u64 {
-        let (skipped, recovered) = self.skipped_and_recovered(kind);
-        // An event that was reported without having been skipped makes up for no other.
-        self.excess = self.excess.max(recovered.saturating_sub(skipped));
-        let recovered = recovered.saturating_sub(self.excess);
-        let reported = self.reported_skipped.entry(kind).or_default();
-        let total = skipped.saturating_sub(recovered).max(*reported);
-        total - std::mem::replace(reported, total)
+        let programs = self.attached.iter_mut().filter(|program| program.kind == kind);
+        programs.map(|program| program.skipped(&self.nested)).sum()
     }
+}
 
-    /// Both numbers of one moment, as far as possible: thousands of events a second can be skipped and reported between two reads, and too
-    /// few would then count as recovered.
-    fn skipped_and_recovered(&self, kind: Kind) -> (u64, u64) {
-        const ATTEMPTS: usize = 8;
-        let skipped = || {
-            let programs = self.attached.iter().filter(|(of, _)| *of == kind);
-            programs.map(|(_, program)| recursion_misses(program)).sum()
-        };
-        if kind != Kind::Tcp {
-            return (skipped(), 0);
-        }
-        // Read before the skipped runs: each recovered event counts as skipped by then.
-        let mut recovered = self.recovered_nested();
-        let mut all = skipped();
+impl Attached {
+    fn skipped(&mut self, nested: &PerCpuArray<MapData, [u64; nested::WORDS]>) -> u64 {
+        /// Of two reads with events in between; each read takes some microseconds.
+        const ATTEMPTS: usize = 16;
+        let mut least = u64::MAX;
         for _ in 0..ATTEMPTS {
-            let later = self.recovered_nested();
-            if later == recovered {
+            // Read before the skipped runs: each event that was reported counts as skipped by then, and what happens in between counts
+            // as lost, never the other way round. So no difference is below the losses at the first read, and the least is nearest.
+            let recovered = self.recovered(nested);
+            let skipped = self.recursion_misses();
+            self.excess = self.excess.max(recovered.saturating_sub(skipped));
+            least = least.min(skipped.saturating_sub(recovered.saturating_sub(self.excess)));
+            if least <= self.reported {
                 break;
             }
-            (recovered, all) = (later, skipped());
         }
-        (all, recovered)
+        // Less than before, where the events of a moment were on their way at the last call.
+        least.saturating_sub(std::mem::replace(&mut self.reported, least))
     }
 
-    /// Events of skipped runs that the programs for nested events reported all the same.
-    fn recovered_nested(&self) -> u64 {
-        let per_cpu = self.nested.get(&0, 0);
-        per_cpu.map_or(0, |values| values.iter().map(|value| value[nested::REPORTED]).sum())
+    /// Events of skipped runs that the second program reported all the same.
+    fn recovered(&self, nested: &PerCpuArray<MapData, [u64; nested::WORDS]>) -> u64 {
+        let Some(place) = self.nested else { return 0 };
+        let per_cpu = nested.get(&0, 0);
+        per_cpu.map_or(0, |values| values.iter().map(|value| value[nested::REPORTED + place]).sum())
+    }
+
+    /// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
+    fn recursion_misses(&self) -> u64 {
+        let mut text = [0; FDINFO_LEN];
+        let length = self
+            .text
+            .as_ref()
+            .and_then(|file| file.read_at(&mut text, 0).ok())
+            .unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..length]);
+        held::number(&text, "recursion_misses").unwrap_or(0)
     }
 }
 
@@ -236,11 +262,4 @@ fn scope(hierarchies: Hierarchies, owner: u64, class: Class) -> LossScope {
         Class::SignalToOther | Class::ExitOfOther => LossScope::Others(hierarchies.cgroup(owner)),
         _ => LossScope::Within(hierarchies.cgroup(owner)),
     }
-}
-
-/// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
-fn recursion_misses(program: &ProgramFd) -> u64 {
-    let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
-    let info = fs::read_to_string(path).unwrap_or_default();
-    held::number(&info, "recursion_misses").unwrap_or(0)
 }

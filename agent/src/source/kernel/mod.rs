@@ -272,7 +272,7 @@ impl Kernel {
         };
         match attach(&mut self.ebpf, name, probe.tracepoint, types) {
             Ok(program) => {
-                self.losses.attached(probe.kind, program);
+                self.losses.attached(probe, program);
                 if let Some(Err(error)) = probe
                     .nested(name)
                     .map(|name| attach(&mut self.ebpf, &name, probe.tracepoint, types))
