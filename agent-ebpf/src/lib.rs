@@ -441,21 +441,17 @@ const fn bit(sig: u32) -> u64 {
     1 << (sig - 1)
 }
 
-/// The one value of the `NESTED` map, per CPU: how the second program at a tracepoint knows the events that the first was skipped for.
+/// How the second program at a tracepoint knows the events that the first was skipped for.
 pub mod nested {
-    /// Events that the first program took and the second has not seen, each at the place of its stack frame: events interrupt both
-    /// programs and come between them.
-    pub const TAKEN: usize = 256;
-    /// From here on one word for each of the [`TRACEPOINTS`]: how many events the second program reported.
-    pub const REPORTED: usize = TAKEN;
-    /// From here on one word for each: not 0 while the second program runs. The kernel skips this program for events in that time.
-    pub const RUNS: usize = REPORTED + TRACEPOINTS.len();
-    pub const WORDS: usize = RUNS + TRACEPOINTS.len();
+    /// Words of the one value of the `TAKEN` map: events that the first program took and the second has not seen, each at the place of its
+    /// stack frame. Other events come between the two, also on other CPUs: since 7.0 a task can be moved there between them.
+    pub const PLACES: usize = 4_096;
 
-    pub const SET_STATE: usize = 0;
-    pub const SEND_RESET: usize = 1;
-    pub const RECEIVE_RESET: usize = 2;
-    pub const ERROR_REPORT: usize = 3;
+    /// Places in the `RECOVERED` map: how many events the second program reported.
+    pub const SET_STATE: u32 = 0;
+    pub const SEND_RESET: u32 = 1;
+    pub const RECEIVE_RESET: u32 = 2;
+    pub const ERROR_REPORT: u32 = 3;
     /// By these places.
     pub const TRACEPOINTS: [&str; 4] = [
         "inet_sock_set_state",

@@ -56,7 +56,7 @@ const PROGRAMS: [&str; 12] = [
     "tcp_send_reset",
     "tcp_receive_res",
 ];
-const MAPS: [&str; 17] = [
+const MAPS: [&str; 18] = [
     "RARE",
     "EVENTS",
     "ACCOUNTS",
@@ -68,7 +68,8 @@ const MAPS: [&str; 17] = [
     "ENDED",
     "ARMED",
     "ARMED_COUNT",
-    "NESTED",
+    "RECOVERED",
+    "TAKEN",
     "CLOSED_PORTS",
     "LOST_CONNECTS",
     "KUBELETS",

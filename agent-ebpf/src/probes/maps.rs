@@ -67,9 +67,13 @@ static ARMED: HashMap<u64, u32> = HashMap::with_max_entries(capacity::ARMED, 0);
 #[map]
 static ARMED_COUNT: Array<u64> = Array::with_max_entries(armed_count::SLOTS, 0);
 
+/// See [`nested::PLACES`].
+#[map]
+static TAKEN: Array<[u64; nested::PLACES]> = Array::with_max_entries(1, 0);
+
 /// See [`nested`].
 #[map]
-static NESTED: PerCpuArray<[u64; nested::WORDS]> = PerCpuArray::with_max_entries(1, 0);
+static RECOVERED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::TRACEPOINTS.len() as u32, 0);
 
 /// By [`epitaph_ebpf::closed_port`].
 #[map]
@@ -406,60 +410,45 @@ fn arm(cgroup: u64, owner: Owner) -> bool {
     }
 }
 
-/// This CPU's own.
+/// The place for the event of the tracepoint's stack frame: both programs have the frame in common, and no other event has it meanwhile. An
+/// event whose second program was skipped stays until the place is used again.
 #[inline(always)]
-fn nested() -> Option<*mut u64> {
-    Some(NESTED.get_ptr_mut(0)?.cast())
-}
-
-/// By the stack frame of the tracepoint: both its programs have it in common, an event that comes between them has another. An event whose
-/// second program was skipped stays until the next one of its frame. Fibonacci hashing.
-#[inline(always)]
-fn place_of(ctx: &BtfTracePointContext, nested: *mut u64) -> usize {
-    const _: () = assert!(nested::TAKEN == 1 << 8);
+fn taken(ctx: &BtfTracePointContext) -> Option<*mut u64> {
+    const _: () = assert!(nested::PLACES == 1 << 12);
+    let places: *mut u64 = TAKEN.get_ptr_mut(0)?.cast();
     // The verifier lets no pointer become a number, but the distance of two.
-    let frame = (ctx.as_ptr() as u64).wrapping_sub(nested as u64);
-    (frame.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    let frame = (ctx.as_ptr() as u64).wrapping_sub(places as u64);
+    // Fibonacci hashing.
+    let place = frame.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
+    // SAFETY: 12 bits.
+    Some(unsafe { places.add(place as usize) })
 }
 
 /// The first program at a tracepoint takes the event.
 #[inline(always)]
-pub fn take(tracepoint: usize, ctx: &BtfTracePointContext, event: u64) {
-    if let Some(nested) = nested() {
-        // SAFETY: words of the value. Volatile: an interrupting program writes them, too.
-        unsafe {
-            // An event that the second program will never see must not stay: the kernel reuses the memory of sockets and packets.
-            if nested.add(nested::RUNS + tracepoint).read_volatile() == 0 {
-                nested.add(place_of(ctx, nested)).write_volatile(event);
-            }
-        }
+pub fn take(ctx: &BtfTracePointContext, event: u64) {
+    if let Some(taken) = taken(ctx) {
+        // SAFETY: a word of the value. Volatile: other programs write it, too.
+        unsafe { taken.write_volatile(event) }
     }
 }
 
 /// The second program at a tracepoint. If the first program was skipped for the event: counts the event, and calls `report` if any cgroup
 /// is armed. Events count also while no cgroup is armed: otherwise skipped runs from before a stop would count as losses of the stop.
 #[inline(always)]
-pub fn if_skipped(tracepoint: usize, ctx: &BtfTracePointContext, event: impl FnOnce() -> u64, report: impl FnOnce()) {
-    let Some(nested) = nested() else { return };
+pub fn if_skipped(tracepoint: u32, ctx: &BtfTracePointContext, event: u64, report: impl FnOnce()) {
+    let Some(taken) = taken(ctx) else { return };
     // SAFETY: as above.
     unsafe {
-        let runs = nested.add(nested::RUNS + tracepoint);
-        // Before 6.1 the kernel skips nothing, and the first program has run for the event.
-        if runs.read_volatile() != 0 {
-            return;
-        }
-        runs.write_volatile(1);
-        let event = event();
-        let taken = nested.add(place_of(ctx, nested));
         if taken.read_volatile() == event {
-            taken.write_volatile(0);
-        } else {
-            add(nested.add(nested::REPORTED + tracepoint), 1);
-            if any_armed() {
-                report();
-            }
+            return taken.write_volatile(0);
         }
-        runs.write_volatile(0);
+        if let Some(recovered) = RECOVERED.get_ptr_mut(tracepoint) {
+            add(recovered, 1);
+        }
+    }
+    if any_armed() {
+        report();
     }
 }
 

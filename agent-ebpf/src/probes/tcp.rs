@@ -1,6 +1,7 @@
 //! inet_sock_set_state, tcp_send_reset, tcp_receive_reset, inet_sk_error_report.
 //!
-//! While no cgroup is armed, each returns after two loads and a comparison. A socket belongs to its own cgroup, the one of the
+//! While no cgroup is armed, each takes note of the event, for its second program, and compares the numbers of armed cgroups. A socket
+//! belongs to its own cgroup, the one of the
 //! process that made it, not the current task: the kernel handles packets in the context of any task.
 
 use core::mem::offset_of;
@@ -38,7 +39,7 @@ const STATELESS: u64 = 0xf0;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
-    maps::take(SET_STATE, &ctx, state_event(&ctx));
+    maps::take(&ctx, state_event(&ctx));
     if maps::any_armed() {
         // SAFETY: the tracepoint gives a full socket, never NULL.
         unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
@@ -52,7 +53,7 @@ pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
 pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: as above.
     let report = || unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) };
-    maps::if_skipped(SET_STATE, &ctx, || state_event(&ctx), report);
+    maps::if_skipped(SET_STATE, &ctx, state_event(&ctx), report);
     0
 }
 
@@ -64,13 +65,15 @@ fn state_event(ctx: &BtfTracePointContext) -> u64 {
 }
 
 /// The tracepoint's first argument, a socket, with its ports: the kernel reuses the memory of a freed socket within microseconds.
-/// `skc_num` would be the same for all clients of a server that close: 0. `of`: the states, or the tracepoint.
+/// `skc_num` would be the same for all clients of a server that close: 0. The remote port of other protocols can change between the two
+/// programs. `of`: the states, or the tracepoint.
 #[inline(always)]
 fn event(of: u64, ctx: &BtfTracePointContext) -> u64 {
     // SAFETY: the argument is a full socket.
     unsafe {
         let sk: Ptr = ctx.arg(0);
-        let (local, remote): (u16, u16) = (Probed::get(sk, Field::InetSport), Direct::get(sk, Field::SockDport));
+        let local: u16 = Probed::get(sk, Field::InetSport);
+        let remote: u16 = as_tcp(sk).map_or(0, |_| Direct::get(sk, Field::SockDport));
         // The verifier lets no pointer become a number, but the distance of two. Both programs have the same context.
         let sk = (sk as u64).wrapping_sub(ctx.as_ptr() as u64);
         (sk << 8 | of) ^ u64::from(local) << 48 ^ u64::from(remote) << 32
@@ -186,7 +189,7 @@ unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
 /// 6.12 and later.
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
-    maps::take(SEND_RESET, &ctx, sent_event(&ctx));
+    maps::take(&ctx, sent_event(&ctx));
     if maps::any_armed() {
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) }
     }
@@ -196,13 +199,13 @@ pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) };
-    maps::if_skipped(SEND_RESET, &ctx, || sent_event(&ctx), report);
+    maps::if_skipped(SEND_RESET, &ctx, sent_event(&ctx), report);
     0
 }
 
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
-    maps::take(SEND_RESET, &ctx, sent_event(&ctx));
+    maps::take(&ctx, sent_event(&ctx));
     if maps::any_armed() {
         unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) }
     }
@@ -212,7 +215,7 @@ pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) };
-    maps::if_skipped(SEND_RESET, &ctx, || sent_event(&ctx), report);
+    maps::if_skipped(SEND_RESET, &ctx, sent_event(&ctx), report);
     0
 }
 
@@ -374,7 +377,7 @@ unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, 
 
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
-    maps::take(RECEIVE_RESET, &ctx, event(STATELESS | RECEIVE_RESET as u64, &ctx));
+    maps::take(&ctx, event(STATELESS | RECEIVE_RESET as u64, &ctx));
     if maps::any_armed() {
         unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) }
     }
@@ -384,13 +387,13 @@ pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) };
-    maps::if_skipped(RECEIVE_RESET, &ctx, || event(STATELESS | RECEIVE_RESET as u64, &ctx), report);
+    maps::if_skipped(RECEIVE_RESET, &ctx, event(STATELESS | RECEIVE_RESET as u64, &ctx), report);
     0
 }
 
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
-    maps::take(ERROR_REPORT, &ctx, event(STATELESS | ERROR_REPORT as u64, &ctx));
+    maps::take(&ctx, event(STATELESS | ERROR_REPORT as u64, &ctx));
     if maps::any_armed() {
         unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) }
     }
@@ -400,7 +403,7 @@ pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) };
-    maps::if_skipped(ERROR_REPORT, &ctx, || event(STATELESS | ERROR_REPORT as u64, &ctx), report);
+    maps::if_skipped(ERROR_REPORT, &ctx, event(STATELESS | ERROR_REPORT as u64, &ctx), report);
     0
 }
 

@@ -33,7 +33,7 @@ pub struct Loss {
 pub struct Losses {
     /// By class, of no known owner; see [`Class::BY_OWNER`].
     unowned: PerCpuArray<MapData, u64>,
-    nested: PerCpuArray<MapData, [u64; nested::WORDS]>,
+    recovered: PerCpuArray<MapData, u64>,
     accounts: HashMap<MapData, u64, Entry>,
     connects: HashMap<MapData, u32, u64>,
     attached: Vec<Attached>,
@@ -47,10 +47,11 @@ struct Attached {
     /// The descriptor's text in /proc, open: reading it takes a few microseconds. None if it cannot be opened.
     text: Option<File>,
     /// The tracepoint's place in [`nested::TRACEPOINTS`].
-    nested: Option<usize>,
+    nested: Option<u32>,
     /// Events that the second program reported although this one was not skipped: such an event makes up for no other.
     excess: u64,
-    reported: u64,
+    /// The skipped runs that no second program had made up for at the last two calls.
+    before: [u64; 2],
     _program: ProgramFd,
 }
 
@@ -98,7 +99,7 @@ impl Losses {
         made.map_err(|source| LoadError::Watch(MapError::Write { map: "ACCOUNTS", source }))?;
         Ok(Losses {
             unowned: PerCpuArray::try_from(take(ebpf, "LOST")?).map_err(LoadError::Map)?,
-            nested: PerCpuArray::try_from(take(ebpf, "NESTED")?).map_err(LoadError::Map)?,
+            recovered: PerCpuArray::try_from(take(ebpf, "RECOVERED")?).map_err(LoadError::Map)?,
             accounts,
             connects: HashMap::try_from(take(ebpf, "LOST_CONNECTS")?).map_err(LoadError::Map)?,
             attached: Vec::new(),
@@ -108,15 +109,20 @@ impl Losses {
     }
 
     pub fn attached(&mut self, probe: &Probe, program: ProgramFd) {
-        let descriptor = program.as_fd().as_raw_fd();
+        let text = File::open(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd()));
+        let text = text.inspect_err(|error| {
+            let tracepoint = probe.tracepoint;
+            tracing::warn!("how many events the kernel skips at {tracepoint} cannot be read, and counts as lost: {error}");
+        });
+        let nested = (0..).zip(nested::TRACEPOINTS);
         self.attached.push(Attached {
             kind: probe.kind,
-            text: File::open(format!("/proc/self/fdinfo/{descriptor}")).ok(),
-            nested: nested::TRACEPOINTS
-                .iter()
-                .position(|tracepoint| *tracepoint == probe.tracepoint),
+            text: text.ok(),
+            nested: nested
+                .into_iter()
+                .find_map(|(place, tracepoint)| (tracepoint == probe.tracepoint).then_some(place)),
             excess: 0,
-            reported: 0,
+            before: [0; 2],
             _program: program,
         });
     }
@@ -212,47 +218,48 @@ impl Losses {
     /// Skipped runs since the last call that no other program made up for.
     fn skipped(&mut self, kind: Kind) -> u64 {
         let programs = self.attached.iter_mut().filter(|program| program.kind == kind);
-        programs.map(|program| program.skipped(&self.nested)).sum()
+        programs.map(|program| program.lost(&self.recovered)).sum()
     }
 }
 
 impl Attached {
-    fn skipped(&mut self, nested: &PerCpuArray<MapData, [u64; nested::WORDS]>) -> u64 {
-        /// Of two reads with events in between; each read takes some microseconds.
+    /// Skipped runs since the last call that the second program did not make up for; 1 if that cannot be read.
+    fn lost(&mut self, recovered: &PerCpuArray<MapData, u64>) -> u64 {
+        /// Of two reads with events in between; each takes some microseconds.
         const ATTEMPTS: usize = 16;
+        // Events that were on their way to the second program at the last call have arrived by now, and would hide as many lost ones.
+        let [earlier, last] = self.before;
+        let before = if self.nested.is_some() { earlier.min(last) } else { last };
         let mut least = u64::MAX;
         for _ in 0..ATTEMPTS {
-            // Read before the skipped runs: each event that was reported counts as skipped by then, and what happens in between counts
-            // as lost, never the other way round. So no difference is below the losses at the first read, and the least is nearest.
-            let recovered = self.recovered(nested);
-            let skipped = self.recursion_misses();
+            // Read before the skipped runs: an event that was reported counts as skipped by then, and what happens in between counts as
+            // lost, never the other way round. The least difference is nearest to what was lost by the first read.
+            let Some(recovered) = self.recovered(recovered) else {
+                return 1;
+            };
+            let Some(skipped) = self.recursion_misses() else { return 1 };
             self.excess = self.excess.max(recovered.saturating_sub(skipped));
             least = least.min(skipped.saturating_sub(recovered.saturating_sub(self.excess)));
-            if least <= self.reported {
+            if least <= before {
                 break;
             }
         }
-        // Less than before, where the events of a moment were on their way at the last call.
-        least.saturating_sub(std::mem::replace(&mut self.reported, least))
+        self.before = [last, least];
+        least.saturating_sub(before)
     }
 
     /// Events of skipped runs that the second program reported all the same.
-    fn recovered(&self, nested: &PerCpuArray<MapData, [u64; nested::WORDS]>) -> u64 {
-        let Some(place) = self.nested else { return 0 };
-        let per_cpu = nested.get(&0, 0);
-        per_cpu.map_or(0, |values| values.iter().map(|value| value[nested::REPORTED + place]).sum())
+    fn recovered(&self, recovered: &PerCpuArray<MapData, u64>) -> Option<u64> {
+        let Some(place) = self.nested else { return Some(0) };
+        Some(recovered.get(&place, 0).ok()?.iter().sum())
     }
 
     /// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
-    fn recursion_misses(&self) -> u64 {
+    fn recursion_misses(&self) -> Option<u64> {
         let mut text = [0; FDINFO_LEN];
-        let length = self
-            .text
-            .as_ref()
-            .and_then(|file| file.read_at(&mut text, 0).ok())
-            .unwrap_or(0);
+        let length = self.text.as_ref()?.read_at(&mut text, 0).ok()?;
         let text = String::from_utf8_lossy(&text[..length]);
-        held::number(&text, "recursion_misses").unwrap_or(0)
+        Some(held::number(&text, "recursion_misses").unwrap_or(0))
     }
 }
 

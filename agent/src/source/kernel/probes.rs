@@ -227,7 +227,8 @@ pub fn tracepoints() -> Vec<&'static str> {
 
 impl Probe {
     /// The program that reports the events for which the kernel skips `program`, because `program` runs on that CPU. Only for events of
-    /// sockets: packets are handled in interrupts. Signals and cgroups are changed under locks that no interrupt takes.
+    /// sockets: packets are handled in interrupts. Signals and cgroups are changed under locks that no interrupt takes; what is skipped
+    /// since 7.0, where a task can be preempted in a program, counts as lost.
     pub fn nested(&self, program: &str) -> Option<String> {
         (self.kind == Kind::Tcp).then(|| format!("{program}_nested"))
     }
