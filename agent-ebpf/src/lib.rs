@@ -505,7 +505,7 @@ pub mod capacity {
     ];
 }
 
-/// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups, and TCP probes return at once while it is 0.
+/// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups. While it is 0, TCP probes record nothing.
 pub mod armed_count {
     /// Added to by the probes only.
     pub const KERNEL: u32 = 0;

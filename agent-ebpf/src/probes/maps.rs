@@ -14,7 +14,7 @@ use epitaph_ebpf::{
     closed_port, limits, nested, watch,
 };
 
-use super::kernel::{Cgroups, hierarchy, v1_hierarchy};
+use super::kernel::{Cgroups, distance, hierarchy, v1_hierarchy};
 
 /// Records that no container makes many of: what a first process got from outside, its exit, OOM victims, cgroups. User space
 /// sets the sizes of both.
@@ -410,17 +410,15 @@ fn arm(cgroup: u64, owner: Owner) -> bool {
     }
 }
 
-/// The place for the event of the tracepoint's stack frame: both programs have the frame in common, and no other event has it meanwhile. An
-/// event whose second program was skipped stays until the place is used again.
+/// The place for the event of the tracepoint's stack frame. Both programs have the frame in common; meanwhile no other event has it. Where
+/// the second program was skipped, the next event of the place overwrites the event.
 #[inline(always)]
 fn taken(ctx: &BtfTracePointContext) -> Option<*mut u64> {
-    const _: () = assert!(nested::PLACES == 1 << 12);
     let places: *mut u64 = TAKEN.get_ptr_mut(0)?.cast();
-    // The verifier lets no pointer become a number, but the distance of two.
-    let frame = (ctx.as_ptr() as u64).wrapping_sub(places as u64);
+    let frame = distance(ctx.as_ptr().cast(), places.cast());
     // Fibonacci hashing.
-    let place = frame.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
-    // SAFETY: 12 bits.
+    let place = frame.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - nested::PLACES.ilog2());
+    // SAFETY: less than the number of places.
     Some(unsafe { places.add(place as usize) })
 }
 

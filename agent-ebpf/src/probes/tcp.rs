@@ -1,8 +1,8 @@
 //! inet_sock_set_state, tcp_send_reset, tcp_receive_reset, inet_sk_error_report.
 //!
-//! While no cgroup is armed, each takes note of the event, for its second program, and compares the numbers of armed cgroups. A socket
-//! belongs to its own cgroup, the one of the
-//! process that made it, not the current task: the kernel handles packets in the context of any task.
+//! While no cgroup is armed, each program only notes the event, and its second program only compares the event with the note. A socket
+//! belongs to its own cgroup, the one of the process that made it, not the current task: the kernel handles packets in the context of any
+//! task.
 
 use core::mem::offset_of;
 use core::ptr::addr_of_mut;
@@ -16,7 +16,7 @@ use aya_ebpf::{EbpfContext as _, Global};
 use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
 use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
 
-use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
+use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
 use super::maps::{self, Charge, Owner};
 
 /// 1 on kernels whose tcp_send_reset does not report a SYN to a closed port (before 6.12): the client's error is used instead.
@@ -34,8 +34,6 @@ const AF_INET6: u16 = 10;
 const ETIMEDOUT: u32 = 110;
 const SEND_SHUTDOWN: u8 = 2;
 const ECONNREFUSED: u32 = 111;
-/// Two states, of which none is 15.
-const STATELESS: u64 = 0xf0;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
@@ -57,26 +55,33 @@ pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Socket, ports and states in one number; see [`event`].
+/// Socket, ports and states in one number.
 #[inline(always)]
 fn state_event(ctx: &BtfTracePointContext) -> u64 {
     let (old, new): (u64, u64) = (ctx.arg(1), ctx.arg(2));
-    event((old & 0xf) << 4 | new & 0xf, ctx)
+    socket((old & 0xf) << 4 | new & 0xf, ctx)
 }
 
-/// The tracepoint's first argument, a socket, with its ports: the kernel reuses the memory of a freed socket within microseconds.
-/// `skc_num` would be the same for all clients of a server that close: 0. The remote port of other protocols can change between the two
-/// programs. `of`: the states, or the tracepoint.
+/// The same for the tracepoints without states. No state is 15.
 #[inline(always)]
-fn event(of: u64, ctx: &BtfTracePointContext) -> u64 {
+fn event(tracepoint: u32, ctx: &BtfTracePointContext) -> u64 {
+    socket(0xf0 | u64::from(tracepoint), ctx)
+}
+
+/// The tracepoint's first argument, a socket, with its ports and with `of`: the kernel reuses the memory of a freed socket within
+/// microseconds. `skc_num` would be the same for all clients of a server that close: 0.
+#[inline(always)]
+fn socket(of: u64, ctx: &BtfTracePointContext) -> u64 {
     // SAFETY: the argument is a full socket.
     unsafe {
         let sk: Ptr = ctx.arg(0);
-        let local: u16 = Probed::get(sk, Field::InetSport);
-        let remote: u16 = as_tcp(sk).map_or(0, |_| Direct::get(sk, Field::SockDport));
-        // The verifier lets no pointer become a number, but the distance of two. Both programs have the same context.
-        let sk = (sk as u64).wrapping_sub(ctx.as_ptr() as u64);
-        (sk << 8 | of) ^ u64::from(local) << 48 ^ u64::from(remote) << 32
+        let (local, remote): (u16, u16) = match as_tcp(sk) {
+            Some(tcp) => (local_port(tcp), Direct::get(sk, Field::SockDport)),
+            // The remote port of other protocols can change between the two programs.
+            None => (u16::from_be(Probed::get(sk, Field::InetSport)), 0),
+        };
+        // Both programs have the same context.
+        (distance(sk, ctx.as_ptr().cast()) << 8 | of) ^ u64::from(local) << 48 ^ u64::from(remote) << 32
     }
 }
 
@@ -85,12 +90,13 @@ fn event(of: u64, ctx: &BtfTracePointContext) -> u64 {
 fn sent_event(ctx: &BtfTracePointContext) -> u64 {
     // SAFETY: two arguments of eight bytes, the second a packet or NULL.
     unsafe {
+        // Read as memory: both can be NULL, which has no distance to a pointer.
         let [sk, skb]: [u64; 2] = Probed::read(ctx.as_ptr().cast());
         let packet: Ptr = ctx.arg(1);
         let header: u64 = if packet.is_null() {
             0
         } else {
-            Probed::read(tcp_header(packet))
+            Probed::read(header(packet, Field::SkbTransportHeader))
         };
         sk ^ skb << 8 ^ header
     }
@@ -297,10 +303,10 @@ unsafe fn netns_of_packet(skb: Ptr) -> u32 {
 }
 
 #[inline(always)]
-unsafe fn tcp_header(skb: Ptr) -> Ptr {
+unsafe fn header(skb: Ptr, offset: Field) -> Ptr {
     unsafe {
         let head: Ptr = Direct::get(skb, Field::SkbHead);
-        head.add(Direct::get::<u16>(skb, Field::SkbTransportHeader) as usize)
+        head.add(Direct::get::<u16>(skb, offset) as usize)
     }
 }
 
@@ -312,9 +318,7 @@ unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
     const ACK: u8 = 0x10;
     const FIN: u8 = 0x01;
     unsafe {
-        let head: Ptr = Direct::get(skb, Field::SkbHead);
-        let ip = head.add(Direct::get::<u16>(skb, Field::SkbNetworkHeader) as usize);
-        let tcp = tcp_header(skb);
+        let (ip, tcp) = (header(skb, Field::SkbNetworkHeader), header(skb, Field::SkbTransportHeader));
         let bits = Probed::read::<u8>(tcp.add(13));
         if bits & FIN != 0 {
             return None;
@@ -377,7 +381,7 @@ unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, 
 
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
-    maps::take(&ctx, event(STATELESS | RECEIVE_RESET as u64, &ctx));
+    maps::take(&ctx, event(RECEIVE_RESET, &ctx));
     if maps::any_armed() {
         unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) }
     }
@@ -387,13 +391,13 @@ pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "tcp_receive_reset")]
 pub fn tcp_receive_reset_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) };
-    maps::if_skipped(RECEIVE_RESET, &ctx, event(STATELESS | RECEIVE_RESET as u64, &ctx), report);
+    maps::if_skipped(RECEIVE_RESET, &ctx, event(RECEIVE_RESET, &ctx), report);
     0
 }
 
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
-    maps::take(&ctx, event(STATELESS | ERROR_REPORT as u64, &ctx));
+    maps::take(&ctx, event(ERROR_REPORT, &ctx));
     if maps::any_armed() {
         unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) }
     }
@@ -403,7 +407,7 @@ pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "inet_sk_error_report")]
 pub fn inet_sk_error_report_nested(ctx: BtfTracePointContext) -> i32 {
     let report = || unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) };
-    maps::if_skipped(ERROR_REPORT, &ctx, event(STATELESS | ERROR_REPORT as u64, &ctx), report);
+    maps::if_skipped(ERROR_REPORT, &ctx, event(ERROR_REPORT, &ctx), report);
     0
 }
 

@@ -114,12 +114,11 @@ impl Losses {
             let tracepoint = probe.tracepoint;
             tracing::warn!("how many events the kernel skips at {tracepoint} cannot be read, and counts as lost: {error}");
         });
-        let nested = (0..).zip(nested::TRACEPOINTS);
         self.attached.push(Attached {
             kind: probe.kind,
             text: text.ok(),
-            nested: nested
-                .into_iter()
+            nested: (0..)
+                .zip(nested::TRACEPOINTS)
                 .find_map(|(place, tracepoint)| (tracepoint == probe.tracepoint).then_some(place)),
             excess: 0,
             before: [0; 2],
