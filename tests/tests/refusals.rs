@@ -315,10 +315,16 @@ fn a_closed_output_pipe_is_not_an_error() -> anyhow::Result<()> {
             .stderr(Stdio::piped())
             .spawn()?
             .wait_with_output()?;
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+        let err = String::from_utf8_lossy(&output.stderr);
+        // `watch` may meet the epitaph of another test, and warns of it.
+        let others = err.lines().filter(|line| !is_about_a_neighbour(line)).collect::<Vec<_>>();
+        assert_eq!((output.status.code(), others), (Some(0), vec![]), "{args:?}");
     }
     Ok(())
+}
+
+fn is_about_a_neighbour(line: &str) -> bool {
+    line.starts_with("warning: another epitaph observes this machine: ") || line.starts_with("remedy: run one agent per node; ")
 }
 
 /// The two capabilities are all that it needs: no root, no tracefs, no debugfs.
