@@ -28,6 +28,7 @@ pub(super) fn bundle(bytes: &[u8], id: &ContainerId) -> Result<ContainerFact, se
         kubelet_name,
         stop_signal,
     } = annotations.unwrap_or_default();
+    let is_of_crio = crio_type.is_some();
     let role = containerd_type.or(crio_type);
     Ok(ContainerFact {
         id: id.clone(),
@@ -39,7 +40,11 @@ pub(super) fn bundle(bytes: &[u8], id: &ContainerId) -> Result<ContainerFact, se
         ),
         command: arguments(process.and_then(|process| process.args).unwrap_or_default()),
         sandbox: role.as_deref() == Some("sandbox"),
-        stop_signal: stop_signal.and_then(|name| signal(&name)),
+        stop_signal: match stop_signal {
+            Some(name) => signal(&name),
+            // CRI-O writes down what an image or a pod declares, and otherwise sends SIGTERM.
+            None => is_of_crio.then_some(Signal::TERM),
+        },
     })
 }
 

@@ -99,6 +99,9 @@ fn the_bundle_of_crio() {
         titles(found),
         expected("checkout (image registry.example/shop:1.4)", false, Some("SIGQUIT"))
     );
+    let of_no_image = CRIO.replace("org.opencontainers.image.stopSignal", "org.example.other");
+    let found = describe(STORAGE, &[("ID/userdata/config.json", &of_no_image)], false);
+    assert_eq!(titles(found).2.as_deref(), Some("SIGTERM"));
 }
 
 #[test]
