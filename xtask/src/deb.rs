@@ -66,7 +66,7 @@ pub fn test_systemd(mut args: Arguments) -> Result<ExitCode> {
     )
 }
 
-/// `cargo xtask test runtimes`: containers of Docker and Podman in an emulated Debian with the package.
+/// `cargo xtask test runtimes`: containers of Docker, Podman and CRI-O in an emulated Debian with the package.
 pub fn test_runtimes(mut args: Arguments) -> Result<ExitCode> {
     let dev = args.contains("--dev");
     let settings = [("EPITAPH_RUNTIMES", cases(args))];

@@ -87,6 +87,16 @@ pub fn build_all(module: &Path, packages: &[&str], flags: Flags<'_>, takes: &str
     result.map(|()| files)
 }
 
+/// Where the sources of `dependency` are, a module that the go.mod in `module` names; fetched if need be.
+pub fn sources(module: &Path, dependency: &str) -> Result<PathBuf> {
+    let mut download = find(module)?;
+    download.current_dir(module).args(["mod", "download", dependency]);
+    shell::run_quietly(&mut download, &format!("fetching the Go module {dependency}"))?;
+    let mut list = find(module)?;
+    list.current_dir(module).args(["list", "-m", "-f", "{{.Dir}}", dependency]);
+    Ok(PathBuf::from(shell::read(&mut list)?.trim()))
+}
+
 /// Directory of a built program, named by everything that it is made from.
 fn place(module: &Path, package: &str, flags: Flags<'_>) -> Result<PathBuf> {
     let name = name(package);

@@ -59,7 +59,7 @@ const TASKS: &[Task] = &[
                 image: the container image's digest through two builds, a registry and containerd, and its size (root); \
                 deb: the package installed, run and purged in an emulated Debian (root); \
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
-                runtimes: containers of Docker and Podman in an emulated Debian, and what the agent reports of them (root); \
+                runtimes: containers of Docker, Podman and CRI-O in an emulated Debian, and what the agent reports of them (root); \
                 programs: real programs of Debian's packages, which are installed, as containers (root); \
                 journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root)",
         run: test::task,

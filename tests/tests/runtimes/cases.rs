@@ -1,15 +1,15 @@
 //! The containers, how each of them ends, and what is expected of the report.
 
-use super::Runtime;
+use super::runtime::Runtime;
 
-/// `c` is the container's name, `r` the runtime's command.
+/// Commands of the shell: `$c` is the container's name; [`Runtime::functions`] has the rest.
 pub struct Case {
     pub name: &'static str,
     pub run: &'static str,
     pub end: &'static str,
     /// The container runs before the agent.
     pub is_older: bool,
-    seen: [Option<Seen>; 3],
+    seen: [Option<Seen>; 4],
 }
 
 /// Verdict, cause, and the role of the party that sent the first of stop signal and SIGKILL.
@@ -38,8 +38,17 @@ const fn alone(verdict: &'static str, cause: &'static str) -> Option<Seen> {
 }
 
 /// Docker's daemon is a runtime; Podman's commands come from a shell.
-const fn stopped(verdict: &'static str) -> [Option<Seen>; 3] {
-    [seen(verdict, "stopped", "runtime"), seen(verdict, "external", "other"), None]
+const fn stopped(verdict: &'static str) -> [Option<Seen>; 4] {
+    [
+        seen(verdict, "stopped", "runtime"),
+        seen(verdict, "external", "other"),
+        None,
+        None,
+    ]
+}
+
+const fn crio(verdict: &'static str) -> [Option<Seen>; 4] {
+    [None, None, None, seen(verdict, "stopped", "runtime")]
 }
 
 pub const CASES: &[Case] = &[
@@ -59,6 +68,7 @@ pub const CASES: &[Case] = &[
             seen("clean", "stopped", "runtime"),
             seen("clean", "external", "other"),
             seen("clean", "external", "other"),
+            None,
         ],
     },
     Case {
@@ -106,6 +116,7 @@ pub const CASES: &[Case] = &[
             seen("force-killed", "stopped", "runtime"),
             seen("killed-by-other", "external", "other"),
             None,
+            None,
         ],
     },
     Case {
@@ -113,21 +124,26 @@ pub const CASES: &[Case] = &[
         run: "r run --detach --name $c shop:1.4 sh -c 'exit 3'",
         end: "r wait $c",
         is_older: false,
-        seen: [alone("nonzero-exit", "crash"), alone("nonzero-exit", "crash"), None],
+        seen: [alone("nonzero-exit", "crash"), alone("nonzero-exit", "crash"), None, None],
     },
     Case {
         name: "memory",
         run: "r run --detach --memory 32m --memory-swap 32m --name $c shop:1.4 dd if=/dev/zero of=/dev/null bs=256M",
         end: "r wait $c",
         is_older: false,
-        seen: [seen("oom-killed", "oom", "kernel"), seen("oom-killed", "oom", "kernel"), None],
+        seen: [
+            seen("oom-killed", "oom", "kernel"),
+            seen("oom-killed", "oom", "kernel"),
+            None,
+            None,
+        ],
     },
     Case {
         name: "pod",
         run: "r pod create --name of-$c && r run --detach --pod of-$c --name $c shop:1.4",
         end: "r pod stop --time 2 of-$c",
         is_older: false,
-        seen: [None, seen("clean", "external", "other"), None],
+        seen: [None, seen("clean", "external", "other"), None, None],
     },
     Case {
         // The runtime's commands run in the unit, around the container.
@@ -136,6 +152,58 @@ pub const CASES: &[Case] = &[
               systemctl daemon-reload && systemctl start $c",
         end: "systemctl stop $c",
         is_older: false,
-        seen: [None, seen("clean", "stopped", "runtime"), None],
+        seen: [None, seen("clean", "stopped", "runtime"), None, None],
+    },
+    Case {
+        name: "older-of-crio",
+        run: "start",
+        end: "r stop $(id)",
+        is_older: true,
+        seen: crio("clean"),
+    },
+    Case {
+        // The runtime's files go with the container.
+        name: "pod-of-crio",
+        run: "start",
+        end: "r stop $(id) && remove",
+        is_older: false,
+        seen: crio("clean"),
+    },
+    Case {
+        // One pid namespace for the pod: the pod has an infra container, which CRI-O kills.
+        name: "infra-of-crio",
+        run: "pid=0; start",
+        end: "r stop $(id) && remove",
+        is_older: false,
+        seen: crio("clean"),
+    },
+    Case {
+        name: "ignores-on-crio",
+        run: "start '\"ignores\"'",
+        end: "r stop --timeout 2 $(id)",
+        is_older: false,
+        seen: crio("ignored-stop-signal"),
+    },
+    Case {
+        name: "stop-signal-of-crio",
+        run: "image=shop:quit; start",
+        end: "r stop --timeout 2 $(id)",
+        is_older: false,
+        seen: crio("clean"),
+    },
+    Case {
+        // Before any status names it.
+        name: "fails-on-crio",
+        run: "start '\"sh\", \"-c\", \"exit 3\"'",
+        end: "while runs; do sleep 0.1; done",
+        is_older: false,
+        seen: [None, None, None, alone("nonzero-exit", "crash")],
+    },
+    Case {
+        name: "memory-on-crio",
+        run: "memory=33554432; start '\"dd\", \"if=/dev/zero\", \"of=/dev/null\", \"bs=256M\"'",
+        end: "while runs; do sleep 0.1; done",
+        is_older: false,
+        seen: [None, None, None, seen("oom-killed", "oom", "kernel")],
     },
 ];

@@ -1,7 +1,8 @@
-//! Containers of Docker and Podman, of Debian's packages, in an emulated Debian: the reports of the package's agent, compared with
-//! the case and with the runtime's own `inspect`. `cargo xtask test runtimes` builds the package and the machine; arguments choose cases.
+//! Containers of Docker and Podman, of Debian's packages, and of CRI-O, of its Go module, in an emulated Debian: the reports of the
+//! package's agent, compared with the case and with the runtime's own `inspect`. `cargo xtask test runtimes` builds the package and the machine; arguments choose cases.
 
 mod cases;
+mod runtime;
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -14,6 +15,7 @@ use epitaph_tests::cluster::{MOST_NODES, Tools};
 use serde_json::Value;
 
 use cases::{CASES, Case, Seen};
+use runtime::{Known, Runtime};
 
 /// No other test with a machine has this index.
 const INDEX: u8 = MOST_NODES - 3;
@@ -46,47 +48,12 @@ echo ready
 exec sleep 600
 END
 chmod 755 bin/* && tar -cf /tmp/image.tar . && useradd --create-home dev && systemctl start user@$(id -u dev)";
-const IMPORT: &str = "r import --change 'CMD [\"handles\"]' --change 'ENV PATH=/bin' /tmp/image.tar shop:1.4";
-/// Until the container's program is ready, or has exited.
-const UNTIL_READY: &str = "for i in $(seq 100); do r logs $c 2>&1 | grep -q ready && break; \
-    [ \"$(r inspect --format '{{.State.Running}}' $c)\" = true ] || break; sleep 0.1; done";
 const UNTIL_OBSERVING: &str = "for i in $(seq 240); do busybox wget -q -O - http://127.0.0.1:9464/readyz 2>/dev/null && exit; sleep 0.5; done; \
     journalctl --no-pager --unit epitaph --output cat | tail -n 20 >&2; exit 1";
 const WATCH: &str = "systemd-run --quiet --unit=watch sh -c 'exec epitaph watch --output text >/root/watch' && \
     for i in $(seq 240); do grep -q observing /root/watch && exit; sleep 0.5; done; exit 1";
 /// What the agent did not read, and why.
 const UNREAD: &str = "journalctl --no-pager --unit epitaph --output cat | grep 'name of a container' || true";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runtime {
-    Docker,
-    Podman,
-    /// Podman of a user, whose files the agent does not read.
-    Rootless,
-}
-
-impl Runtime {
-    const ALL: [Runtime; 3] = [Runtime::Docker, Runtime::Podman, Runtime::Rootless];
-
-    /// The shell's function `r`.
-    fn command(self) -> &'static str {
-        match self {
-            Runtime::Docker => "r() { docker \"$@\"; }",
-            Runtime::Podman => "r() { podman \"$@\"; }",
-            Runtime::Rootless => {
-                "r() { d=/run/user/$(id -u dev); runuser -u dev -- env --chdir=/home/dev HOME=/home/dev XDG_RUNTIME_DIR=$d \
-                 DBUS_SESSION_BUS_ADDRESS=unix:path=$d/bus podman \"$@\"; }"
-            }
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Runtime::Docker => "docker",
-            Runtime::Podman | Runtime::Rootless => "podman",
-        }
-    }
-}
 
 struct Machine(Node);
 
@@ -96,19 +63,17 @@ impl Machine {
     }
 
     fn with(&self, runtime: Runtime, container: &str, script: &str) -> anyhow::Result<String> {
-        self.run(&format!("{}; c={container}; {script}", runtime.command()))
+        self.run(&format!("{}\nc={container}\n{script}", runtime.functions()))
     }
 
     fn start(&self, runtime: Runtime, case: &Case) -> anyhow::Result<()> {
-        self.with(runtime, case.name, &format!("{} && {UNTIL_READY}", case.run))?;
+        self.with(runtime, case.name, &format!("{} && {}", case.run, runtime::UNTIL_READY))?;
         Ok(())
     }
 
     /// The container as its runtime has it; None if the runtime has it no longer.
-    fn known(&self, runtime: Runtime, case: &Case) -> anyhow::Result<Option<Value>> {
-        let text = self.with(runtime, case.name, "r inspect --type container $c 2>/dev/null || true")?;
-        let all: Value = serde_json::from_str(&text).with_context(|| format!("{} inspect: {text}", runtime.name()))?;
-        Ok(all.get(0).cloned())
+    fn known(&self, runtime: Runtime, case: &Case) -> anyhow::Result<Option<Known>> {
+        runtime.known(&self.with(runtime, case.name, "inspect 2>/dev/null || true")?)
     }
 
     /// The terminations in the agent's journal.
@@ -150,7 +115,7 @@ fn containers_are_reported_as_their_runtime_knows_them() -> anyhow::Result<()> {
     machine.run(PREPARE)?;
     machine.run(IMAGE)?;
     for runtime in Runtime::ALL {
-        machine.with(runtime, "", IMPORT)?;
+        machine.with(runtime, "", runtime.prepare())?;
     }
     for (runtime, case, _) in played.iter().filter(|(_, case, _)| case.is_older) {
         machine.start(*runtime, case)?;
@@ -159,7 +124,12 @@ fn containers_are_reported_as_their_runtime_knows_them() -> anyhow::Result<()> {
     machine.run("dpkg --install /root/epitaph.deb")?;
     machine.run(UNTIL_OBSERVING)?;
     machine.run(WATCH)?;
-    println!("{}", machine.run("docker --version; podman --version; uname -r")?.trim());
+    println!(
+        "{}",
+        machine
+            .run("docker --version; podman --version; crio --version | head -n 2; uname -r")?
+            .trim()
+    );
 
     let mut wrong = Vec::new();
     for (runtime, case, seen) in played {
@@ -197,50 +167,41 @@ fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow:
         "not {seen:?}: {report}"
     );
     ensure!(found("/subject/runtime") == Some(runtime.name()), "another runtime: {report}");
-    let known = |pointer: &str| running.pointer(pointer).and_then(Value::as_str);
-    // Docker does not store the default stop signal.
-    let declared = known("/Config/StopSignal").unwrap_or("SIGTERM");
     if let Some(sent) = found("/stop/signal") {
-        ensure!(sent == declared, "the stop signal was {declared}: {report}");
+        ensure!(
+            sent == running.stop_signal,
+            "the stop signal was {}: {report}",
+            running.stop_signal
+        );
     }
-    let name = known("/Name").map(|name| name.trim_start_matches('/'));
     let title = match runtime {
-        Runtime::Rootless => known("/Id").map(|id| id[..12].to_owned()),
-        Runtime::Docker | Runtime::Podman => {
+        Runtime::Rootless => running.id[..12].to_owned(),
+        Runtime::Docker | Runtime::Podman | Runtime::CriO => {
             for (pointer, expected) in [
-                ("name", name),
-                ("image", known("/Config/Image")),
-                ("stop_signal", Some(declared)),
+                ("name", &running.name),
+                ("image", &running.image),
+                ("stop_signal", &running.stop_signal),
             ] {
                 let text = found(&format!("/container/{pointer}"));
-                ensure!(text == expected, "{pointer} is {expected:?}: {report}");
+                ensure!(text == Some(expected), "{pointer} is {expected:?}: {report}");
             }
-            ensure!(name == Some(case.name), "the runtime's name is {name:?}");
-            name.zip(known("/Config/Image"))
-                .map(|(name, image)| format!("{name} (image {image})"))
+            ensure!(running.name == case.name, "the runtime's name is {:?}", running.name);
+            format!("{} (image {})", running.name, running.image)
         }
     };
-    if let Some(state) = ended.as_ref().map(|ended| &ended["State"]) {
+    if let Some(Known { code, oom, .. }) = ended {
         let exit = report.pointer("/status/code").and_then(Value::as_i64);
         let exit = exit.or(match found("/status/signal") {
             Some("SIGKILL") => Some(137),
             _ => None,
         });
-        ensure!(
-            state["ExitCode"].as_i64() == exit,
-            "the runtime's exit code is {}: {report}",
-            state["ExitCode"]
-        );
-        let oom = report["oom"]
+        ensure!(Some(code) == exit, "the runtime's exit code is {code}: {report}");
+        let reported = report["oom"]
             .as_array()
             .is_some_and(|all| all.iter().any(|one| one["is_main"] == true));
-        ensure!(
-            state["OOMKilled"] == oom,
-            "the runtime has OOMKilled {}: {report}",
-            state["OOMKilled"]
-        );
+        ensure!(oom == reported, "the runtime says that an OOM kill is {oom}: {report}");
     }
-    let line = format!("container {}  {}", title.context("a container without id")?, seen.verdict);
+    let line = format!("container {title}  {}", seen.verdict);
     let watched = machine.run(&format!(
         "for i in $(seq 20); do grep --text --fixed-strings '{line}' /root/watch && exit; sleep 0.5; done; tail -n 30 /root/watch"
     ))?;
@@ -249,8 +210,8 @@ fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow:
 }
 
 /// The container's only report. No other report, such as the report of the pod's infra container, may be unclean.
-fn report_of(machine: &Machine, container: &Value, before: usize) -> anyhow::Result<Value> {
-    let is_its = |report: &Value| report.pointer("/subject/id") == Some(&container["Id"]);
+fn report_of(machine: &Machine, container: &Known, before: usize) -> anyhow::Result<Value> {
+    let is_its = |report: &Value| report.pointer("/subject/id").and_then(Value::as_str) == Some(&container.id);
     for _ in 0..STEPS {
         if machine.reports()?.iter().any(is_its) {
             // Time for further reports.

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result};
@@ -48,6 +49,38 @@ pub fn build_oldest() -> Result<BTreeMap<String, PathBuf>> {
     let mut programs = build(API)?;
     programs.extend(build_from(&shell::root().join(OLDEST), &["kube-apiserver"])?);
     Ok(programs)
+}
+
+/// CRI-O, its client, and the C program of CRI-O's module that keeps the namespaces of a pod without an infra container.
+pub fn crio() -> Result<Vec<PathBuf>> {
+    const CRIO: &str = "github.com/cri-o/cri-o";
+    let module = shell::root().join("xtask/crio");
+    let flags = Flags {
+        // Signatures of images without GPG's library in C.
+        tags: "containers_image_openpgp,exclude_graphdriver_btrfs",
+        ..Flags::default()
+    };
+    let crio = go::build_all(&module, &[&format!("{CRIO}/cmd/crio")], flags, "five minutes on two cores")?;
+    let client = go::build(
+        &shell::root().join("xtask/crictl"),
+        "sigs.k8s.io/cri-tools/cmd/crictl",
+        "one to two minutes",
+    )?;
+    let mut files = [crio, vec![client]].concat();
+    let directory = files.first().and_then(|crio| crio.parent()).context("CRI-O was not built")?;
+    let pinns = directory.join("pinns");
+    if !pinns.is_file() {
+        let sources = go::sources(&module, CRIO)?.join("pinns/src");
+        let partial = directory.join(format!("pinns-{}", std::process::id()));
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-static", "-o"])
+            .arg(&partial)
+            .args([sources.join("pinns.c"), sources.join("sysctl.c")]);
+        shell::run_quietly(&mut cc, "building pinns of CRI-O")?;
+        fs::rename(&partial, &pinns).with_context(|| format!("renaming to {}", pinns.display()))?;
+    }
+    files.push(pinns);
+    Ok(files)
 }
 
 fn build_from(module: &Path, names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {

@@ -26,7 +26,7 @@ pub enum Suite {
     Bullseye,
     /// Debian 13: the nodes of clusters.
     Trixie,
-    /// Debian 13 with its own container runtimes.
+    /// Debian 13 with its own container runtimes, and CRI-O.
     Runtimes,
 }
 

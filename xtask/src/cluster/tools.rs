@@ -51,10 +51,14 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
     linked(&links)
 }
 
-/// For machines of the `suite` that are no nodes: no kubelet, no container runtime.
+/// For machines of the `suite` that are no nodes: no kubelet.
 pub fn bare(suite: Suite) -> Result<PathBuf> {
     let mut links = in_bin(programs::build(programs::API)?);
-    machine(&mut links, rootfs::build(suite, &[])?);
+    let added = match suite {
+        Suite::Runtimes => programs::crio()?,
+        Suite::Bullseye | Suite::Trixie => vec![],
+    };
+    machine(&mut links, rootfs::build(suite, &added)?);
     linked(&links)
 }
 
