@@ -258,6 +258,8 @@ impl Live {
         self.meet_peers(now)?;
         self.pipeline.alive(now)?;
         self.obey(commands)?;
+        let written = self.kernel.give_back_ports();
+        count_map_error(&mut self.pipeline, written);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
             self.sweep(now)?;

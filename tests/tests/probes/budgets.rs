@@ -157,8 +157,9 @@ fn listeners_of_one_container_leave_room_for_those_of_others() {
     let losses = probes.kernel.lost();
     assert_eq!(lost(&losses, Kind::Tcp, LossScope::Within(quiet.id())), 0, "{losses:?}");
 
-    // Disarmed, it gives its ports back.
+    // Disarmed, it gives its ports back, and no others.
     probes.kernel.disarm(noisy.id()).expect("disarm");
+    probes.kernel.give_back_ports().expect("give back");
     probes.kernel.arm(noisy.id()).expect("arm");
     drop(player);
     let few = (limits::PORTS / 2).to_string();

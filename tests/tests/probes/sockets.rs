@@ -102,6 +102,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
 
     // Disarmed, the port belongs to no cgroup again.
     probes.kernel.disarm(cgroup.id()).expect("disarm");
+    probes.kernel.give_back_ports().expect("give back");
     probes.drain();
     probes.seen.clear();
     TcpStream::connect(hosts[0]).expect_err("nothing listens");

@@ -121,6 +121,14 @@ impl Attached {
         self.write(|kernel| kernel.kubelet(cgroup, is_one))
     }
 
+    /// As [`Kernel::give_back_ports`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn give_back_ports(&mut self) -> Result<(), MapError> {
+        self.write(Kernel::give_back_ports)
+    }
+
     /// As [`Kernel::give_back`].
     ///
     /// # Errors
@@ -255,6 +263,7 @@ mod tests {
             none.arm(cgroup),
             none.disarm(cgroup),
             none.kubelet(cgroup, true),
+            none.give_back_ports(),
             none.give_back(Boot(1)),
         ];
         assert!(written.iter().all(Result::is_ok) && none.may_write_maps());

@@ -164,6 +164,8 @@ pub struct Kernel {
     hierarchies: Hierarchies,
     watched: HashMap<MapData, u64, Watched>,
     armed: HashMap<MapData, u64, u32>,
+    /// Since the last [`Kernel::give_back_ports`].
+    has_disarmed: bool,
     armed_count: Array<MapData, u64>,
     was_armed: WasArmed,
     closed_ports: HashMap<MapData, ListenerKey, ClosedPort>,
@@ -225,6 +227,7 @@ impl Kernel {
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
             armed_count: Array::try_from(take(&mut ebpf, "ARMED_COUNT")?).map_err(LoadError::Map)?,
+            has_disarmed: false,
             was_armed: WasArmed::default(),
             closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
             kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
@@ -380,7 +383,7 @@ impl Kernel {
         }
     }
 
-    /// Disarms a cgroup that the probes or [`Kernel::arm`] armed, and forgets the cgroup's closed ports.
+    /// Disarms a cgroup that the probes or [`Kernel::arm`] armed. [`Kernel::give_back_ports`] forgets the cgroup's closed ports.
     ///
     /// # Errors
     /// As [`Kernel::arm`].
@@ -389,17 +392,26 @@ impl Kernel {
         if !forget(&mut self.armed, id)? {
             return Ok(());
         }
-        self.count_armed(-1)?;
-        self.give_back_ports(|by| by == id)
+        self.has_disarmed = true;
+        self.count_armed(-1)
     }
 
-    /// Removes the closed ports of cgroups that `is_gone` takes, and counts the others anew: the probes count without locks, and a
-    /// count that has drifted would deny its owner room, or give it too much.
-    fn give_back_ports(&mut self, is_gone: impl Fn(u64) -> bool) -> Result<(), MapError> {
+    /// Removes the closed ports of cgroups that are not armed, if any was disarmed since the last call, and counts the others anew: the
+    /// probes count without locks, and a count that has drifted would deny its owner room, or give it too much.
+    ///
+    /// One walk for all that were disarmed: whoever signals processes in many nested cgroups has one disarmed at each signal.
+    ///
+    /// # Errors
+    /// If a map cannot be written. The next call tries again.
+    pub fn give_back_ports(&mut self) -> Result<(), MapError> {
+        if !self.has_disarmed {
+            return Ok(());
+        }
         let entries: Vec<(ListenerKey, ClosedPort)> = self.closed_ports.iter().flatten().collect();
         let mut held = std::collections::HashMap::<u64, u64>::new();
         for (port, by) in entries {
-            if is_gone(by[closed_by::CGROUP]) {
+            // Looked up after the port was read: only user space disarms, so whoever closed the port while armed still is.
+            if self.armed.get(&by[closed_by::CGROUP], 0).is_err() {
                 forget(&mut self.closed_ports, port)?;
             } else {
                 *held.entry(by[closed_by::OWNER]).or_default() += 1;
@@ -419,6 +431,7 @@ impl Kernel {
                 }
             }
         }
+        self.has_disarmed = false;
         Ok(())
     }
 
@@ -429,8 +442,9 @@ impl Kernel {
     /// If a map cannot be written.
     pub fn give_back(&mut self, now: Boot) -> Result<(), MapError> {
         self.losses.forget_idle(now);
-        let armed: std::collections::HashSet<u64> = self.armed.keys().flatten().collect();
-        self.give_back_ports(|by| !armed.contains(&by))
+        // A probe on another CPU may have closed a port of a cgroup that was disarmed meanwhile.
+        self.has_disarmed = true;
+        self.give_back_ports()
     }
 
     /// Marks a cgroup as the kubelet's: while any cgroup is armed, the targets of its sockets' connections are recorded. `is_one`
