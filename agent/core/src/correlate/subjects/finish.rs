@@ -155,6 +155,10 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             .filter(|(kind, _)| *kind == Kind::Tcp);
         others.chain(sockets).collect()
     };
+    let is_asked = stop_signal.is_some() || state.requested.is_some();
+    let observed_from = if is_asked { clients_since } else { end };
+    // A signal of longer ago would be another request.
+    let first_stop = observed_from.minus(RUN_GAP).max(born).min(reach);
     let mut losses = of_each_kind(&|from| context.coverage.losses_inside(home, from, until));
     let not_recorded = context.coverage.losses_by(&[Hole::NotRecorded], home, reach, until);
     let damaged = context.coverage.losses_by(&[Hole::Damaged], home, reach, until);
@@ -197,8 +201,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && exit.is_some()
         // Which process's end it is decides from when on clients count.
         && missing.main_unsure.is_none()
-        // A lost stop signal would be the begin of what counts.
-        && (stop_signal.is_some() || state.requested.is_some() || !missing.lost.contains(&Kind::SignalGenerate))
+        // A lost stop signal would be the begin of what counts, and of what the kernel recorded.
+        && signal_lost_since(context, home, state, (first_stop, observed_from)).is_none()
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {
         since: clients_since,

@@ -7,8 +7,10 @@ use expect_test::expect;
 use super::{check, container, unit};
 use crate::event::Event;
 use crate::fixtures::recorded::Recorded;
-use crate::fixtures::script::ZERO;
+use crate::fixtures::script::{self, ZERO};
 use crate::input::Input;
+use crate::report::Report;
+use crate::verdict::TrafficAxis;
 
 #[test]
 fn a_lost_signal_makes_a_clean_exit_unknown() {
@@ -82,7 +84,7 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
@@ -90,7 +92,7 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
 }
 
 #[test]
-fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
+fn a_loss_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
     check(
         &container(
             "
@@ -101,8 +103,8 @@ fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
         "#]],
     );
 }
@@ -211,7 +213,7 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               `web` (pid 200) was terminated by SIGTERM, but the reason is unknown: kernel records of sent signals were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
@@ -234,6 +236,36 @@ fn lost_tcp_records_make_quiet_unknown() {
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
         "#]],
     );
+}
+
+/// The kernel records sockets from the first stop signal whose record is kept, and clients count from then on.
+#[test]
+fn where_the_first_stop_signal_may_be_lost_the_traffic_is_unknown() {
+    let traffic = |rest: &str| {
+        let out = script::run(&container(&format!("+0.1 mkdir noisy\n{rest}")));
+        let terminated = out.iter().find_map(|report| match report {
+            Report::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        });
+        terminated.expect("a termination")
+    };
+    let soon = "+5 TERM runc -> main handler\n+5.01 enter main TERM\n+5.5 exit main 0";
+    let late = "+700 TERM runc -> main handler\n+700.01 enter main TERM\n+700.5 exit main 0";
+    for (lost, stop, expected) in [
+        ("+1.1 lost signal_generate +0.9 1 within app", soon, TrafficAxis::Unknown),
+        (
+            "+1.1 lost signal_generate +0.9 1 within never-seen",
+            soon,
+            TrafficAxis::Unknown,
+        ),
+        ("+1.1 lost signal_generate +0.9 1 within noisy", soon, TrafficAxis::Quiet),
+        ("+1.1 lost signal_generate +0.9 1 others app", soon, TrafficAxis::Quiet),
+        ("+6.1 lost signal_generate +5.9 1 within app", soon, TrafficAxis::Quiet),
+        // That long ago it would be another request.
+        ("+1.1 lost signal_generate +0.9 1 within app", late, TrafficAxis::Quiet),
+    ] {
+        assert_eq!(traffic(&format!("{lost}\n{stop}")), expected, "{lost}, {stop}");
+    }
 }
 
 #[test]
@@ -619,7 +651,7 @@ fn an_event_of_a_cgroup_that_nobody_names_is_counted() {
 /// The loop was held up: the counters of losses are read just after what had waited.
 #[test]
 fn an_end_that_was_told_late_waits_for_what_was_lost() {
-    let mut inputs = super::script::parse(&container("+1 exit main 0\n+4.3 lost signal_generate +0.5 3")).inputs;
+    let mut inputs = script::parse(&container("+1 exit main 0\n+4.3 lost signal_generate +0.5 3")).inputs;
     for (at, input) in &mut inputs {
         if matches!(
             input,
@@ -642,7 +674,7 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
           PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
           fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
     "#]]
-    .assert_eq(&super::script::show(&out, false));
+    .assert_eq(&script::show(&out, false));
 }
 
 /// A recording has no ticks: what comes long after an end does not join it.

@@ -17,7 +17,7 @@ fn without_the_first_stop_signal_the_handler_of_the_second_one_is_not_missing() 
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],

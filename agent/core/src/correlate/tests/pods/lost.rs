@@ -16,9 +16,9 @@ fn without_a_stop_signal_that_may_have_come_before_the_request_the_request_is_no
         +10 gone web
         "),
         expect![[r#"
-            +10.200 pod web +4.990…+8.000 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+            +10.200 pod web +4.990…+8.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +4.990…+5.050 grace 30 s
-              web/app +8.000…+8.000 unknown: Unknown/Unknown/Quiet
+              web/app +8.000…+8.000 unknown: Unknown/Unknown/Unknown
                 reported 0 Completed
               gone +10.000
         "#]],

@@ -29,6 +29,29 @@ fn what_clients_see_counts_from_the_request() {
     assert_eq!((traffic[0].accepted.count, traffic[0].refused.count), (1, 1));
 }
 
+/// From the request on the sockets are watched, whichever stop signal is the first.
+#[test]
+fn a_stop_signal_that_may_be_lost_after_the_request_leaves_the_traffic_known() {
+    for (lost, observed) in [
+        ("+2 lost signal_generate +1.5 1", true),
+        ("+1.01 lost signal_generate +0.9 1", false),
+    ] {
+        let outputs = run(&web(&format!(
+            "+1.05 pod web deleted=+1:30
+            {lost} within web:app
+            +6 TERM runc -> main handler
+            +6.01 enter main TERM
+            +6.5 exit main 0
+            +8 gone web"
+        )));
+        let traffic = outputs.iter().find_map(|(_, output)| match output {
+            Report::PodTerminated(pod) => Some(&pod.containers[0].traffic),
+            _ => None,
+        });
+        assert_eq!(traffic.expect("a termination").observed, observed, "{lost}");
+    }
+}
+
 /// A late proxy sends clients to a pod after its container's exit; the cgroup is gone by then, and the status has arrived.
 fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::time::Boot, Report)> {
     let refusals: String = refused
