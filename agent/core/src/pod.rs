@@ -32,6 +32,16 @@ pub struct PodFact {
     pub containers: Vec<ContainerStatus>,
 }
 
+impl PodFact {
+    /// Bytes of this version with its identity, without what other versions share. Whoever creates pods chooses most of them.
+    pub fn bytes(&self) -> usize {
+        size_of::<PodFact>()
+            + self.pod.bytes()
+            + self.spec.bytes()
+            + self.containers.iter().map(ContainerStatus::bytes).sum::<usize>()
+    }
+}
+
 /// The parts of a pod that never change; they identify the pod everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodIdentity {
@@ -49,6 +59,14 @@ pub struct PodIdentity {
     pub service: Service,
     /// `metadata.creationTimestamp`.
     pub created: Option<Wall>,
+}
+
+impl PodIdentity {
+    fn bytes(&self) -> usize {
+        /// Of the texts of a pod and its owners but its own name.
+        const TEXTS: usize = 512;
+        size_of::<PodIdentity>() + TEXTS + 2 * self.name.len()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,6 +107,12 @@ pub struct PodSpec {
     pub options: PodOptions,
 }
 
+impl PodSpec {
+    fn bytes(&self) -> usize {
+        size_of::<PodSpec>() + self.containers.iter().map(ContainerSpec::bytes).sum::<usize>()
+    }
+}
+
 /// Our annotations on the pod, otherwise on its namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodOptions {
@@ -120,6 +144,22 @@ pub struct ContainerSpec {
     pub readiness: Option<KubeletProbe>,
     /// Declared container ports.
     pub ports: Vec<u16>,
+}
+
+impl ContainerSpec {
+    fn bytes(&self) -> usize {
+        let hook = match &self.pre_stop {
+            Some(PreStop::Exec { program }) => program.len(),
+            _ => 0,
+        };
+        let probes = [&self.liveness, &self.startup, &self.readiness].into_iter().flatten();
+        let probes = probes.map(|probe| match &probe.kind {
+            KubeletProbeKind::Exec { program } => program.len(),
+            KubeletProbeKind::Network { .. } => 0,
+        });
+        let texts = self.name.len() + self.image.len() + self.stop_signal.as_ref().map_or(0, String::len);
+        size_of::<ContainerSpec>() + texts + hook + probes.sum::<usize>() + self.ports.capacity() * size_of::<u16>()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -223,6 +263,14 @@ pub struct ContainerStatus {
     pub state: ContainerState,
     /// `lastState.terminated`: the previous container, with its id.
     pub last: Option<Ended>,
+}
+
+impl ContainerStatus {
+    fn bytes(&self) -> usize {
+        /// Of two ids and a reason, which the kubelet writes.
+        const TEXTS: usize = 256;
+        size_of::<ContainerStatus>() + TEXTS + self.name.len()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

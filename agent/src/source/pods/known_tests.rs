@@ -1,4 +1,5 @@
-use epitaph_core::pod::{ContainerStatus, Phase, Service, Workload};
+use epitaph_core::ids::ContainerId;
+use epitaph_core::pod::{ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Phase, PodSpec, Service, Workload};
 
 use super::*;
 
@@ -42,7 +43,7 @@ fn fact(pod: &str, containers: Vec<ContainerStatus>) -> PodFact {
 fn pods_missing_from_a_complete_list_are_gone() {
     let mut known = Known::default();
     for pod in ["a", "b", "c"] {
-        assert_eq!(known.keep(Arc::new(fact(pod, vec![])), Some("1".into()), true), Ok(()));
+        assert_eq!(known.keep(Arc::new(fact(pod, vec![])), Some("1".into()), true), 0);
     }
     known.begin();
     known.listed(&uid("a"));
@@ -61,7 +62,7 @@ fn pods_missing_from_a_complete_list_are_gone() {
 fn a_list_longer_than_the_bound_reports_no_listed_pod_as_gone() {
     let mut known = Known::default();
     for pod in ["kept", "gone"] {
-        known.keep(Arc::new(fact(pod, vec![])), None, true).unwrap();
+        known.keep(Arc::new(fact(pod, vec![])), None, true);
     }
     known.begin();
     (0..=CAPACITY).for_each(|n| known.listed(&uid(&n.to_string())));
@@ -73,18 +74,63 @@ fn a_list_longer_than_the_bound_reports_no_listed_pod_as_gone() {
 #[test]
 fn an_unresolved_workload_is_looked_up_again() {
     let mut known = Known::default();
-    known.keep(Arc::new(fact("a", vec![])), None, false).unwrap();
+    known.keep(Arc::new(fact("a", vec![])), None, false);
     assert!(known.identity(&uid("a")).is_none());
-    known.keep(Arc::new(fact("a", vec![])), None, true).unwrap();
+    known.keep(Arc::new(fact("a", vec![])), None, true);
     assert!(known.identity(&uid("a")).is_some());
 }
 
+/// Of a namespace, and of so many containers; the kubelet has run them or not.
+fn bound_to_the_node(namespace: &str, pod: &str, containers: usize, has_run: bool) -> Arc<PodFact> {
+    let status = ContainerStatus {
+        name: "app".into(),
+        id: Some(ContainerId("c".into())),
+        restarts: 0,
+        state: ContainerState::Running,
+        last: None,
+    };
+    let mut fact = fact(pod, Vec::from_iter(has_run.then_some(status)));
+    let container = |n| ContainerSpec {
+        name: format!("{n:063}"),
+        kind: ContainerKind::Main,
+        image: "i".repeat(512),
+        pre_stop: None,
+        stop_signal: None,
+        liveness: None,
+        startup: None,
+        readiness: None,
+        ports: vec![80; 64],
+    };
+    fact.spec = Arc::new(PodSpec {
+        containers: (0..containers).map(container).collect(),
+        ..PodSpec::default()
+    });
+    Arc::make_mut(&mut fact.pod).namespace = namespace.into();
+    Arc::new(fact)
+}
+
 #[test]
-fn memory_is_bounded_and_known_pods_are_updated() {
+fn pods_that_anybody_can_bind_to_the_node_push_no_other_out() {
     let mut known = Known::default();
-    for n in 0..CAPACITY {
-        known.keep(Arc::new(fact(&n.to_string(), vec![])), None, true).unwrap();
+    let running = ["a", "b"].map(|pod| bound_to_the_node("shop", pod, 2, true));
+    for pod in &running {
+        known.keep(pod.clone(), Some("1".into()), true);
     }
-    assert_eq!(known.keep(Arc::new(fact("one more", vec![])), None, true), Err(Full));
-    assert_eq!(known.keep(Arc::new(fact("7", vec![])), None, true), Ok(()));
+    let mut forgotten = 0;
+    for n in 0..CAPACITY + 100 {
+        forgotten += known.keep(bound_to_the_node("evil", &format!("evil-{n}"), 1, false), None, true);
+    }
+    // Large ones, which the kubelet has run.
+    for n in 0..100 {
+        forgotten += known.keep(bound_to_the_node("evil", &format!("large-{n}"), 256, true), None, true);
+    }
+    assert!(known.pods.len() <= CAPACITY && known.bytes <= BYTES, "{} bytes", known.bytes);
+    assert_eq!(known.pods.len() as u64 + forgotten, 2 + CAPACITY as u64 + 200);
+    assert!(["a", "b"].iter().all(|pod| known.has(&uid(pod), Some("1"))));
+    // One that is new becomes known, and a known one keeps its place.
+    assert!(known.keep(bound_to_the_node("shop", "new", 2, false), Some("1".into()), true) > 0);
+    assert!(known.has(&uid("new"), Some("1")));
+    let kept = known.pods.len();
+    assert_eq!(known.keep(bound_to_the_node("shop", "a", 2, true), Some("2".into()), true), 0);
+    assert_eq!(known.pods.len(), kept);
 }

@@ -148,13 +148,10 @@ impl Publisher {
             self.refuse(&fact.pod, &holder);
             return Ok(());
         }
-        match self.known.keep(fact.clone(), version, is_resolved) {
-            Ok(()) => self.send(Input::Pod(fact)).await,
-            Err(_) => {
-                self.counters.count_drop(PodsDropReason::PodCap);
-                Ok(())
-            }
+        for _ in 0..self.known.keep(fact.clone(), version, is_resolved) {
+            self.counters.count_drop(PodsDropReason::PodCap);
         }
+        self.send(Input::Pod(fact)).await
     }
 
     /// Two objects never share cgroups: what terminates there is one pod's.

@@ -4,7 +4,7 @@
 use crate::attribute::table;
 use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::Request;
-use crate::pod::{ContainerSpec, ContainerStatus, PodEvent, PodFact, PodIdentity, PodSpec};
+use crate::pod::PodEvent;
 use crate::termination::{Count, ListenerClosed, OomKill, TerminationFacts};
 use crate::time::Boot;
 
@@ -71,17 +71,8 @@ impl Pod {
             + events
             + (self.events_dropped.len() + self.killings.len()) * 2 * TEXT
             + (self.over_before.capacity() + self.reported_ids.capacity()) * 2 * TEXT
-            + self.fact.as_ref().map_or(0, |fact| size_of::<Request>() + of_fact(fact))
+            + self.fact.as_ref().map_or(0, |fact| size_of::<Request>() + fact.bytes())
     }
-}
-
-fn of_fact(fact: &PodFact) -> usize {
-    size_of::<PodFact>()
-        + size_of::<PodIdentity>()
-        + size_of::<PodSpec>()
-        + TEXTS
-        + fact.spec.containers.len() * (size_of::<ContainerSpec>() + 4 * TEXT)
-        + fact.containers.len() * (size_of::<ContainerStatus>() + 4 * TEXT)
 }
 
 fn bytes(facts: &TerminationFacts) -> usize {

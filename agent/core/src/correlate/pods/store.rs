@@ -1,5 +1,8 @@
 //! The known pods: their containers, their timers, and which pods are dropped if there are too many.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use crate::attribute::slim;
 use crate::ids::CgroupId;
 use crate::ids::{ContainerId, PodUid};
@@ -65,7 +68,8 @@ impl Pods {
         }
     }
 
-    /// Drops pods over the limit: terminated ones first, then pods that the API does not know, then the longest idle.
+    /// Drops pods over the limit: terminated ones first, then pods of which the kernel shows no container, of the namespace with most bytes.
+    /// Whoever creates pods can bind any number of them to this node, and the kubelet runs few of these.
     pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
         if self.pods.contains_key(key) {
             return;
@@ -75,7 +79,15 @@ impl Pods {
 
     /// False: there is no pod.
     pub(super) fn drop_least(&mut self, now: Boot, out: &mut FromPods) -> bool {
-        let worth = |pod: &Pod| (pod.reported.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
+        let mut of_namespaces: HashMap<&str, usize> = HashMap::new();
+        for pod in self.pods.values() {
+            *of_namespaces.entry(namespace(pod)).or_default() += size_of::<Pod>() + pod.weighed;
+        }
+        let worth = |pod: &Pod| {
+            let proven = (pod.reported.is_none(), !pod.containers.is_empty(), pod.fact.is_some());
+            let less = of_namespaces.get(namespace(pod)).copied().map(Reverse);
+            (proven, less, pod.touched, pod.key.clone())
+        };
         let Some(least) = self.pods.values().min_by_key(|pod| worth(pod)).map(|pod| pod.key.clone()) else {
             return false;
         };
@@ -157,4 +169,9 @@ impl Pods {
     pub(super) fn of_home(&mut self, own: CgroupId) -> Option<&mut Container> {
         self.pods.get_mut(self.homes.get(&own)?)?.container(own)
     }
+}
+
+/// Pods that the API has not shown are in one of their own.
+fn namespace(pod: &Pod) -> &str {
+    pod.fact.as_ref().map_or("", |fact| &fact.pod.namespace)
 }

@@ -1,9 +1,17 @@
 //! What a tenant can write (annotations of its own pods, cgroups below its own container) does not hide or forge another pod's
 //! terminations.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use expect_test::expect;
 
 use super::{check, web};
+use crate::correlate::{Correlator, Limits};
+use crate::fixtures::script::parse;
+use crate::input::Input;
+use crate::report::{DropReason, Report};
+use crate::time::Boot;
 
 /// A container with a writable cgroup tree, and `forge` below it.
 fn hostile(forge: &str, exit: &str) -> String {
@@ -182,4 +190,49 @@ fn a_container_that_a_status_names_is_not_a_sandbox_by_its_file() {
               reported 139 Error
         "#]],
     );
+}
+
+/// Whoever creates pods can bind any number of them to this node, as large as an object may be. The kubelet runs none of these.
+#[test]
+fn pods_that_anybody_can_bind_to_the_node_push_no_running_pod_out() {
+    // The hook closes the listener: clients count from the request on only if the pod is known.
+    const STOP: &str = "
+        +1.05 pod web deleted=+1:30
+        +2 tcp web:app closed 80
+        +2.1 tcp web:app refused 80 5001
+        +6 TERM runc -> main handler
+        +6.01 enter main TERM
+        +6.5 exit main 0
+        +7 pod web app=0:Completed
+        +8 gone web";
+    let limits = Limits {
+        pods: 16,
+        ..Limits::default()
+    };
+    for of in ["shop", "evil"] {
+        let evil: String = (0..100).map(|n| format!("pod evil{n} app\n-40 pod evil{n}\n")).collect();
+        let mut correlator = Correlator::new(limits);
+        let (mut now, mut reports) = (Boot(0), Vec::new());
+        for (at, mut input) in parse(&web(&format!("{evil}{STOP}"))).inputs {
+            if let Input::Pod(fact) = &mut input
+                && fact.pod.name.starts_with("evil")
+            {
+                Arc::make_mut(&mut Arc::make_mut(fact).pod).namespace = of.to_owned();
+            }
+            now = now.max(at);
+            reports.extend(correlator.handle(now, input).reports);
+        }
+        reports.extend(correlator.handle(now.plus(Duration::from_secs(60)), Input::Tick).reports);
+        let pods = reports.iter().filter_map(|report| match report {
+            Report::PodTerminated(pod) => Some((pod.pod.name.as_str(), pod.verdict.headline)),
+            _ => None,
+        });
+        assert_eq!(
+            pods.collect::<Vec<_>>(),
+            [("web", "refused-connections")],
+            "evil pods in {of}"
+        );
+        let is_cap = |report: &Report| matches!(report, Report::Dropped { reason: DropReason::PodCap, count } if *count > 0);
+        assert!(reports.iter().any(is_cap), "none is counted");
+    }
 }
