@@ -204,8 +204,8 @@ impl Live {
                 }
                 _ = ticks.tick() => {
                     // The core takes waiting records before a time at which they would be late.
-                    self.catch_up()?;
-                    self.tick()?;
+                    let has_all = self.catch_up()?;
+                    self.tick(has_all)?;
                     let is_quiet = || self.pipeline.core().is_quiet(self.procfs.own_pid());
                     if until.is_some_and(|until| Instant::now() >= until || is_quiet()) {
                         break;
@@ -214,7 +214,7 @@ impl Live {
             }
         }
         self.drain_rest()?;
-        self.tick()?;
+        self.tick(true)?;
         self.agent_ends()?;
         // The successor goes on with what is in the journal.
         if self.pipeline.sinks().is_kept() {
@@ -238,13 +238,15 @@ impl Live {
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), RuntimeError> {
+    /// `has_all`: no record waits. Otherwise terminations that are due by the clock wait for theirs.
+    fn tick(&mut self, has_all: bool) -> Result<(), RuntimeError> {
         let now = clock::now();
-        let since = std::mem::replace(&mut self.losses_read, now);
         // Any input can complete a termination, after which its sockets are disarmed.
-        let mut commands = self.feed_losses(now, since)?;
+        let mut commands = self.feed_losses(now)?;
         commands.extend(self.feed_clock_step(now)?);
-        commands.extend(self.pipeline.tick(now)?);
+        if has_all {
+            commands.extend(self.pipeline.tick(now)?);
+        }
         self.pipeline.flush()?;
         self.count_dropped();
         let evidence = self.pipeline.core().memory();
@@ -267,7 +269,8 @@ impl Live {
         Ok(())
     }
 
-    fn feed_losses(&mut self, now: Boot, since: Boot) -> Result<Vec<Command>, RuntimeError> {
+    fn feed_losses(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
+        let since = std::mem::replace(&mut self.losses_read, now);
         let mut commands = Vec::new();
         for Loss { kind, scope, count } in self.kernel.lost() {
             let lost = Input::Lost {
@@ -424,18 +427,24 @@ impl Live {
         Ok(())
     }
 
-    /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer.
-    fn catch_up(&mut self) -> Result<(), RuntimeError> {
+    /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer. False: more wait.
+    fn catch_up(&mut self) -> Result<bool, RuntimeError> {
         for _ in 0..BATCHES {
             if self.drain()? == 0 {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Takes a batch of records; returns how many.
     fn drain(&mut self) -> Result<usize, RuntimeError> {
+        // Behind a storm the next tick may come later than the records at which a termination is due.
+        let now = clock::now();
+        if now.since(self.losses_read) >= 2 * TICK {
+            let commands = self.feed_losses(now)?;
+            self.obey(commands)?;
+        }
         let mut updates = MapUpdates::default();
         let mut result = Ok(());
         let Live {

@@ -175,14 +175,16 @@ impl Correlator {
     fn other(&mut self, before: Boot, input: Input, answers: &mut Answers) {
         let now = self.now;
         let until = match &input {
-            // The answer to a look-up is as late as its record.
-            Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
+            // The answer to a look-up is as late as its record, and of several losses each may concern a termination that is due.
+            Input::Cgroup(_) | Input::Process(_) | Input::Container(_) | Input::Lost { .. } => Boot(0),
             _ => now,
         };
         // All that waited was taken before.
         if let Input::Tick | Input::Scanned | Input::End | Input::Cut = &input {
             self.observed = now;
         }
+        // Before other inputs a busy caller may have left records.
+        let assembled = until.min(self.observed);
         let input_is_cut = matches!(input, Input::Cut);
         let mut from_pods = FromPods::default();
         if let Some(scan) = &mut self.scan {
@@ -274,7 +276,7 @@ impl Correlator {
             }
         }
         self.follow(from_pods, answers);
-        self.subjects_due(until, answers);
+        self.subjects_due(assembled, answers);
         self.expire(answers);
         self.others_due(until, answers);
     }

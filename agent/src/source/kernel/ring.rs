@@ -19,8 +19,9 @@ pub struct Rings {
     more: bool,
 }
 
-/// Most records of one drain: if records arrive faster than they are read, the caller's loop still proceeds.
-const BATCH: usize = 8192;
+/// Most records of one drain: if records arrive faster than they are read, the caller's loop still proceeds, and reads what was lost
+/// while a record of the batch is young, also where the agent has a small part of a processor.
+const BATCH: usize = 1024;
 
 /// In a storm of ordinary records the reader wakes up so often at most, and takes what has gathered; a rare record wakes it at
 /// once, and takes the ordinary ones with it. Far below the core's reorder window. The kernel wakes nobody for a record behind

@@ -5,11 +5,13 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::{check, container, unit};
+use crate::correlate::{Correlator, Limits};
 use crate::event::Event;
 use crate::fixtures::recorded::Recorded;
 use crate::fixtures::script::{self, ZERO};
 use crate::input::Input;
 use crate::report::Report;
+use crate::time::Boot;
 use crate::verdict::TrafficAxis;
 
 #[test]
@@ -693,4 +695,44 @@ fn an_input_long_after_an_end_does_not_join_it() {
               `web` (pid 200) exited by itself with code 0
         "#]],
     );
+}
+
+/// A caller that is behind takes records, losses and the API's inputs without the time in between.
+#[test]
+fn what_a_busy_caller_takes_late_is_known_before_a_termination_is_assembled() {
+    const STOP: &str = "
+        +0.1 mkdir noisy
+        +1 TERM runc -> main handler
+        +1.01 enter main TERM
+        +1.5 exit main 0
+        +1.6 rmdir app";
+    for (late, expected) in [
+        (
+            "+9 lost signal_generate +1 9 within noisy\n+9 lost tcp +1.2 1 within app",
+            TrafficAxis::Unknown,
+        ),
+        (
+            "+9 lost tcp +1.2 1 within app\n+9 lost tcp +1.2 1 within noisy",
+            TrafficAxis::Unknown,
+        ),
+        ("+9 lost tcp +1.2 1 within noisy", TrafficAxis::Quiet),
+        // The record waited behind the API's answer.
+        (
+            "+9 api synced\n+1.5 tcp app closed 80\n+1.5001 tcp app cut 80 5000 sent=0 received=50 last-sent=0 last-received=20",
+            TrafficAxis::Cut,
+        ),
+    ] {
+        let mut correlator = Correlator::new(Limits::default());
+        let (mut now, mut reports) = (Boot(0), Vec::new());
+        for (at, input) in script::parse(&container(&format!("{STOP}\n{late}"))).inputs {
+            now = now.max(at);
+            reports.extend(correlator.handle(now, input).reports);
+        }
+        reports.extend(correlator.handle(now.plus(Duration::from_secs(1)), Input::Tick).reports);
+        let traffic = reports.iter().find_map(|report| match report {
+            Report::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        });
+        assert_eq!(traffic, Some(expected), "{late}");
+    }
 }

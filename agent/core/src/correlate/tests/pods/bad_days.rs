@@ -327,7 +327,7 @@ fn measured_clocks_say_that_the_stop_came_first() {
         +10 gone web
         "),
         expect![[r#"
-            +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +10.400 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +4.990…+5.100 grace 30 s
               web/app +1.100…+8.000 clean: Unknown/Clean/Quiet
                 grace 30 s, reported 0 Completed

@@ -66,7 +66,7 @@ fn a_liveness_kill_that_is_explained_after_a_deletion_overtook_it() {
         +10 gone web
         "),
         expect![[r#"
-            +10.200 pod web +1.100…+8.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
+            +10.400 pod web +1.100…+8.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
               request +5.000…+5.100 grace 30 s
               web/app +1.100…+8.000 nonzero-exit: Liveness/NonzeroExit/Quiet
                 Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 3 Error

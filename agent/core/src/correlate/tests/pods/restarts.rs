@@ -202,7 +202,7 @@ fn a_liveness_kill_that_a_deletion_overtakes_stays_one() {
         +10 gone web
         "),
         expect![[r#"
-            +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +10.400 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +5.000…+5.100 grace 30 s
               web/app +1.100…+8.000 clean: Liveness/Clean/Quiet
                 Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
