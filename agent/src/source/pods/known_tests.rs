@@ -111,26 +111,29 @@ fn bound_to_the_node(namespace: &str, pod: &str, containers: usize, has_run: boo
 
 #[test]
 fn pods_that_anybody_can_bind_to_the_node_push_no_other_out() {
-    let mut known = Known::default();
-    let running = ["a", "b"].map(|pod| bound_to_the_node("shop", pod, 2, true));
-    for pod in &running {
-        known.keep(pod.clone(), Some("1".into()), true);
+    // By number, without a status; by size, and the kubelet has run them.
+    for (count, containers, has_run) in [(CAPACITY + 20, 0, false), (60, 256, true)] {
+        let mut known = Known::default();
+        for pod in ["a", "b"] {
+            known.keep(bound_to_the_node("shop", pod, 2, true), Some("1".into()), true);
+        }
+        let mut forgotten = 0;
+        for n in 0..count {
+            forgotten += known.keep(
+                bound_to_the_node("evil", &format!("evil-{n}"), containers, has_run),
+                None,
+                true,
+            );
+        }
+        assert!(known.pods.len() <= CAPACITY && known.bytes <= BYTES, "{} bytes", known.bytes);
+        assert!(forgotten > 0);
+        assert_eq!(known.pods.len() as u64 + forgotten, 2 + count as u64);
+        assert!(["a", "b"].iter().all(|pod| known.has(&uid(pod), Some("1"))));
+        // One that is new becomes known, and a known one keeps its place.
+        known.keep(bound_to_the_node("shop", "new", 2, false), Some("1".into()), true);
+        assert!(known.has(&uid("new"), Some("1")));
+        let kept = known.pods.len();
+        assert_eq!(known.keep(bound_to_the_node("shop", "a", 2, true), Some("2".into()), true), 0);
+        assert_eq!(known.pods.len(), kept);
     }
-    let mut forgotten = 0;
-    for n in 0..CAPACITY + 100 {
-        forgotten += known.keep(bound_to_the_node("evil", &format!("evil-{n}"), 1, false), None, true);
-    }
-    // Large ones, which the kubelet has run.
-    for n in 0..100 {
-        forgotten += known.keep(bound_to_the_node("evil", &format!("large-{n}"), 256, true), None, true);
-    }
-    assert!(known.pods.len() <= CAPACITY && known.bytes <= BYTES, "{} bytes", known.bytes);
-    assert_eq!(known.pods.len() as u64 + forgotten, 2 + CAPACITY as u64 + 200);
-    assert!(["a", "b"].iter().all(|pod| known.has(&uid(pod), Some("1"))));
-    // One that is new becomes known, and a known one keeps its place.
-    assert!(known.keep(bound_to_the_node("shop", "new", 2, false), Some("1".into()), true) > 0);
-    assert!(known.has(&uid("new"), Some("1")));
-    let kept = known.pods.len();
-    assert_eq!(known.keep(bound_to_the_node("shop", "a", 2, true), Some("2".into()), true), 0);
-    assert_eq!(known.pods.len(), kept);
 }
