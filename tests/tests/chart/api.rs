@@ -49,7 +49,7 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     ]);
     let everything = json!({"dashboard": {"enabled": true}, "resourceQuota": {"enabled": true}, "networkPolicy": {"from": peers},
         "collector": {"headersSecret": "h", "tlsSecret": "t", "tlsClient": true},
-        "config": {"otlp": {"endpoint": "http://collector:4317"}}});
+        "config": {"otlp": {"endpoint": "https://collector:4317"}}});
     let install = ["install", RELEASE, chart(), "--namespace", NAMESPACE];
     let notes = helm.run_values(&install, &everything)?;
     ensure!(

@@ -593,3 +593,36 @@ fn files_of_the_kubelet_are_mounted_by_value() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_label_of_the_pods_wins_over_the_common_one() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("a_label_of_the_pods_wins_over_the_common_one")? else {
+        return Ok(());
+    };
+    let labels = json!({"podLabels": {"team": "pods"}});
+    // Read as the API server does, which refuses a key that is there twice.
+    let objects = rendering.objects(&json!({"commonLabels": {"team": "all"}, "agent": labels, "observer": labels}))?;
+    for (kind, name) in [("DaemonSet", "epitaph-agent"), ("Deployment", "epitaph-observer")] {
+        let object = find(&objects, kind, name)?;
+        assert_eq!(object["metadata"]["labels"]["team"], "all", "{name}");
+        assert_eq!(object["spec"]["template"]["metadata"]["labels"]["team"], "pods", "{name}");
+    }
+    Ok(())
+}
+
+/// With less, the kubelet would kill an agent that still observes the other pods of a node that shuts down.
+#[test]
+fn the_pods_have_the_grace_of_the_setting() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_pods_have_the_grace_of_the_setting")? else {
+        return Ok(());
+    };
+    for (grace, seconds) in [("30s", 30), ("90 s", 90)] {
+        let objects = rendering.objects(&json!({"config": {"shutdown": {"grace": grace}}}))?;
+        let spec = &find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"];
+        assert_eq!(spec["terminationGracePeriodSeconds"], seconds);
+    }
+    let default = find(&rendering.default()?, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"].clone();
+    let setting = Config::default().shutdown.grace.as_secs();
+    assert_eq!(default["terminationGracePeriodSeconds"], setting);
+    Ok(())
+}

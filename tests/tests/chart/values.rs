@@ -226,8 +226,154 @@ fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
         let error = rendering.objects(&values).expect_err("a wrong value").to_string();
         ensure!(error.contains(name) && error.contains(why), "{values}: {error}");
     }
+    for (values, name, why) in wrong_kubernetes() {
+        let error = rendering.objects(&values).expect_err("a wrong value").to_string();
+        ensure!(error.contains(name) && error.contains(why), "{values}: {error}");
+    }
     // In memory, two agents have a journal each.
     let surge = json!({"updateStrategy": {"rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}});
     rendering.objects(&json!({"agent": surge, "journal": {"hostPath": ""}}))?;
+    Ok(())
+}
+
+/// What the API server or the program would refuse later: after the first objects were made, or in the log of a pod.
+fn wrong_kubernetes() -> Vec<(Value, &'static str, &'static str)> {
+    let endpoint = |url: &str| json!({"config": {"otlp": {"endpoint": url}}});
+    let rolling = |of: Value| json!({"agent": {"updateStrategy": {"rollingUpdate": of}}});
+    let at_update = "/agent/updateStrategy/rollingUpdate";
+    vec![
+        (endpoint("http://:4317"), "/config/otlp/endpoint", "pattern"),
+        (endpoint("http://collector:otlp"), "/config/otlp/endpoint", "pattern"),
+        (endpoint("http://collector:65536"), "/config/otlp/endpoint", "pattern"),
+        (json!({"config": {"otlp": {"timeout": "0s"}}}), "/config/otlp/timeout", "not"),
+        (
+            json!({"config": {"otlp": {"headers": {"x token": "t"}}}}),
+            "/config/otlp/headers",
+            "x token",
+        ),
+        (
+            json!({"config": {"observer": {"lease_duration": "1500ms"}}}),
+            "/config/observer/lease_duration",
+            "pattern",
+        ),
+        (
+            json!({"config": {"shutdown": {"grace": "1500ms"}}}),
+            "/config/shutdown/grace",
+            "pattern",
+        ),
+        (
+            json!({"agent": {"resources": {"limits": {"memory": "256Mb"}}}}),
+            "/agent/resources/limits/memory",
+            "256Mb",
+        ),
+        (
+            json!({"observer": {"resources": {"requests": {"cpu": -1}}}}),
+            "/observer/resources/requests/cpu",
+            "minimum",
+        ),
+        (
+            json!({"agent": {"tolerations": [{"operator": "Exist"}]}}),
+            "/agent/tolerations/0/operator",
+            "Exists",
+        ),
+        (
+            json!({"observer": {"affinity": {"nodeAfinity": {}}}}),
+            "/observer/affinity",
+            "nodeAfinity",
+        ),
+        (rolling(json!({"maxUnavailabel": 1})), at_update, "maxUnavailabel"),
+        (rolling(json!({"maxUnavailable": "ten"})), at_update, "ten"),
+        (rolling(json!({"maxUnavailable": 0})), at_update, "maxUnavailable"),
+        (
+            json!({"agent": {"capabilities": ["SYS_RESOURCE", "SYS_PTRACE"]}}),
+            "/agent/capabilities",
+            "contains",
+        ),
+        (
+            json!({"agent": {"seccompProfile": {"type": "Localhost"}}}),
+            "/agent/seccompProfile",
+            "localhostProfile",
+        ),
+        (
+            json!({"agent": {"extraEnv": [{"name": "A", "vale": "x"}]}}),
+            "/agent/extraEnv/0",
+            "vale",
+        ),
+        (
+            json!({"agent": {"extraEnv": [{"name": "NODE_NAME", "value": "x"}]}}),
+            "/agent/extraEnv/0/name",
+            "not",
+        ),
+        (
+            json!({"observer": {"podLabels": {"app.kubernetes.io/component": "x"}}}),
+            "/observer/podLabels",
+            "not",
+        ),
+        (json!({"commonLabels": {"team": "a b"}}), "/commonLabels/team", "a b"),
+        (
+            json!({"image": {"repository": "https://r/e"}}),
+            "/image/repository",
+            "pattern",
+        ),
+        (json!({"image": {"repository": "r/e:tag"}}), "/image/repository", "pattern"),
+        (json!({"journal": {"hostPath": "/var/lib/../x"}}), "/journal/hostPath", "not"),
+        (
+            json!({"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/33"}}]}}),
+            "/networkPolicy/from/0/ipBlock/cidr",
+            "pattern",
+        ),
+        (
+            json!({"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}}),
+            "/networkPolicy/from/0",
+            "maxProperties",
+        ),
+        // What is right alone.
+        (
+            json!({"collector": {"tlsClient": true}}),
+            "collector.tlsClient",
+            "collector.tlsSecret",
+        ),
+        (
+            json!({"collector": {"tlsSecret": "t"}, "config": {"otlp": {"endpoint": "http://c:4317"}}}),
+            "collector.tlsSecret",
+            "https://",
+        ),
+        (
+            json!({"collector": {"tlsSecret": "t"}, "config": {"otlp": {"certificate": "/ca"}}}),
+            "collector.tlsSecret",
+            "config.otlp.certificate",
+        ),
+        (
+            json!({"collector": {"headersSecret": "h"}, "config": {"otlp": {"headers": {"a": "b"}}}}),
+            "collector.headersSecret",
+            "config.otlp.headers",
+        ),
+    ]
+}
+
+/// `config:` with nothing below it is null, and helm then drops the section or value with its default.
+#[test]
+fn an_empty_value_is_the_default_or_refused_by_its_name() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("an_empty_value_is_the_default_or_refused_by_its_name")? else {
+        return Ok(());
+    };
+    let values = read(&of_chart("values.yaml")?)?.pop().context("no values")?;
+    let sections = values.as_object().context("no sections")?;
+    for section in sections.keys() {
+        if let Err(error) = rendering.objects(&json!({section: null})) {
+            let error = error.to_string();
+            ensure!(error.contains(&format!("missing property '{section}'")), "{section}: {error}");
+        }
+    }
+    // Nothing is switched off, and there are observers.
+    for values in [
+        json!({"observer": {"replicas": null}}),
+        json!({"observer": {"enabled": null}}),
+        json!({"rbac": {"create": null}}),
+        json!({"networkPolicy": {"enabled": null}}),
+        json!({"agent": {"capabilities": null}}),
+    ] {
+        ensure!(rendering.objects(&values).is_err(), "{values}");
+    }
     Ok(())
 }

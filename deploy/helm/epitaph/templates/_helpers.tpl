@@ -11,6 +11,16 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* Of a pod, with labels of its own, which win: the chart's values and the pod's values are in a list. */}}
+{{- define "epitaph.labels.pod" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: epitaph
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+{{- with merge dict ((index . 1).podLabels | default dict) ($root.Values.commonLabels | default dict) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* These cannot change in an upgrade. */}}
 {{- define "epitaph.selector.agent" -}}
 {app.kubernetes.io/name: epitaph, app.kubernetes.io/component: agent}
@@ -112,5 +122,26 @@ sys = "/host/sys"
 {{- $level := dig "metadata" "labels" "pod-security.kubernetes.io/enforce" "" $namespace }}
 {{- if has $level (list "baseline" "restricted") }}
 {{- fail (printf "namespace %s enforces pod security `%s`, which does not admit the agent's read-only host paths and its capabilities BPF and PERFMON. Allow them in this namespace: kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged --overwrite" .Release.Namespace $level .Release.Namespace) }}
+{{- end }}
+{{- end }}
+
+{{- /* Values that are right alone, and not together. A schema's message would not name the reason. */}}
+{{- define "epitaph.check.collector" -}}
+{{- $otlp := .Values.config.otlp | default dict }}
+{{- if .Values.collector.tlsSecret }}
+{{- range list "certificate" "client_certificate" "client_key" }}
+{{- if get $otlp . }}
+{{- fail (printf "collector.tlsSecret and config.otlp.%s are both set. Keep one of them: the Secret, or a file that agent.extraVolumes and observer.extraVolumes bring." .) }}
+{{- end }}
+{{- end }}
+{{- $endpoints := compact (list $otlp.endpoint $otlp.traces_endpoint $otlp.metrics_endpoint) }}
+{{- if and $endpoints (not (contains "https://" (join " " $endpoints))) }}
+{{- fail (printf "collector.tlsSecret is set, and config.otlp.endpoint is %s, without TLS. Write https://, or leave collector.tlsSecret out." (first $endpoints)) }}
+{{- end }}
+{{- else if .Values.collector.tlsClient }}
+{{- fail "collector.tlsClient is set without collector.tlsSecret, the Secret with tls.crt and tls.key. Set it, or leave collector.tlsClient out." }}
+{{- end }}
+{{- if and .Values.collector.headersSecret $otlp.headers }}
+{{- fail "collector.headersSecret and config.otlp.headers are both set, and the Secret would replace the others. Put all headers into the Secret." }}
 {{- end }}
 {{- end }}
