@@ -52,6 +52,8 @@ pub struct Rule {
     pub severity: &'static str,
     /// The verdict, where the rule is about one.
     pub verdict: Option<&'static str>,
+    /// The outcome of exports, where the expression has none: two rules of one alert and one severity need different labels.
+    pub outcome: Option<&'static str>,
     pub summary: String,
     pub description: String,
 }
@@ -300,6 +302,7 @@ impl Rules {
             ),
             lasting: self.seconds(LASTING),
             severity: "warning",
+            outcome: Some("unreachable"),
             ..rule(
                 "EpitaphNotExporting",
                 "The agent {{ $labels.instance }} cannot reach the collector".into(),
@@ -396,6 +399,7 @@ fn rule(alert: &'static str, summary: String, description: String) -> Rule {
         kept: 0,
         severity: "warning",
         verdict: None,
+        outcome: None,
         summary,
         description,
     }

@@ -172,11 +172,12 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphNotExporting",
-        means: "Traces do not reach the collector: either every request fails, or spans were dropped (label `outcome`).",
+        means: "Traces do not reach the collector: either every request fails (label `outcome`: `unreachable`), or spans were dropped (the \
+                label has the reason).",
         proves: "`epitaph_export_spans_total` by outcome and `epitaph_export_retries_total`; the agent's log has the error of the last \
                  request with its remedy.",
         to_do: &[
-            "Check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
+            "`unreachable`: check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
             "Check the collector itself: its own metrics, its memory limiter, its log.",
             "`queue_full`, `journal_full`: the collector was away for too long. The terminations of that time are in metrics and Events, \
              and those that the journal still holds in `epitaph list`.",

@@ -37,6 +37,16 @@ fn each_alert_has_a_runbook_and_no_runbook_is_left_over() {
     assert_eq!(pages::all().map(|page| page.alert).collect::<BTreeSet<_>>(), alerts);
 }
 
+/// promtool's lint, and Prometheus: alerts with the same labels would be one alert.
+#[test]
+fn no_two_rules_have_the_same_name_and_labels() {
+    let mut seen = BTreeSet::new();
+    for rule in rules() {
+        let key = (rule.alert, rule.severity, rule.verdict, rule.outcome);
+        assert!(seen.insert(key), "{key:?}");
+    }
+}
+
 /// Each of the rules' numbers comes from one parameter: the test rules are the same rules.
 #[test]
 fn a_shorter_minute_changes_durations_only() {
@@ -48,8 +58,8 @@ fn a_shorter_minute_changes_durations_only() {
     for (long, short) in rules().iter().zip(&short) {
         assert_eq!(without_digits(&long.expr), without_digits(&short.expr));
         assert_eq!(
-            (long.alert, long.severity, long.verdict),
-            (short.alert, short.severity, short.verdict)
+            (long.alert, long.severity, long.verdict, long.outcome),
+            (short.alert, short.severity, short.verdict, short.outcome)
         );
         assert_eq!((long.lasting, long.kept), (60 * short.lasting, 60 * short.kept));
         assert_eq!((&long.summary, &long.description), (&short.summary, &short.description));

@@ -46,6 +46,7 @@ fn lines(rule: &Rule) -> Vec<String> {
     out.push("  labels:".into());
     out.push(format!("    severity: {}", rule.severity));
     out.extend(rule.verdict.map(|verdict| format!("    verdict: {verdict}")));
+    out.extend(rule.outcome.map(|outcome| format!("    outcome: {outcome}")));
     out.push("  annotations:".into());
     for (key, text) in [
         ("summary", &rule.summary),
