@@ -39,13 +39,40 @@ fn the_rules_fire_on_their_cases_and_on_nothing_else() -> anyhow::Result<()> {
         return Ok(());
     };
     for (args, file) in [
-        (&["check", "rules"][..], "deploy/alerts/epitaph.rules.yaml"),
+        (&["check", "rules", "--lint-fatal"][..], "deploy/alerts/epitaph.rules.yaml"),
         (&["test", "rules"][..], "tests/alerts/rules.test.yaml"),
     ] {
         let done = Command::new(&promtool).args(args).arg(root().join(file)).output()?;
         let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         ensure!(done.status.success(), "promtool {args:?} {file}: {out}{err}");
     }
+    Ok(())
+}
+
+/// Agents have the same `instance` by the page's job as by the chart's ServiceMonitor: the alerts name it.
+#[test]
+fn the_pages_job_is_a_configuration_and_relabels_as_the_chart_does() -> anyhow::Result<()> {
+    let Some(promtool) = program("EPITAPH_PROMTOOL") else {
+        skip("the_pages_job_is_a_configuration_and_relabels_as_the_chart_does", NOT_BUILT);
+        return Ok(());
+    };
+    let page = fs::read_to_string(root().join("deploy/alerts/README.md"))?;
+    let (_, job) = page.split_once("```yaml\nscrape_configs:").context("no job on the page")?;
+    let (job, _) = job.split_once("```").context("the job has no end")?;
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), format!("scrape_configs:{job}"))?;
+    let done = Command::new(&promtool).args(["check", "config"]).arg(file.path()).output()?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let monitor = root().join("deploy/helm/epitaph/templates/monitoring/servicemonitor.yaml");
+    let monitor = fs::read_to_string(monitor)?
+        .replace("sourceLabels", "source_labels")
+        .replace("targetLabel", "target_label");
+    let rules = |text: &str| {
+        let lines = text.lines().map(str::trim).filter(|line| line.contains("target_label"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    ensure!(!rules(job).is_empty());
+    assert_eq!(rules(job), rules(&monitor));
     Ok(())
 }
 
