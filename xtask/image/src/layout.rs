@@ -109,7 +109,7 @@ impl Layout {
         layout.digest = described.digest().to_string();
         // containerd and docker read the full name, others the tag.
         let names = HashMap::from([
-            ("io.containerd.image.name".to_owned(), name.to_owned()),
+            ("io.containerd.image.name".to_owned(), full_name(name)),
             (oci::ANNOTATION_REF_NAME.to_owned(), tag.to_owned()),
         ]);
         described.set_annotations(Some(names));
@@ -235,6 +235,15 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// `name` with its registry, as containerd keeps names: the kubelet asks for `docker.io/library/a:1` where a pod has the image `a:1`.
+fn full_name(name: &str) -> String {
+    match name.split_once('/') {
+        Some((host, _)) if host == "localhost" || host.contains(['.', ':']) => name.to_owned(),
+        Some(_) => format!("docker.io/{name}"),
+        None => format!("docker.io/library/{name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -265,6 +274,19 @@ mod tests {
             }
         });
         Layout::new(&images, &labels(created), "registry.example/a:1").unwrap()
+    }
+
+    #[test]
+    fn a_name_without_a_registry_is_the_one_that_the_kubelet_asks_for() {
+        for (given, full) in [
+            ("epitaph:dev", "docker.io/library/epitaph:dev"),
+            ("team/epitaph:1", "docker.io/team/epitaph:1"),
+            ("registry.example/a:1", "registry.example/a:1"),
+            ("localhost/a:1", "localhost/a:1"),
+            ("registry:5000/a:1", "registry:5000/a:1"),
+        ] {
+            assert_eq!(full_name(given), full);
+        }
     }
 
     #[test]
