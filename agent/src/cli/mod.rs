@@ -64,7 +64,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Ask agents and observers whether they are ready; exit code 69 if one is not
     Ready(ReadyArgs),
-    /// Explain a verdict: what it means, what proves it, how to fix it; also 137, OOMKilled and what else kubectl shows
+    /// Explain a verdict or an alert: what it means, what proves it, how to fix it; also 137, OOMKilled and what else kubectl shows
     Explain(ExplainArgs),
 }
 
@@ -235,8 +235,8 @@ pub struct ReadyArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet; 137, SIGKILL, OOMKilled or exit code 137, with or without quotation marks;
-    /// without a name, a line for each verdict
+    /// Such as ignored-stop-signal, evicted-taint or quiet; an alert, such as EpitaphNodeLost; 137, SIGKILL, OOMKilled or exit code 137,
+    /// with or without quotation marks; without a name, a line for each verdict
     #[arg(value_name = "VERDICT")]
     pub words: Vec<String>,
 }
@@ -327,8 +327,8 @@ pub struct KubernetesArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
-    /// Send traces and metrics to this collector, such as http://localhost:4317; filters do not apply (`epitaph replay` sends the traces of
-    /// the whole recording, no metrics)
+    /// Send traces and metrics to this collector, such as http://localhost:4317: of all terminations, whatever is shown (`epitaph replay`
+    /// sends no metrics)
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
