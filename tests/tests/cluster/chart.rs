@@ -119,9 +119,16 @@ fn removed(plane: &ControlPlane) -> anyhow::Result<()> {
         .run(&[&["uninstall", RELEASE, "--namespace", NAMESPACE][..], &cascade].concat())?;
     let kubectl = plane.kubectl();
     let left = |selector: &str| kubectl.run(&["get", KINDS, "--all-namespaces", "-o", "name", "--selector", selector]);
-    let left = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;
-    ensure!(left.is_empty(), "an uninstall left {left}");
-    Ok(())
+    // Helm can return before the foreground deletion is over.
+    let mut all = String::new();
+    for _ in 0..SOON {
+        all = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;
+        if all.is_empty() {
+            return Ok(());
+        }
+        sleep(Duration::from_secs(1));
+    }
+    bail!("an uninstall left {all}")
 }
 
 /// Waits until the log of an agent, or of its last failed start, has these words.
