@@ -46,8 +46,8 @@ use namespaces::Namespaces;
 use owners::Owners;
 use publisher::Publisher;
 
-/// Most inputs that wait for the loop. A full queue makes the watch wait.
-const QUEUE: usize = 256;
+/// Most inputs that wait for the loop: whoever creates pods can make each a quarter of a MiB. A full queue makes the watch wait.
+const QUEUE: usize = 64;
 
 const CONNECT: Duration = Duration::from_secs(5);
 

@@ -15,8 +15,8 @@ const TIMEOUT: Duration = Duration::from_secs(290);
 /// The API server's watch cache sends a bookmark each minute or so.
 const SILENCE: Duration = Duration::from_secs(100);
 
-/// Most events that are read before they are published: their owners are looked up at the same time.
-const AHEAD: usize = 64;
+/// Most events that are read before they are published: their owners are looked up at the same time. Few: a pod can be large.
+const AHEAD: usize = 16;
 
 /// Runs until the receiver of the inputs is gone.
 pub(super) async fn run(client: Client, mut publisher: Publisher) {
