@@ -1,6 +1,6 @@
 //! A real Jaeger on ports of its own, and its query API.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::http::get;
+use crate::http::{free_port, get};
 use crate::skip::skip;
 
 /// All-in-one with storage in memory, all of it on the loopback.
@@ -184,8 +184,6 @@ impl Drop for Jaeger {
 /// # Errors
 /// The program does not run, or names no flags for its listeners.
 pub fn command(binary: &Path) -> anyhow::Result<(Command, Ports)> {
-    // Held together so that no port is given twice; free again when this returns, just before Jaeger takes them.
-    let (ports, udp) = free_ports()?;
     let [
         query,
         query_grpc,
@@ -195,7 +193,8 @@ pub fn command(binary: &Path) -> anyhow::Result<(Command, Ports)> {
         collector_http,
         admin,
         agent_http,
-    ] = ports;
+    ] = free_ports()?;
+    let udp = free_udp_ports()?;
     let flags = [
         ("--query.http-server.host-port", query),
         ("--query.grpc-server.host-port", query_grpc),
@@ -251,19 +250,21 @@ fn connect(port: u16) -> std::io::Result<TcpStream> {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port))
 }
 
-fn free_ports() -> std::io::Result<([u16; 8], [u16; 3])> {
-    let mut tcp = Vec::new();
-    let mut udp = Vec::new();
-    let mut ports = ([0; 8], [0; 3]);
-    for port in &mut ports.0 {
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        *port = socket.local_addr()?.port();
-        tcp.push(socket);
+fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
+    let mut ports = [0; N];
+    for port in &mut ports {
+        *port = free_port()?;
     }
-    for port in &mut ports.1 {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(ports)
+}
+
+/// Held together so that none is given twice.
+fn free_udp_ports() -> std::io::Result<[u16; 3]> {
+    let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+    let held = [bind()?, bind()?, bind()?];
+    let mut ports = [0; 3];
+    for (port, socket) in ports.iter_mut().zip(&held) {
         *port = socket.local_addr()?.port();
-        udp.push(socket);
     }
     Ok(ports)
 }

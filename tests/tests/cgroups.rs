@@ -2,7 +2,6 @@
 //! machine that shows it no v2, and under a runtime that uses only v1. The terminations are real, and so is the agent.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -11,6 +10,7 @@ use epitaph_tests::agent::program;
 use epitaph_tests::cgroup::{Inhabitants, Mounts, Scope};
 use epitaph_tests::demo::{Options, run};
 use epitaph_tests::machine::is_root;
+use epitaph_tests::privileges::executable;
 use epitaph_tests::report::Report;
 use epitaph_tests::skip::skip;
 use epitaph_tests::sys::random_hex;
@@ -104,10 +104,7 @@ exec unshare --mount --propagation private --cgroup {inside} \"$@\"",
     }
 
     fn script(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        let path = self.directory.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n"))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        Ok(path)
+        executable(&self.directory.path().join(name), &format!("#!/bin/sh\n{text}\n"))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Where a program runs: its directory and port, in its command and its configuration.
 
-use std::io::Result;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Error, Result};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::Installed;
+use crate::http::free_port;
+use crate::privileges::executable;
 
 /// A directory and a port of its own.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ impl Place<'_> {
     /// # Errors
     /// No free port.
     pub fn new<'a>(directory: &'a Path, victim: &'a str) -> Result<Place<'a>> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = free_port()?;
         Ok(Place {
             directory,
             victim,
@@ -62,9 +64,13 @@ impl Place<'_> {
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            std::fs::write(&path, self.fill(text))?;
-            let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+            let text = self.fill(text);
+            if text.starts_with("#!") {
+                executable(&path, &text).map_err(Error::other)?;
+            } else {
+                std::fs::write(&path, text)?;
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+            }
         }
         Ok(program.command.iter().map(|word| self.fill(word)).collect())
     }
