@@ -176,22 +176,23 @@ fn alerts_fire_for_real_and_resolve() -> anyhow::Result<()> {
     assert_eq!(alert.annotation("summary"), "Deployment shop/cart: ignored-stop-signal");
     let runbook = alert.annotation("runbook_url");
     assert!(root().join(runbook).is_file(), "{runbook}");
-    let mut lost: Vec<_> = all
-        .iter()
-        .filter(|alert| alert.label("alertname") == "EpitaphConnectionsLost")
-        .collect();
-    lost.sort_by_key(|alert| alert.label("verdict").to_owned());
-    let lost: Vec<_> = lost.iter().map(|alert| alert.label("verdict")).collect();
-    assert_eq!(
-        lost,
-        [
-            "cut-connections",
-            "proxy-rejected",
-            "refused-connections",
-            "reset-connections"
-        ],
-        "those of the pod, beside its verdict"
-    );
+    let lost = || -> anyhow::Result<Vec<String>> {
+        let all = alertmanager.alerts()?;
+        let lost = all
+            .iter()
+            .filter(|alert| alert.label("alertname") == "EpitaphConnectionsLost");
+        let mut verdicts: Vec<_> = lost.map(|alert| alert.label("verdict").to_owned()).collect();
+        verdicts.sort_unstable();
+        Ok(verdicts)
+    };
+    let wanted = [
+        "cut-connections",
+        "proxy-rejected",
+        "refused-connections",
+        "reset-connections",
+    ];
+    // Those of the pod, beside its verdict. Alertmanager gets each rule's on their own.
+    until(TO_FIRE, "the alerts of the pod's connections", || Ok(lost()? == wanted), true).with_context(|| prometheus.log())?;
     until(TO_RESOLVE, "the end of the crash's alert", || has(&crashed), false)?;
     until(TO_RESOLVE, "the end of the workload's alert", || has(&ignored), false)?;
 
