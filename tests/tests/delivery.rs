@@ -21,29 +21,35 @@ fn collector(answers: &'static [&'static [u8]]) -> (u16, Came) {
     let came = Came::default();
     let kept = came.clone();
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            while let Some((head, body)) = next(&mut stream) {
-                // Without an answer the exporter of metrics complains.
-                if head.starts_with("post /v1/metrics ") {
-                    break;
-                }
-                if !is_of_terminations(&head, &body) {
-                    let _ = stream.write_all(TAKEN);
-                    continue;
-                }
-                let count = {
-                    let mut kept = kept.lock().unwrap();
-                    kept.push((now(), body));
-                    kept.len()
-                };
-                let answer = answers[(count - 1).min(answers.len() - 1)];
-                if stream.write_all(answer).is_err() {
-                    break;
-                }
-            }
+        for stream in listener.incoming().flatten() {
+            let kept = kept.clone();
+            // An idle connection holds no other up.
+            std::thread::spawn(move || serve(stream, &kept, answers));
         }
     });
     (port, came)
+}
+
+fn serve(mut stream: TcpStream, kept: &Came, answers: &[&[u8]]) {
+    while let Some((head, body)) = next(&mut stream) {
+        // Without an answer the exporter of metrics complains.
+        if head.starts_with("post /v1/metrics ") {
+            break;
+        }
+        if !is_of_terminations(&head, &body) {
+            let _ = stream.write_all(TAKEN);
+            continue;
+        }
+        let count = {
+            let mut kept = kept.lock().unwrap();
+            kept.push((now(), body));
+            kept.len()
+        };
+        let answer = answers[(count - 1).min(answers.len() - 1)];
+        if stream.write_all(answer).is_err() {
+            break;
+        }
+    }
 }
 
 fn next(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
