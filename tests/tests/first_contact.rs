@@ -99,10 +99,12 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
     let players = Players::new(&binaries())?;
     let epitaph = Epitaph::copied(&program(&binaries()), directory.path())?;
     let go = directory.path().join("go");
+    let runs = |code: u8| directory.path().join(format!("runs-{code}"));
     // Each waits until the agent observes, and then exits by itself.
     let cast = |code: u8| {
         let script = format!(
-            "echo ready; while [ ! -e '{}' ]; do sleep 0.05; done; exit {code}",
+            "echo ready; : >'{}'; while [ ! -e '{}' ]; do sleep 0.05; done; exit {code}",
+            runs(code).display(),
             go.display()
         );
         let waiting = Story {
@@ -112,7 +114,8 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
         };
         players.cast(Box::leak(Box::new(waiting)))
     };
-    let before = [cast(3)?, cast(143)?];
+    let codes = [3, 143];
+    let before = [cast(codes[0])?, cast(codes[1])?];
     let after = players.cast(Box::leak(Box::new(story("default-action"))))?;
     let tasks = directory.path().join("io.containerd.runtime.v2.task");
     let docker = directory.path().join("docker/containers");
@@ -129,8 +132,12 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
     let file = directory.path().join("evidence.epitaph");
     let terminations = std::thread::scope(|scope| -> anyhow::Result<Vec<Value>> {
         let played: Vec<_> = before.iter().map(|role| scope.spawn(|| players.play(role))).collect();
-        // A container is there when its first line is: a second is enough, and no harm if not.
-        std::thread::sleep(Duration::from_secs(1));
+        for _ in 0..1_200 {
+            if codes.iter().all(|code| runs(*code).exists()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let recording = Recording::start(&epitaph, &file, &[tasks, docker])?;
         let observing = recording.next(|line| line["type"] == "observing");
         // The containers must go on in any case.
