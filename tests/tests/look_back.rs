@@ -151,7 +151,8 @@ fn a_recording_that_was_killed_has_what_was_shown_and_no_false_loss() -> anyhow:
 fn logged(stdout: &Path, container: &str) -> anyhow::Result<Value> {
     for _ in 0..STEPS {
         let text = std::fs::read_to_string(stdout)?;
-        for line in text.lines() {
+        // The last line may be there in part.
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let line: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
             if line["container_id"] == container {
                 return Ok(line);
