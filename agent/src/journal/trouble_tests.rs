@@ -245,11 +245,19 @@ fn no_frames_no_sync_and_many_frames_one_sync() {
     let (journal, thread) = on(&disk);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(journal.stats().syncs(), 0);
+    let begun = disk.state().syncs.len() as u64;
     journal.in_progress(true);
     for n in 0..500 {
         journal.record(Boot(n), &[1, 2, 3]);
     }
-    until("a sync", || journal.stats().syncs() > 0);
+    // Of all of them: on a loaded machine the first sync may come before the last frame.
+    until("a sync", || {
+        let state = disk.state();
+        let is_synced = state.synced.values().sum::<usize>() == state.written();
+        // A sync is counted after it was done.
+        let is_counted = begun + journal.stats().syncs() == state.syncs.len() as u64;
+        journal.stats().frames() == 500 && is_synced && is_counted
+    });
     let syncs = journal.stats().syncs();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(journal.stats().syncs(), syncs, "nothing new, no sync");
@@ -555,8 +563,8 @@ fn a_disk_that_answers_after_the_end_has_no_lock_left() {
 fn a_disk_that_answers_slowly_is_waited_for() {
     let open = |beats: bool| {
         Opening::by(move |pulse| {
-            for _ in 0..20 {
-                std::thread::sleep(Duration::from_millis(50));
+            for _ in 0..30 {
+                std::thread::sleep(Duration::from_millis(100));
                 if beats {
                     pulse.beat();
                 }
@@ -566,8 +574,8 @@ fn a_disk_that_answers_slowly_is_waited_for() {
         })
         .unwrap()
     };
-    // A guard, not a measure: a machine that is slow by a second shows nothing.
-    let limit = Duration::from_millis(600);
+    // A guard, not a measure: a machine that is slow by seconds shows nothing.
+    let limit = Duration::from_secs(2);
     assert!(open(true).within(limit, &|| false).is_some());
     assert!(open(false).within(Duration::from_millis(200), &|| false).is_none());
 }

@@ -277,8 +277,14 @@ async fn the_segments_after_a_step_of_the_wall_clock_have_the_new_one() {
         std::thread::sleep(Duration::from_millis(1));
     }
     pipeline.feed(now, Input::Clock(WallOffset(7))).unwrap();
-    // More than a segment.
-    (0..5).for_each(|_| opened.journal.record(now, &vec![7; 1_000_000]));
+    // More than a segment, and more than the journal's thread may be behind.
+    for _ in 0..5 {
+        let before = opened.journal.stats().frames();
+        opened.journal.record(now, &vec![7; 1_000_000]);
+        while opened.journal.stats().frames() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     drop(pipeline);
     export.finish(Duration::ZERO).await;
     opened.thread.close(LONG);
