@@ -71,8 +71,12 @@ impl Probes {
 
     /// While no other test of this program runs: the probes see the whole machine, and each stop signal of another's arms.
     fn alone() -> Option<Probes> {
+        Self::alone_with(&Options::default())
+    }
+
+    fn alone_with(options: &Options) -> Option<Probes> {
         let machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-        Self::holding(Held::Alone(machine), &Options::default())
+        Self::holding(Held::Alone(machine), options)
     }
 
     fn oldest() -> Option<Probes> {

@@ -11,6 +11,19 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage}
 
 use super::*;
 
+/// Ten bytes have arrived at a server's end of that port, and were not only sent: a busy machine takes its time.
+fn until_unread(port: u16) {
+    let local = format!(":{port:04X}");
+    wait_for(|| {
+        let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")).expect("the kernel's sockets"));
+        let arrived = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words[1].ends_with(&local) && words[3] == "01" && words[4].ends_with(":0000000A")
+        };
+        tables.iter().flat_map(|table| table.lines()).any(arrived).then_some(())
+    });
+}
+
 #[test]
 fn refused_reset_and_cut_connections_are_the_servers() {
     let mut probes = need!(Probes::load(), "not root");
@@ -27,6 +40,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     assert_eq!(server.line(), "accepted\n");
     // Unread bytes: the end of the server resets this one; the other it closes with a FIN.
     clients[0].write_all(b"never read").expect("write");
+    until_unread(v4);
 
     let both = watch::SELF | watch::CHILDREN;
     probes.kernel.watch(cgroup.id(), both, Some(cgroup.id())).expect("watch");
@@ -174,6 +188,7 @@ fn queued_and_accepted_connections_are_distinguished_at_the_close() {
     accepted
         .iter_mut()
         .for_each(|client| client.write_all(b"never read").expect("write"));
+    ports.iter().for_each(|&port| until_unread(port));
     let queued = hosts.map(|to| TcpStream::connect(to).expect("connect"));
     probes.kernel.arm(cgroup.id()).expect("arm");
     server.kill(signal::Signal::SIGKILL);
@@ -290,16 +305,7 @@ fn connections_of_an_inherited_listener_are_attributed_to_the_terminating_cgroup
         assert_eq!(server.line(), "accepted\n");
         // Unread bytes: the end of the server resets this one; the other it closes with a FIN.
         clients[0].write_all(b"never read").expect("write");
-        // Arrived, and not only sent: a busy machine takes its time.
-        let server_end = format!("0100007F:{:04X}", ports[0]);
-        wait_for(|| {
-            let table = fs::read_to_string("/proc/net/tcp").expect("/proc/net/tcp");
-            let arrived = |line: &str| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                words[1] == server_end && words[3] == "01" && words[4].ends_with(":0000000A")
-            };
-            table.lines().any(arrived).then_some(())
-        });
+        until_unread(ports[0]);
         probes.kernel.arm(cgroup.id()).expect("arm");
         if both {
             probes.kernel.arm(maker.id()).expect("arm");
