@@ -18,11 +18,12 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use agent::{Agent, GRACE};
+use agent::{Agent, Counts, GRACE};
 
 const NODE: &str = "node-1";
 /// Far more than any of it takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
+const STEP: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
@@ -64,36 +65,36 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
     for _ in 0..2 {
         shop.report(|report| matches!(report, Report::Workload(_))).await?;
     }
-    shop.counted("start: 4 pods of 2 ReplicaSets")?;
+    shop.counted("start: 4 pods of 2 ReplicaSets", (&counts, 0, 0))?;
 
     for name in ["first-a", "first-b", "second-a", "second-b"] {
         shop.deletes(name, if name.starts_with("second") { 143 } else { 0 }).await?;
     }
-    shop.counted("4 deletions, exit codes 0 and 143")?;
+    shop.counted("4 deletions, exit codes 0 and 143", (&counts, 0, 0))?;
 
     let sleep = json!({"preStop": {"sleep": {"seconds": 1}}});
     shop.pod("sleeper-a", "clean", &sleep)?;
     shop.deletes("sleeper-a", 0).await?;
-    shop.counted("1 deletion, preStop sleep")?;
+    shop.counted("1 deletion, preStop sleep", (&counts, 0, 0))?;
 
     let http = json!({"preStop": {"httpGet": {"port": 8080, "path": "/drain"}}});
     shop.pod("drainer-a", "clean", &http)?;
     shop.deletes("drainer-a", 0).await?;
-    shop.counted("1 deletion, preStop httpGet")?;
+    shop.counted("1 deletion, preStop httpGet", (&counts, 0, 1))?;
 
     shop.pod("stubborn-a", "ignored", &json!({}))?;
     shop.deletes("stubborn-a", 137).await?;
-    shop.counted("1 deletion, stop signal ignored: the first of its workload")?;
+    shop.counted("1 deletion, stop signal ignored: the first of its workload", (&counts, 4, 1))?;
     shop.pod("stubborn-b", "ignored", &json!({}))?;
     shop.deletes("stubborn-b", 137).await?;
-    shop.counted("1 deletion, stop signal ignored: the second")?;
+    shop.counted("1 deletion, stop signal ignored: the second", (&counts, 8, 1))?;
 
     shop.pod("crasher-a", "crash", &json!({}))?;
     shop.restarts("crasher-a", 3).await?;
-    shop.counted("1 crash")?;
+    shop.counted("1 crash", (&counts, 10, 1))?;
     shop.pod("restarter-a", "restarted", &json!({}))?;
     shop.restarts("restarter-a", 0).await?;
-    shop.counted("1 restart by the kubelet")?;
+    shop.counted("1 restart by the kubelet", (&counts, 10, 2))?;
 
     drop(shop.reports.take());
     agent.await?;
@@ -265,9 +266,15 @@ impl Shop {
         Ok(())
     }
 
-    /// A line with the requests since the last call.
-    fn counted(&mut self, what: &str) -> anyhow::Result<()> {
-        // Events are posted after the report, at most one each second, and an open list comes before it.
+    /// A line with the requests since the last call, once so many Events were posted since the start, and so many lists of them read:
+    /// Events are posted after the report, at most one each second, and on a loaded machine much later.
+    fn counted(&mut self, what: &str, (counts, posted, listed): (&Counts, u64, u64)) -> anyhow::Result<()> {
+        let mut waited = Duration::ZERO;
+        while (counts.posted(Outcome::Posted) < posted || counts.requested("events") < listed) && waited < TIMEOUT {
+            std::thread::sleep(STEP);
+            waited += STEP;
+        }
+        // For one too many.
         std::thread::sleep(Duration::from_secs(3));
         let before = std::mem::take(&mut self.before);
         self.count_from_here()?;
