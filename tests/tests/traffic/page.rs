@@ -32,12 +32,13 @@ An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its
 its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
 TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
 no alert follows. So is a request that came within three ticks of the last answer: clients of HTTP/2 react to an answer that soon. A client
-that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut.
+that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut; such a case is
+played again.
 
 Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
 and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A
 client's closing message that arrives after the server's closing message and before the server's close counts as reset,
-although nothing is lost. This happens in about one run of twelve; the table is then played again.
+although nothing is lost. This happens in about one run of twelve; the case is then played again.
 
 A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
 plain HTTP/1.1 server without requests in flight closes its idle connections with close(2) and exits at once. A runtime that closes
@@ -54,7 +55,7 @@ program finishes its requests first (`Shutdown`, `GracefulStop`).
 
 The other servers are Debian's packages. nginx, Apache httpd and HAProxy are proxies of the Go server. Redis: `next` and `at-once` are BLPOP,
 `stream` is SUBSCRIBE. PostgreSQL: `next` and `at-once` are a query of 30 seconds; an error that the server reports is an answer. These
-servers end by the stop signal, and by SIGKILL 8 seconds later.
+servers end by the stop signal; PostgreSQL waits for its clients at SIGTERM, until SIGKILL 8 seconds later.
 
 | Server | Protocol | Connections | End | Lost | Counted | Undecided | At most | Verdict |
 |---|---|---|---|---|---|---|---|---|
