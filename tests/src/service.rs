@@ -168,7 +168,7 @@ impl Service {
     /// The metric stays below `least`.
     pub fn until(&self, name: &str, labels: &[&str], least: f64) -> anyhow::Result<()> {
         let mut value = 0.0;
-        for _ in 0..400 {
+        for _ in 0..1200 {
             value = self.count(name, labels)?;
             if value >= least {
                 return Ok(());

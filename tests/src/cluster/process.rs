@@ -265,7 +265,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let mut command = Command::new("sh");
-        command.args(["-c", "echo no such flag; sleep 0.2; exit 1"]);
+        command.args(["-c", "echo no such flag; sleep 1; exit 1"]);
         let mut process = Process::start("sh", command, &log, directory.path(), Lifetime::Caller).unwrap();
         assert!(process.gone_within(Duration::from_secs(10)));
         let error = process.expect_running(&log).unwrap_err().to_string();
