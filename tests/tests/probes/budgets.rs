@@ -218,3 +218,32 @@ fn records_of_both_rings_come_in_the_order_of_their_times() {
     assert!(ours.len() >= 2 * ROUNDS, "{}", ours.len());
     assert!(ours.is_sorted(), "{ours:?}");
 }
+
+/// The core judges what is due by a record's time: all that happened before must have come.
+#[test]
+fn a_record_that_comes_during_a_drain_is_not_overtaken() {
+    let mut probes = need!(Probes::alone(), "not root");
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    let rare = Player::in_cgroup(&cgroup, "ignore");
+    let (ordinary, _) = Player::ready(&["ignore"]);
+    probes.settle();
+    let both = [Pid(rare.pid()), Pid(ordinary.pid())];
+    let ours = |bytes: &[u8]| match decode(bytes) {
+        Ok((_, Event::SignalGenerate(signal))) if both.contains(&signal.target.tgid) => Some(signal.target.tgid),
+        _ => None,
+    };
+    let mut came = Vec::new();
+    rare.kill(signal::Signal::SIGTERM);
+    wait_for(|| {
+        probes.kernel.drain(|bytes| {
+            let Some(to) = ours(bytes) else { return };
+            came.push(to);
+            if came.len() == 1 {
+                ordinary.kill(signal::Signal::SIGTERM);
+                rare.kill(signal::Signal::SIGTERM);
+            }
+        });
+        (came.len() >= 3).then_some(())
+    });
+    assert_eq!(came, [both[0], both[1], both[0]]);
+}

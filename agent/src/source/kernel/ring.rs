@@ -78,6 +78,12 @@ impl Rings {
         let mut count = 0;
         let mut rares = rare.0.next();
         let mut ordinary = events.0.next();
+        // The core judges by the time of a record what is due by then: an earlier one in the other ring must not follow, however long
+        // this process waits for the CPU in between. So the other ring, where it was empty, is looked at after each record.
+        if rares.is_none() {
+            drop(rares);
+            rares = rare.0.next();
+        }
         loop {
             let rare_is_next = match (&rares, &ordinary) {
                 (Some(rare), Some(ordinary)) => time(rare) <= time(ordinary),
@@ -96,10 +102,13 @@ impl Rings {
             if rare_is_next {
                 drop(rares);
                 rares = if is_full { None } else { rare.0.next() };
+                if rares.is_some() && ordinary.is_none() {
+                    drop(ordinary);
+                    ordinary = events.0.next();
+                }
             } else {
                 drop(ordinary);
                 ordinary = if is_full { None } else { events.0.next() };
-                // One may have come meanwhile.
                 if rares.is_none() && !is_full {
                     drop(rares);
                     rares = rare.0.next();
