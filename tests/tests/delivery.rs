@@ -114,6 +114,7 @@ fn not_all_sent(output: &Output, why: &str, remedy: &str) -> (u64, u64) {
     (words[at - 3].parse().unwrap(), words[at - 1].parse().unwrap())
 }
 
+const OVER: &str = "the time for sending was over";
 const START: &str = "start the collector, or correct `otlp.endpoint`";
 
 /// A guard against a hang, not a measure.
@@ -182,7 +183,13 @@ fn a_collector_that_hangs_in_tls_is_given_up_in_time() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (output, took) = replay(&format!("https://127.0.0.1:{port}"), Duration::from_secs(2));
-    assert_eq!(not_all_sent(&output, "no answer within 2s", START).0, 0);
+    // The limit of the request, or that of the command: the same time, and on a loaded machine either is over first.
+    let is_commands = String::from_utf8_lossy(&output.stderr).contains(OVER);
+    let (why, remedy) = match is_commands {
+        true => (OVER, "raise `otlp.timeout`"),
+        false => ("no answer within 2s", START),
+    };
+    assert_eq!(not_all_sent(&output, why, remedy).0, 0);
     assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
     drop(listener);
 }
