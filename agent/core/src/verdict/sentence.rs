@@ -38,6 +38,13 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
             target(case.main())
         )
     });
+    let lost = lost.or_else(|| {
+        let others = inside::killed_unasked(case).filter(|_| is_clean)?;
+        Some(format!(
+            "{} then killed {others}, which never got the signal",
+            inside::killer_of_others(case)
+        ))
+    });
     let left = inside::left_running(case).map(|left| format!("the kernel then killed {left}, which still ran"));
     for clause in failed
         .into_iter()

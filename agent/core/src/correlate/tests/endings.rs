@@ -223,7 +223,8 @@ fn a_helper_without_a_handler_is_not_abandoned() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later
+              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; the kernel then killed `server`, which never got the signal
+              fix: if `server` has work to finish, send SIGTERM on from PID 1 `bash` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],
     );
 }
@@ -262,7 +263,7 @@ fn connections_of_pid_1_are_not_lost_with_a_helper() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; 1 open connection was dropped at exit, with an unanswered request
+              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; the kernel then killed `server`, which never got the signal; 1 open connection was dropped at exit, with an unanswered request
               fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
         "#]],
     );

@@ -737,3 +737,142 @@ fn a_program_below_an_init_that_keeps_its_listener_may_need_another_signal() {
         "#]],
     );
 }
+
+/// An init with a wrapper that forwards and waits, as `timeout` and `make` do.
+fn wrapper(rest: &str) -> String {
+    format!(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+        proc make in=app pid=107 ns=7 start=+0.1 parent=main comm=make
+        proc server in=app pid=108 ns=8 start=+0.2 parent=make comm=server
+        +0.001 exec main
+        +0.1 exec make
+        +0.2 exec server
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> make handler already-armed
+        +1.0002 enter make TERM
+        {rest}"
+    )
+}
+
+const RAISES: &str = "
+    +1.1 TERM make -> make default blocked thread already-armed
+    +1.1001 exit make TERM
+    +1.101 exit main 143
+";
+
+#[test]
+fn a_wrapper_below_an_init_and_a_program_that_the_default_action_terminates() {
+    check(
+        &wrapper(&format!(
+            "
+        +1.0003 TERM make -> server default exiting already-armed
+        +1.001 exit server TERM
+        {RAISES}"
+        )),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `make`, which forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_wrapper_below_an_init_and_a_program_that_handles_it() {
+    check(
+        &wrapper(&format!(
+            "
+        +1.0003 TERM make -> server handler already-armed
+        +1.0004 enter server TERM
+        +1.09 exit server 0
+        {RAISES}"
+        )),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `make`, and the process exited with code 143, 0.1 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+        "#]],
+    );
+}
+
+/// The application's own work shows in the listener that it closed.
+#[test]
+fn an_application_below_an_init_that_stops_a_helper_is_judged_by_itself() {
+    check(
+        &wrapper(
+            "
+        +1.0003 tcp app closed 80
+        +1.0004 TERM make -> server default exiting already-armed
+        +1.001 exit server TERM
+        +2 exit make 0
+        +2.001 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `make`, and the process exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+/// `npm start` starts a shell, which starts the program without `exec`.
+#[test]
+fn a_wrapper_below_an_init_whose_shell_does_not_exec() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+        proc npm in=app pid=107 ns=7 start=+0.1 parent=main comm=npm
+        proc sh in=app pid=108 ns=8 start=+0.2 parent=npm comm=sh
+        proc node in=app pid=109 ns=9 start=+0.3 parent=sh comm=node
+        proc orphan in=app pid=109 ns=9 start=+0.3 parent=main comm=node
+        +0.001 exec main
+        +0.1 exec npm
+        +0.2 exec sh
+        +0.3 exec node
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> npm handler already-armed
+        +1.0002 enter npm TERM
+        +1.0003 TERM npm -> sh default exiting already-armed
+        +1.001 exit sh TERM
+        +1.01 TERM npm -> npm default exiting already-armed
+        +1.011 exit npm TERM
+        +1.012 exit main 143
+        +1.0121 KILL main -> orphan kernel waiting=none already-armed
+        +1.013 exit orphan KILL
+        ",
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `npm`, which forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `node`, which never got the signal: any work in flight was lost
+              fix: start the program with `exec` in `sh`, so that `npm` forwards SIGTERM to the program itself and waits for it; an init that signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it
+        "#]],
+    );
+}
+
+/// foreman waits for all, then kills all that still run.
+#[test]
+fn of_two_children_that_a_supervisor_kills_the_one_that_ignores_the_signal_held_it_up() {
+    check(
+        &format!(
+            "{INIT}
+        proc worker in=app pid=108 ns=8 start=+0.2 parent=main comm=worker
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> python handler already-armed
+        +1.0003 enter python TERM
+        +1.0004 TERM main -> worker ignored ignore already-armed
+        +3 KILL main -> python waiting=none already-armed
+        +3.0001 KILL main -> worker waiting=none already-armed
+        +3.001 exit python KILL
+        +3.002 exit worker KILL
+        +3.1 exit main 0
+        "
+        ),
+        expect![[r#"
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `worker`, which ignores SIGTERM (SIG_IGN); `tini` sent SIGKILL 2.0 s later
+              fix: handle SIGTERM in `worker`; this avoids the wait of 2.0 s
+        "#]],
+    );
+}

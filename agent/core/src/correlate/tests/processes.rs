@@ -22,7 +22,7 @@ fn a_wrapper_shell_and_its_child_that_never_hears() {
             early: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: send SIGTERM on from PID 1 `sh` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit; this avoids the wait of 10.0 s
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
               +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`
               +11.001 sched_process_exit: PID 1 `sh` was terminated by SIGKILL

@@ -185,3 +185,46 @@ fn a_first_process_that_forwards_to_nobody() {
         "#]],
     );
 }
+
+/// `timeout` raises the signal again that its program ended by.
+#[test]
+fn a_wrapper_as_the_first_process_ends_as_its_program_does() {
+    check(
+        &first(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> server default exiting already-armed
+        +1.001 exit server TERM
+        +1.002 TERM main -> main default exiting already-armed
+        +1.0021 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `sh` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_wrapper_as_the_first_process_and_a_program_that_handles_the_signal() {
+    check(
+        &first(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> server handler already-armed
+        +1.0003 enter server TERM
+        +1.5 exit server 0
+        +1.502 TERM main -> main default exiting already-armed
+        +1.5021 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran, and the process then terminated itself with the same signal, 0.5 s later
+        "#]],
+    );
+}

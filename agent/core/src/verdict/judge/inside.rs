@@ -126,7 +126,9 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     if let Some(of) = first(&|forward| killed_by_other(case, forward)) {
         return Some(inside(Exit::KilledByOther, cause, Why::Inside(InnerEnd::KilledByOther, of)));
     }
-    if let Some(killed) = first(&|forward| killed_by_its_supervisor(case, forward)) {
+    let killed = (0..forwards.len()).filter(|&i| killed_by_its_supervisor(case, &forwards[i]));
+    // It kills all that still run, also those that were only slow.
+    if let Some(killed) = killed.min_by_key(|&i| (!Answer::of_forward(&forwards[i]).is_fault(), i)) {
         return Some(held(case, killed, cause));
     }
     if let Some(of) = terminated(case, stop) {
@@ -309,13 +311,24 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
     }
     let main = case.main()?;
     let serves = case.traffic().listeners.iter().any(|listener| !listener.by_exit);
-    let is_apart = |forward: &Forward| forward.target.comm != main.comm;
-    let all = forwards.iter().all(|forward| by_default(case, forward) && is_apart(forward));
-    let is_supervised = |forward: &Forward| forward.parent == forward.sender.tgid;
-    if !all || serves && !reads_without_handler {
+    let is_apart = |forward: &Forward| forward.target.comm != main.comm && forward.target.comm != forward.sender.comm;
+    let is_relay = |forward: &Forward| relays(case, forward);
+    let waits_only = reads_without_handler && !forwards.iter().any(is_relay);
+    let mut last = forwards.iter().filter(|forward| !is_relay(forward));
+    let all = last.all(|forward| by_default(case, forward) && is_apart(forward));
+    let is_supervised = |forward: &Forward| forward.parent == forward.sender.tgid && !is_relay(forward);
+    if !all || serves && !waits_only {
         return None;
     }
     forwards.iter().position(is_supervised)
+}
+
+/// An init or a wrapper below the main process, as `npm`, `make` or `timeout`: it sent the signal on to its own child, and its end follows
+/// from the child's.
+fn relays(case: &Case<'_>, forward: &Forward) -> bool {
+    let of = forward.target.tgid;
+    let mut others = case.inside.forwards.iter();
+    others.any(|other| other.sender.tgid == of && other.parent == of) && !abandoned(case, forward)
 }
 
 /// The signal's default action terminated it, at once or after a handler that only raised the signal again.

@@ -139,6 +139,10 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             return reflex(case, cause(case, Cause::Unknown), Why::RaisedAgain);
         }
         if stop.handler_entered.is_some() {
+            // A wrapper raises the signal again, too, once its child has ended by it.
+            if let Some(finding) = inside::exited(case, cause(case, Cause::Unknown)) {
+                return finding;
+            }
             return Finding {
                 inside: true,
                 ..finding(

@@ -246,6 +246,14 @@ pub(super) fn lost_with_others(case: &Case<'_>) -> Option<String> {
     is_after.then_some(others)
 }
 
+/// Processes that ran before the stop signal, never got it, and were killed because the main process had exited: a shell's other program,
+/// mostly. Those of the program itself may end in another way.
+pub(super) fn killed_unasked(case: &Case<'_>) -> Option<String> {
+    let inside = &case.inside;
+    let is_known = inside.observed && is_whole(case) && case.stop().is_some();
+    (is_known && !inside.unsignalled.is_empty() && !are_its_own(case)).then(|| names(case, &unsignalled(case)))
+}
+
 /// Processes that outlived PID 1's own exit: a daemon that put itself into the background.
 pub(super) fn left_running(case: &Case<'_>) -> Option<String> {
     let left = &case.inside.left_running;
@@ -417,7 +425,7 @@ fn then_killed(case: &Case<'_>) -> String {
 }
 
 /// Who kills the others once the main process has exited.
-fn killer_of_others(case: &Case<'_>) -> &'static str {
+pub(super) fn killer_of_others(case: &Case<'_>) -> &'static str {
     match case.main() {
         Some(main) if !main.is_ns_init => super::the_runtime(case),
         _ => "the kernel",

@@ -31,6 +31,10 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = stop_signal(case);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             let declare = or_declare(case, signal);
+            // An init in front of it would send the signal to it alone, too.
+            if inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) {
+                return Some(format!("{}{declare}{lost}", inside::to_unsignalled(case)));
+            }
             // An ignored signal stays ignored across fork and exec: neither helps.
             let is_ignored = case.stop().is_some_and(|stop| stop.disposition == Disposition::Ignore);
             let how = match is_ignored {
@@ -89,11 +93,12 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (_, Exit::Clean) if inside::lost_with_others(case).is_some() => Some(inside::to_unsignalled(case)),
-        (_, Exit::Clean) => match inside::left_running(case) {
-            Some(left) => Some(format!(
+        (_, Exit::Clean) => match (inside::left_running(case), inside::killed_unasked(case), clients_remedy(case, axis)) {
+            (Some(left), ..) => Some(format!(
                 "if {left} is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1"
             )),
-            None => clients_remedy(case, axis),
+            (None, Some(others), None) => Some(format!("if {others} has work to finish, {}", inside::to_unsignalled(case))),
+            (None, _, clients) => clients,
         },
         (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
