@@ -203,9 +203,9 @@ impl Live {
                     self.obey(commands)?;
                 }
                 _ = ticks.tick() => {
-                    // The core takes waiting records before a time at which they would be late.
-                    let has_all = self.catch_up()?;
-                    self.tick(has_all)?;
+                    self.feed_clock_step()?;
+                    let read_until = self.catch_up()?;
+                    self.tick(read_until)?;
                     let is_quiet = || self.pipeline.core().is_quiet(self.procfs.own_pid());
                     if until.is_some_and(|until| Instant::now() >= until || is_quiet()) {
                         break;
@@ -214,7 +214,8 @@ impl Live {
             }
         }
         self.drain_rest()?;
-        self.tick(true)?;
+        self.know_losses(Duration::ZERO)?;
+        self.tick(Some(clock::now()))?;
         self.agent_ends()?;
         // The successor goes on with what is in the journal.
         if self.pipeline.sinks().is_kept() {
@@ -238,15 +239,14 @@ impl Live {
         Ok(())
     }
 
-    /// `has_all`: no record waits. Otherwise terminations that are due by the clock wait for theirs.
-    fn tick(&mut self, has_all: bool) -> Result<(), RuntimeError> {
-        let now = clock::now();
-        // Any input can complete a termination, after which its sockets are disarmed.
-        let mut commands = self.feed_losses(now)?;
-        commands.extend(self.feed_clock_step(now)?);
-        if has_all {
-            commands.extend(self.pipeline.tick(now)?);
+    /// `read_until`: the core gets this time. Without one, terminations that are due by the clock wait for their records.
+    fn tick(&mut self, read_until: Option<Boot>) -> Result<(), RuntimeError> {
+        if let Some(time) = read_until {
+            // Any input can complete a termination, after which its sockets are disarmed.
+            let commands = self.pipeline.tick(time)?;
+            self.obey(commands)?;
         }
+        let now = clock::now();
         self.pipeline.flush()?;
         self.count_dropped();
         let evidence = self.pipeline.core().memory();
@@ -259,7 +259,6 @@ impl Live {
         }
         self.meet_peers(now)?;
         self.pipeline.alive(now)?;
-        self.obey(commands)?;
         let written = self.kernel.give_back_ports();
         count_map_error(&mut self.pipeline, written);
         if now.since(self.swept) >= SWEEP {
@@ -269,9 +268,14 @@ impl Live {
         Ok(())
     }
 
-    fn feed_losses(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
+    /// Reads the losses if the last reading is as old as `age`.
+    fn know_losses(&mut self, age: Duration) -> Result<(), RuntimeError> {
+        let now = clock::now();
+        if now.since(self.losses_read) < age {
+            return Ok(());
+        }
+        // Before the counters are read: the next losses may have happened meanwhile.
         let since = std::mem::replace(&mut self.losses_read, now);
-        let mut commands = Vec::new();
         for Loss { kind, scope, count } in self.kernel.lost() {
             let lost = Input::Lost {
                 kind,
@@ -279,16 +283,17 @@ impl Live {
                 since,
                 count,
             };
-            commands.extend(self.pipeline.feed(now, lost)?);
+            let commands = self.pipeline.feed(clock::now(), lost)?;
+            self.obey(commands)?;
         }
-        Ok(commands)
+        Ok(())
     }
 
-    fn feed_clock_step(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
+    fn feed_clock_step(&mut self) -> Result<(), RuntimeError> {
         let offset = clock::wall_offset();
         let step = Duration::from_nanos(offset.0.abs_diff(self.wall_offset.0));
         if step <= CLOCK_STEP {
-            return Ok(Vec::new());
+            return Ok(());
         }
         if step >= NOTED_STEP {
             let is_ahead = offset.0 > self.wall_offset.0;
@@ -299,7 +304,8 @@ impl Live {
             );
         }
         self.wall_offset = offset;
-        self.pipeline.feed(now, Input::Clock(offset))
+        let commands = self.pipeline.feed(clock::now(), Input::Clock(offset))?;
+        self.obey(commands)
     }
 
     /// The kernel's records come first: a pod's status always follows what it reports.
@@ -427,26 +433,33 @@ impl Live {
         Ok(())
     }
 
-    /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer. False: more wait.
-    fn catch_up(&mut self) -> Result<bool, RuntimeError> {
+    /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer.
+    ///
+    /// Returns a time up to which every record was taken and every loss is known, however long this process waited for a processor in
+    /// between: what is judged up to that time lacks nothing. None: more wait.
+    fn catch_up(&mut self) -> Result<Option<Boot>, RuntimeError> {
         for _ in 0..BATCHES {
-            if self.drain()? == 0 {
-                return Ok(true);
+            self.know_losses(TICK)?;
+            let now = clock::now();
+            if self.take_batch()? == 0 && now.since(self.losses_read) < 2 * TICK {
+                return Ok(Some(now));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Takes a batch of records; returns how many.
     fn drain(&mut self) -> Result<usize, RuntimeError> {
-        // Behind a storm the next tick may come later than the records at which a termination is due.
-        let now = clock::now();
-        if now.since(self.losses_read) >= 2 * TICK {
-            let commands = self.feed_losses(now)?;
-            self.obey(commands)?;
-        }
+        self.know_losses(2 * TICK)?;
+        self.take_batch()
+    }
+
+    fn take_batch(&mut self) -> Result<usize, RuntimeError> {
+        // The core judges by a record's time what is due by then: a later record waits until the losses before it are known.
+        let until = self.losses_read.plus(3 * TICK);
         let mut updates = MapUpdates::default();
         let mut result = Ok(());
+        let mut later = Vec::new();
         let Live {
             kernel,
             procfs,
@@ -456,11 +469,22 @@ impl Live {
         } = self;
         let hierarchies = kernel.hierarchies();
         let count = kernel.drain(|bytes| {
-            if result.is_ok() {
+            if result.is_err() {
+                return;
+            }
+            if !later.is_empty() || clock::now() > until {
+                later.push(bytes.to_vec());
+            } else {
                 result = take_record(procfs, pipeline, peers, bytes, hierarchies, &mut updates);
             }
         });
         result?;
+        if !later.is_empty() {
+            self.know_losses(Duration::ZERO)?;
+        }
+        for bytes in later {
+            take_record(&mut self.procfs, &mut self.pipeline, &mut self.peers, &bytes, hierarchies, &mut updates)?;
+        }
         for cgroup in updates.created {
             watch_cgroup(&mut self.kernel, &mut self.pipeline, cgroup);
         }
