@@ -483,7 +483,14 @@ impl Live {
             self.know_losses(Duration::ZERO)?;
         }
         for bytes in later {
-            take_record(&mut self.procfs, &mut self.pipeline, &mut self.peers, &bytes, hierarchies, &mut updates)?;
+            take_record(
+                &mut self.procfs,
+                &mut self.pipeline,
+                &mut self.peers,
+                &bytes,
+                hierarchies,
+                &mut updates,
+            )?;
         }
         for cgroup in updates.created {
             watch_cgroup(&mut self.kernel, &mut self.pipeline, cgroup);

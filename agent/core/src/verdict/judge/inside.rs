@@ -131,11 +131,11 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     if let Some(killed) = killed.min_by_key(|&i| (!Answer::of_forward(&forwards[i]).is_fault(), i)) {
         return Some(held(case, killed, cause));
     }
-    if let Some(of) = terminated(case, stop) {
+    if let Some((of, proof)) = terminated(case, stop) {
         let why = Why::Inside(InnerEnd::DefaultAction, of);
-        return Some(match forwards[of].handler_entered {
-            Some(_) => reflex(case, cause, why),
-            None => inside(Exit::DefaultAction, cause, why),
+        return Some(match (forwards[of].handler_entered, proof) {
+            (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
+            _ => reflex(case, cause, why),
         });
     }
     if let Some(of) = first(&|forward| abandoned(case, forward)) {
@@ -298,7 +298,7 @@ fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
 /// The process that the default action terminated, if the main process did nothing but wait for it: an init reads the signal without a
 /// handler and exits with the code of its child. With a handler of its own the main process may be the application, and its children
 /// helpers: then only if nothing else was there to stop.
-fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
+fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
     let forwards = &case.inside.forwards;
     let code = case.exit?.status.reported_code();
     let of_init = |forward: &Forward| {
@@ -307,7 +307,7 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
     };
     let reads_without_handler = stop.handler_entered.is_none() && (stop.state.blocked || stop.state.sigwait);
     if reads_without_handler && let Some(found) = forwards.iter().position(of_init) {
-        return Some(found);
+        return Some((found, Proof::Whole));
     }
     let main = case.main()?;
     let serves = case.traffic().listeners.iter().any(|listener| !listener.by_exit);
@@ -320,7 +320,16 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<usize> {
     if !all || serves && !waits_only {
         return None;
     }
-    forwards.iter().position(is_supervised)
+    let proof = if waits_only { Proof::Whole } else { Proof::NoListenerClosed };
+    Some((forwards.iter().position(is_supervised)?, proof))
+}
+
+/// What shows that the processes between did nothing but wait.
+#[derive(Clone, Copy)]
+enum Proof {
+    Whole,
+    /// A lost record could be that of an application which closed its listener.
+    NoListenerClosed,
 }
 
 /// An init or a wrapper below the main process, as `npm`, `make` or `timeout`: it sent the signal on to its own child, and its end follows
