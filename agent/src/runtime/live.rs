@@ -203,8 +203,7 @@ impl Live {
                     self.obey(commands)?;
                 }
                 _ = ticks.tick() => {
-                    self.feed_clock_step()?;
-                    let read_until = self.catch_up()?;
+                    let read_until = self.catch_up(Duration::ZERO)?;
                     self.tick(read_until)?;
                     let is_quiet = || self.pipeline.core().is_quiet(self.procfs.own_pid());
                     if until.is_some_and(|until| Instant::now() >= until || is_quiet()) {
@@ -246,6 +245,7 @@ impl Live {
             let commands = self.pipeline.tick(time)?;
             self.obey(commands)?;
         }
+        self.feed_clock_step()?;
         let now = clock::now();
         self.pipeline.flush()?;
         self.count_dropped();
@@ -310,7 +310,7 @@ impl Live {
 
     /// The kernel's records come first: a pod's status always follows what it reports.
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
-        self.catch_up()?;
+        self.catch_up(TICK)?;
         let commands = self.pipeline.feed(clock::now(), input)?;
         self.obey(commands)
     }
@@ -435,13 +435,13 @@ impl Live {
 
     /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer.
     ///
-    /// Returns a time up to which every record was taken and every loss is known, however long this process waited for a processor in
-    /// between: what is judged up to that time lacks nothing. None: more wait.
-    fn catch_up(&mut self) -> Result<Option<Boot>, RuntimeError> {
+    /// Returns a time up to which every record was taken, and every loss of earlier than `age` and a tick before it is known, however long
+    /// this process waited for a processor in between. None: more records wait.
+    fn catch_up(&mut self, age: Duration) -> Result<Option<Boot>, RuntimeError> {
         for _ in 0..BATCHES {
-            self.know_losses(TICK)?;
+            self.know_losses(age)?;
             let now = clock::now();
-            if self.take_batch()? == 0 && now.since(self.losses_read) < 2 * TICK {
+            if self.take_batch()? == 0 && now.since(self.losses_read) < age + TICK {
                 return Ok(Some(now));
             }
         }

@@ -199,7 +199,7 @@ fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow:
         let reported = report["oom"]
             .as_array()
             .is_some_and(|all| all.iter().any(|one| one["is_main"] == true));
-        ensure!(oom == reported, "the runtime says that an OOM kill is {oom}: {report}");
+        ensure!(oom == reported, "the runtime reports OOM kill: {oom}: {report}");
     }
     let line = format!("container {title}  {}", seen.verdict);
     let watched = machine.run(&format!(

@@ -1,4 +1,4 @@
-//! The runtimes, their commands, and what their `inspect` says of a container.
+//! The runtimes, their commands, and what their `inspect` shows of a container.
 
 use anyhow::Context as _;
 use nix::sys::signal::Signal;

@@ -51,7 +51,7 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
     linked(&links)
 }
 
-/// For machines of the `suite` that are no nodes: no kubelet.
+/// For machines of the `suite` that are not nodes: no kubelet.
 pub fn bare(suite: Suite) -> Result<PathBuf> {
     let mut links = in_bin(programs::build(programs::API)?);
     let added = match suite {

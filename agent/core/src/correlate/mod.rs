@@ -23,6 +23,7 @@ mod units;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question, Subject};
@@ -67,6 +68,10 @@ pub struct Correlator {
 
 /// Subject events for which memory is kept.
 const KEPT: usize = 16;
+
+/// Pods and the node wait for their containers' records if a busy caller is further behind: less than the shortest time after which a pod is
+/// reported without a container's termination.
+const BEHIND: Duration = Duration::from_secs(1);
 
 impl Correlator {
     pub fn new(limits: Limits) -> Correlator {
@@ -278,7 +283,7 @@ impl Correlator {
         self.follow(from_pods, answers);
         self.subjects_due(assembled, answers);
         self.expire(answers);
-        self.others_due(until, answers);
+        self.others_due(until.min(self.observed.plus(BEHIND)), answers);
     }
 
     /// Lets the node's machine take something. Of a shutdown that begins, the pods that run are a fact.

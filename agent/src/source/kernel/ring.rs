@@ -1,9 +1,11 @@
 //! The reader of the ring buffers.
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use aya::maps::ring_buf::RingBufItem;
 use aya::maps::{MapData, RingBuf};
 use epitaph_ebpf::Header;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -17,6 +19,8 @@ pub struct Rings {
     quiet_until: Option<Instant>,
     /// The last drain stopped at its batch's end.
     more: bool,
+    /// A record of the ring whose turn had not come then: its bytes, and whether it is a rare one.
+    held: Option<(Vec<u8>, bool)>,
 }
 
 /// Most records of one drain: if records arrive faster than they are read, the caller's loop still proceeds, and reads what was lost
@@ -35,6 +39,7 @@ impl Rings {
             events: Ring::new(events),
             quiet_until: None,
             more: false,
+            held: None,
         }
     }
 
@@ -48,6 +53,7 @@ impl Rings {
             events,
             quiet_until,
             more,
+            ..
         } = self;
         if *more {
             return Ok(());
@@ -68,21 +74,32 @@ impl Rings {
         }
     }
 
-    /// Passes the present records of both rings to `each`, at most a batch and two more. Returns their number. With records left,
-    /// the next `readable` returns at once.
+    /// Passes the present records of both rings to `each`, at most a batch. Returns their number. With records left, the next
+    /// `readable` returns at once.
     ///
     /// Of the two next records the earlier goes first, so a rare record does not overtake the ordinary ones of its own past, and
     /// terminations are not judged before these are read. Each ring is in the order of reservation, not strictly of time.
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) -> usize {
-        let Rings { rare, events, more, .. } = self;
+        let Rings {
+            rare,
+            events,
+            more,
+            held,
+            ..
+        } = self;
         let mut count = 0;
-        let mut rares = rare.0.next();
-        let mut ordinary = events.0.next();
+        let (held_rare, held_ordinary) = match held.take() {
+            Some((bytes, true)) => (Some(Head::Held(bytes)), None),
+            Some((bytes, false)) => (None, Some(Head::Held(bytes))),
+            None => (None, None),
+        };
+        let mut rares = held_rare.or_else(|| rare.next());
+        let mut ordinary = held_ordinary.or_else(|| events.next());
         // The core judges by the time of a record what is due by then: an earlier one in the other ring must not follow, however long
         // this process waits for the CPU in between. So the other ring, where it was empty, is looked at after each record.
         if rares.is_none() {
             drop(rares);
-            rares = rare.0.next();
+            rares = rare.next();
         }
         loop {
             let rare_is_next = match (&rares, &ordinary) {
@@ -97,27 +114,45 @@ impl Rings {
             };
             each(record);
             count += 1;
-            // A record that was taken is gone once it is dropped: at the end both have to be passed on.
-            let is_full = count >= BATCH;
-            if rare_is_next {
-                drop(rares);
-                rares = if is_full { None } else { rare.0.next() };
-                if rares.is_some() && ordinary.is_none() {
-                    drop(ordinary);
-                    ordinary = events.0.next();
-                }
-            } else {
-                drop(ordinary);
-                ordinary = if is_full { None } else { events.0.next() };
-                if rares.is_none() && !is_full {
-                    drop(rares);
-                    rares = rare.0.next();
-                }
-            }
-            if is_full && rares.is_none() && ordinary.is_none() {
+            if count >= BATCH {
+                // A record that was taken is gone once it is dropped.
+                let other = if rare_is_next { &ordinary } else { &rares };
+                *held = other.as_ref().map(|record| (record.to_vec(), !rare_is_next));
                 *more = true;
                 return count;
             }
+            if rare_is_next {
+                drop(rares);
+                rares = rare.next();
+                if rares.is_some() && ordinary.is_none() {
+                    drop(ordinary);
+                    ordinary = events.next();
+                }
+            } else {
+                drop(ordinary);
+                ordinary = events.next();
+                if rares.is_none() {
+                    drop(rares);
+                    rares = rare.next();
+                }
+            }
+        }
+    }
+}
+
+/// The next record of a ring.
+enum Head<'a> {
+    Held(Vec<u8>),
+    New(RingBufItem<'a>),
+}
+
+impl Deref for Head<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Head::Held(bytes) => bytes,
+            Head::New(item) => item,
         }
     }
 }
@@ -136,6 +171,10 @@ type Wake = Option<AsyncFd<OwnedFd>>;
 impl Ring {
     fn new(ring: RingBuf<MapData>) -> Ring {
         Ring(ring, None)
+    }
+
+    fn next(&mut self) -> Option<Head<'_>> {
+        self.0.next().map(Head::New)
     }
 
     async fn readable(&mut self) -> io::Result<()> {

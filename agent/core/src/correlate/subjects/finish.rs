@@ -201,7 +201,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && exit.is_some()
         // Which process's end it is decides from when on clients count.
         && missing.main_unsure.is_none()
-        // A lost stop signal would be the begin of what counts, and of what the kernel recorded.
+        // A lost stop signal would be the start of what counts, and of what the kernel recorded.
         && signal_lost_since(context, home, state, (first_stop, observed_from)).is_none()
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {

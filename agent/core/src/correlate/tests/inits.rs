@@ -816,6 +816,25 @@ fn an_application_below_an_init_that_stops_a_helper_is_judged_by_itself() {
     );
 }
 
+/// Its own work shows in the time after the helper's end. A client that it served shows nothing: no listener was closed.
+#[test]
+fn a_worker_below_an_init_that_stops_a_helper_and_goes_on_is_judged_by_itself() {
+    check(
+        &wrapper(
+            "
+        +1.0004 TERM make -> server default exiting already-armed
+        +1.001 exit server TERM
+        +6 exit make 0
+        +6.001 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `make`, and the process exited with code 0, 5.0 s later
+        "#]],
+    );
+}
+
 /// `npm start` starts a shell, which starts the program without `exec`.
 #[test]
 fn a_wrapper_below_an_init_whose_shell_does_not_exec() {

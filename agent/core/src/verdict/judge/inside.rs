@@ -18,6 +18,8 @@ use crate::verdict::{Cause, Exit};
 const REFLEX: Duration = Duration::from_millis(10);
 /// A process that got the stop signal so short a time before its SIGKILL need not have run in between.
 const NO_TIME: Duration = Duration::from_millis(100);
+/// Longest time between the exit of a wrapper's child and the wrapper's own.
+const AFTER_CHILD: Duration = Duration::from_millis(300);
 /// An exit so soon after a second signal that the kernel discarded follows from it.
 const AFTER_DISCARD: Duration = Duration::from_millis(100);
 /// What the way inside rests on.
@@ -127,7 +129,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(inside(Exit::KilledByOther, cause, Why::Inside(InnerEnd::KilledByOther, of)));
     }
     let killed = (0..forwards.len()).filter(|&i| killed_by_its_supervisor(case, &forwards[i]));
-    // It kills all that still run, also those that were only slow.
+    // The supervisor kills all that still run, also those that were only slow.
     if let Some(killed) = killed.min_by_key(|&i| (!Answer::of_forward(&forwards[i]).is_fault(), i)) {
         return Some(held(case, killed, cause));
     }
@@ -148,6 +150,13 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
     let failed = forwards.iter().position(failed).filter(|_| is_failure)?;
     Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)))
+}
+
+/// As [`exited`], of a main process that raised the signal again: a wrapper does so as soon as its child has exited.
+pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Finding> {
+    let exits = case.inside.forwards.iter().filter_map(|forward| forward.exit);
+    let last = exits.map(|exit| exit.at).max()?;
+    (case.end.since(last) <= AFTER_CHILD).then(|| exited(case, cause)).flatten()
 }
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
@@ -332,12 +341,16 @@ enum Proof {
     NoListenerClosed,
 }
 
-/// An init or a wrapper below the main process, as `npm`, `make` or `timeout`: it sent the signal on to its own child, and its end follows
-/// from the child's.
+/// An init or a wrapper below the main process, as `npm`, `make` or `timeout`: it sent the signal on to its own child, and exits as soon as
+/// the child has exited. An application that stops a helper has more to do.
 fn relays(case: &Case<'_>, forward: &Forward) -> bool {
     let of = forward.target.tgid;
+    let follows = |other: &Forward| {
+        let exits = forward.exit.zip(other.exit);
+        exits.is_some_and(|(own, childs)| own.at >= childs.at && own.at.since(childs.at) <= AFTER_CHILD)
+    };
     let mut others = case.inside.forwards.iter();
-    others.any(|other| other.sender.tgid == of && other.parent == of) && !abandoned(case, forward)
+    others.any(|other| other.sender.tgid == of && other.parent == of && follows(other)) && !abandoned(case, forward)
 }
 
 /// The signal's default action terminated it, at once or after a handler that only raised the signal again.

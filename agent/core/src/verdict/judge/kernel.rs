@@ -140,7 +140,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         }
         if stop.handler_entered.is_some() {
             // A wrapper raises the signal again, too, once its child has ended by it.
-            if let Some(finding) = inside::exited(case, cause(case, Cause::Unknown)) {
+            if let Some(finding) = inside::raised_after_child(case, cause(case, Cause::Unknown)) {
                 return finding;
             }
             return Finding {
