@@ -136,6 +136,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     if let Some((of, proof)) = terminated(case, stop) {
         let why = Why::Inside(InnerEnd::DefaultAction, of);
         return Some(match (forwards[of].handler_entered, proof) {
+            (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
             _ => reflex(case, cause, why),
         });
@@ -154,9 +155,16 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
 
 /// As [`exited`], of a main process that raised the signal again: a wrapper does so as soon as its child has exited.
 pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Finding> {
-    let exits = case.inside.forwards.iter().filter_map(|forward| forward.exit);
-    let last = exits.map(|exit| exit.at).max()?;
+    let forwards = &case.inside.forwards;
+    if may_miss_exits(case) && forwards.iter().any(|forward| forward.exit.is_none()) {
+        return exited(case, cause).map(|_| unknown(case, Missing::Lost(vec![Kind::ProcessExit])));
+    }
+    let last = forwards.iter().filter_map(|forward| forward.exit).map(|exit| exit.at).max()?;
     (case.end.since(last) <= AFTER_CHILD).then(|| exited(case, cause)).flatten()
+}
+
+fn may_miss_exits(case: &Case<'_>) -> bool {
+    case.gaps.lost.iter().any(|&(kind, _)| kind == Kind::ProcessExit.name())
 }
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
@@ -329,7 +337,13 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
     if !all || serves && !waits_only {
         return None;
     }
-    let proof = if waits_only { Proof::Whole } else { Proof::NoListenerClosed };
+    let has_unseen_child = |of: &Forward| forwards.iter().any(|other| is_from(other, of) && other.exit.is_none());
+    let is_unseen = |forward: &Forward| is_relay(forward) && (forward.exit.is_none() || has_unseen_child(forward));
+    let proof = match waits_only {
+        _ if forwards.iter().any(is_unseen) => Proof::ExitsNotSeen,
+        true => Proof::Whole,
+        false => Proof::NoListenerClosed,
+    };
     Some((forwards.iter().position(is_supervised)?, proof))
 }
 
@@ -339,18 +353,25 @@ enum Proof {
     Whole,
     /// A lost record could be that of an application which closed its listener.
     NoListenerClosed,
+    /// Lost records could show that a process between had more to do.
+    ExitsNotSeen,
 }
 
 /// An init or a wrapper below the main process, as `npm`, `make` or `timeout`: it sent the signal on to its own child, and exits as soon as
 /// the child has exited. An application that stops a helper has more to do.
 fn relays(case: &Case<'_>, forward: &Forward) -> bool {
-    let of = forward.target.tgid;
-    let follows = |other: &Forward| {
-        let exits = forward.exit.zip(other.exit);
-        exits.is_some_and(|(own, childs)| own.at >= childs.at && own.at.since(childs.at) <= AFTER_CHILD)
+    let follows = |other: &Forward| match forward.exit.zip(other.exit) {
+        Some((own, childs)) => own.at >= childs.at && own.at.since(childs.at) <= AFTER_CHILD,
+        None => may_miss_exits(case),
     };
     let mut others = case.inside.forwards.iter();
-    others.any(|other| other.sender.tgid == of && other.parent == of && follows(other)) && !abandoned(case, forward)
+    others.any(|other| is_from(other, forward) && follows(other)) && !abandoned(case, forward)
+}
+
+/// Whether the target of `forward` sent `other` to its own child.
+fn is_from(other: &Forward, forward: &Forward) -> bool {
+    let of = forward.target.tgid;
+    other.sender.tgid == of && other.parent == of
 }
 
 /// The signal's default action terminated it, at once or after a handler that only raised the signal again.
