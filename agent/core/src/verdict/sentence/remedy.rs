@@ -31,9 +31,9 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = stop_signal(case);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             let declare = or_declare(case, signal);
-            // An init in front of it would send the signal to it alone, too.
-            if inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) {
-                return Some(format!("{}{declare}{lost}", inside::to_unsignalled(case)));
+            // An init in front of it would send the signal to it alone, too. A supervisor may stop its programs at another signal.
+            if signal == Signal::TERM && inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) {
+                return Some(format!("{}{lost}", inside::to_unsignalled(case)));
             }
             // An ignored signal stays ignored across fork and exec: neither helps.
             let is_ignored = case.stop().is_some_and(|stop| stop.disposition == Disposition::Ignore);
