@@ -19,7 +19,7 @@ pub struct Rings {
     quiet_until: Option<Instant>,
     /// The last drain stopped at its batch's end.
     more: bool,
-    /// A record of the ring whose turn had not come then: its bytes, and whether it is a rare one.
+    /// A record that the last drain read and did not pass on: its bytes, and whether it is a rare one.
     held: Option<(Vec<u8>, bool)>,
 }
 

@@ -4,11 +4,7 @@
 
 {{- /* Of every object. Helm adds `app.kubernetes.io/managed-by` itself; the plain manifests are not managed by Helm. */}}
 {{- define "epitaph.labels" -}}
-app.kubernetes.io/name: epitaph
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- include "epitaph.labels.pod" (list . dict) }}
 {{- end }}
 
 {{- /* Of a pod, with labels of its own, which win: the chart's values and the pod's values are in a list. */}}
