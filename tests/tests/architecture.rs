@@ -99,6 +99,17 @@ fn every_file_that_the_page_names_exists() {
     assert!(named.len() > 30, "the page names files: {named:?}");
 }
 
+/// An oracle that shares code with what it judges shares its faults.
+#[test]
+fn the_random_histories_depend_on_no_crate_of_the_product() {
+    let manifest = fs::read_to_string(root().join("tests/random/Cargo.toml")).expect("tests/random/Cargo.toml");
+    let shared: Vec<&str> = manifest
+        .lines()
+        .filter(|line| line.starts_with("epitaph") || line.contains("path ="))
+        .collect();
+    assert!(manifest.contains("[dependencies]") && shared.is_empty(), "{shared:?}");
+}
+
 /// Two lines of 140 characters: who looks for an answer reads the rows, and details are in sections below.
 #[test]
 fn the_rows_of_limits_are_short() {

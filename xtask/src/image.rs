@@ -184,7 +184,15 @@ fn crates(arch: Arch, out: &Path, epoch: i64) -> Result<PathBuf> {
         ]);
     shell::run_quietly(&mut command, "listing the crates of the binary")?;
     let mut found = None;
-    for package in ["agent", "agent/core", "agent-ebpf", "tests", "xtask", "xtask/image"] {
+    for package in [
+        "agent",
+        "agent/core",
+        "agent-ebpf",
+        "tests",
+        "tests/random",
+        "xtask",
+        "xtask/image",
+    ] {
         let file = shell::root().join(package).join(format!("{SBOM}.json"));
         if let Ok(bytes) = fs::read(&file) {
             fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;

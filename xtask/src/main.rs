@@ -25,6 +25,7 @@ mod journal;
 mod kernels;
 mod monitoring;
 mod programs;
+mod random;
 mod shell;
 mod skips;
 mod tally;
@@ -51,7 +52,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS]",
+        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
@@ -61,7 +62,10 @@ const TASKS: &[Task] = &[
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
                 runtimes: containers of Docker, Podman and CRI-O in an emulated Debian, and what the agent reports of them (root); \
                 programs: real programs of Debian's packages, which are installed, as containers (root); \
-                journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root)",
+                journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root); \
+                random: N (200) histories drawn from the seed S, played by real processes with clients, and compared with the processes' own logs; \
+                a failing history is printed with its seed and shrunk; --history plays one again; --self-test swaps the truths of two, \
+                and must report both (root)",
         run: test::task,
     },
     Task {

@@ -13,7 +13,7 @@ use pico_args::Arguments;
 
 use crate::{
     agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, journal, kernels, monitoring,
-    programs, shell, skips, skips::Allowed, tally::Tally,
+    programs, random, shell, skips, skips::Allowed, tally::Tally,
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -30,6 +30,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("runtimes") => return deb::test_runtimes(args),
         Some("programs") => return programs::task(args),
         Some("journal") => return journal::task(args),
+        Some("random") => return random::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;

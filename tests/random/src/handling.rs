@@ -1,0 +1,133 @@
+//! How the program handles its stop signals.
+
+use std::fs::File;
+use std::io::{PipeReader, Result, Write as _};
+use std::os::fd::IntoRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::history::{Handling, Program, Reaction};
+
+/// The write end of the pipe from the handler, and the log.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+static LOG: AtomicI32 = AtomicI32::new(-1);
+static RAISES_AGAIN: AtomicBool = AtomicBool::new(false);
+static CRASHES: AtomicBool = AtomicBool::new(false);
+
+/// Whether the log of a signal is the handler's.
+pub fn logs_itself(handling: Handling) -> bool {
+    matches!(handling, Handling::Handler | Handling::LateHandler)
+}
+
+/// Sets up what `program` does about `signals`; a byte for each that it reads comes out of the pipe, if it reads any.
+///
+/// # Errors
+/// A system call fails.
+pub fn install(program: &Program, signals: &[i32], log: &File) -> Result<Option<PipeReader>> {
+    let (reader, mut writer) = std::io::pipe()?;
+    let signals: Vec<Signal> = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
+    let set: SigSet = signals.iter().copied().collect();
+    match program.handling {
+        Handling::Default => return Ok(None),
+        Handling::Ignored => {
+            set_all(&signals, SigHandler::SigIgn)?;
+            return Ok(None);
+        }
+        Handling::Blocked => {
+            set.thread_block()?;
+            return Ok(None);
+        }
+        Handling::Handler | Handling::LateHandler => {
+            PIPE.store(writer.into_raw_fd(), Ordering::Relaxed);
+            LOG.store(log.try_clone()?.into_raw_fd(), Ordering::Relaxed);
+            RAISES_AGAIN.store(program.reaction == Reaction::ReRaise, Ordering::Relaxed);
+            CRASHES.store(program.reaction == Reaction::Crash, Ordering::Relaxed);
+            set_all(&signals, SigHandler::Handler(entered))?;
+        }
+        Handling::SignalFd => {
+            set.thread_block()?;
+            let from = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?;
+            // A program has it in its loop; a thread that only moves bytes is the same to the kernel: the signal is read from the
+            // descriptor.
+            std::thread::spawn(move || {
+                while let Ok(Some(_)) = from.read_signal() {
+                    let _ = writer.write_all(b"s");
+                }
+            });
+        }
+        Handling::SigWait => {
+            set.thread_block()?;
+            std::thread::spawn(move || {
+                while set.wait().is_ok() {
+                    let _ = writer.write_all(b"s");
+                }
+            });
+        }
+    }
+    Ok(Some(reader))
+}
+
+fn set_all(signals: &[Signal], handler: SigHandler) -> Result<()> {
+    for signal in signals {
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+        #[expect(unsafe_code, reason = "installing a signal handler is")]
+        // SAFETY: the handler calls only what signal-safety(7) allows, and atomics.
+        unsafe {
+            sigaction(*signal, &action)?;
+        }
+    }
+    Ok(())
+}
+
+/// The handler.
+extern "C" fn entered(signal: libc::c_int) {
+    put(LOG.load(Ordering::Relaxed), b"{\"event\":\"signal\"}\n");
+    if CRASHES.load(Ordering::Relaxed) {
+        put(LOG.load(Ordering::Relaxed), b"{\"event\":\"crashing\"}\n");
+        fault();
+    }
+    if RAISES_AGAIN.load(Ordering::Relaxed)
+        && let Ok(signal) = Signal::try_from(signal)
+    {
+        // As language runtimes do it: the signal is delivered when the handler returns.
+        let _ = set_all(&[signal], SigHandler::SigDfl);
+        let _ = raise(signal);
+        return;
+    }
+    put(PIPE.load(Ordering::Relaxed), b"s");
+}
+
+fn put(to: i32, bytes: &[u8]) {
+    #[expect(unsafe_code, reason = "a handler may call write(2), and not what locks")]
+    // SAFETY: the bytes are valid for their length.
+    unsafe {
+        libc::write(to, bytes.as_ptr().cast(), bytes.len());
+    }
+}
+
+/// A fault of the program itself: SIGSEGV by the kernel. No core: the directory is shared.
+pub fn fault() -> ! {
+    #[expect(unsafe_code, reason = "it is what the history asks for")]
+    // SAFETY: the limit is a plain integer; the second call never returns: no page is mapped without access rights for reading.
+    unsafe {
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        let _ = page.cast::<u8>().read_volatile();
+    }
+    // In the handler the kernel has already ended it.
+    std::process::abort()
+}

@@ -1,0 +1,240 @@
+//! What a history is: all that is drawn, and nothing that happens. A history as JSON can be played again.
+
+use std::fmt::{Display, Formatter, Result};
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+/// One termination: how a program starts, what its clients do, and how it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// What starts the program, the outermost first. Empty: the program is the first process.
+    pub entry: Vec<Wrapper>,
+    pub pid_namespace: bool,
+    /// A network namespace of its own, or the machine's.
+    pub own_network: bool,
+    pub bind: Bind,
+    pub program: Program,
+    pub clients: Vec<Client>,
+    /// From the first answers to the begin of the end.
+    pub lead_ms: u32,
+    pub stop: Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wrapper {
+    /// `sh -c '"$@"; exit $?'`
+    Sh,
+    /// `sh -c 'exec "$@"'`
+    Exec,
+    /// `sh -c '"$@"; exit 0'`
+    ShZero,
+    /// `sh -c '"$@" & wait'`
+    Background,
+    /// A trap that sends the signal on, and waits.
+    TrapWaits,
+    /// A trap that sends the signal on, and exits with 0 at once.
+    TrapExits,
+    /// A trap that exits with 0, and sends nothing.
+    TrapForgets,
+    Tini,
+    TiniGroup,
+    DumbInit,
+    /// Only the child gets the signal, not its session.
+    DumbInitChild,
+    /// A session of its own, `setsid --wait`.
+    Setsid,
+    /// The program's parent exits with 0 as soon as the program serves.
+    DoubleFork,
+    /// A shell that starts a daemon and stays: `service a start; tail -f log`.
+    Service,
+}
+
+/// The server's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bind {
+    V4,
+    V6,
+    /// All addresses of both families; clients by IPv4.
+    Any,
+}
+
+/// A server of HTTP/1.1. The client says how long the answer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    pub handling: Handling,
+    pub reaction: Reaction,
+    /// Exit code of every exit that the program decides on.
+    pub code: i32,
+    /// Takes what waits in the accept queue before it closes its listener.
+    pub drains: bool,
+    pub closes: Closes,
+}
+
+/// What the program does about stop signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Handling {
+    Default,
+    Ignored,
+    /// Masked, and never read.
+    Blocked,
+    Handler,
+    /// A handler that the program installs some time after its start.
+    LateHandler,
+    SignalFd,
+    /// sigwait(3) in a thread.
+    SigWait,
+}
+
+/// What the program does after it read the signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reaction {
+    /// Exits with its sockets open.
+    AtOnce,
+    /// Closes the listener, answers what it has read, exits.
+    Graceful,
+    /// Serves for so long before it does that.
+    Slow { ms: u32 },
+    /// Does so at the second signal only.
+    Second,
+    /// Restores the default action in the handler, and raises the signal.
+    ReRaise,
+    /// SIGSEGV in the handler.
+    Crash,
+}
+
+/// How a program that finishes its requests closes connections that wait for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Closes {
+    /// Not at all: the exit does.
+    Exit,
+    Close,
+    Shutdown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Client {
+    /// A connection for each request.
+    Short { every_ms: u32, answer_ms: u32 },
+    /// One connection for all requests, as long as the server keeps it.
+    KeepAlive { every_ms: u32, answer_ms: u32 },
+    /// One request, then silence on the open connection.
+    Kept,
+    /// Connects, and sends nothing.
+    Silent,
+    /// The answer takes longer than anything else.
+    Long,
+    /// Sends the first half of a request.
+    Half,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stop {
+    /// The stop signal to the first process; SIGKILL after the grace.
+    Runtime {
+        signal: i32,
+        grace_ms: u32,
+        kill: Kill,
+        /// Frozen before the signal, thawed after the kill.
+        frozen: bool,
+    },
+    /// SIGKILL without a stop signal.
+    Force(Kill),
+    /// A process from outside that is not the runtime.
+    Stranger { signal: i32, target: Target },
+    /// The program exits by itself, with its code.
+    Exit,
+    /// The program has a fault.
+    Fault,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kill {
+    Main,
+    Cgroup,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// The first process.
+    Main,
+    Program,
+}
+
+impl Stop {
+    /// The signal that asks, if any.
+    pub fn signal(self) -> Option<i32> {
+        match self {
+            Stop::Runtime { signal, .. } | Stop::Stranger { signal, .. } => Some(signal),
+            Stop::Force(_) | Stop::Exit | Stop::Fault => None,
+        }
+    }
+}
+
+impl Display for History {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for wrapper in &self.entry {
+            write!(f, "{} → ", wrapper.shown())?;
+        }
+        let Program {
+            handling,
+            reaction,
+            code,
+            drains,
+            closes,
+        } = self.program;
+        write!(f, "server ({handling:?}")?;
+        if !matches!(handling, Handling::Default | Handling::Ignored | Handling::Blocked) {
+            write!(f, ", {reaction:?}")?;
+            if matches!(reaction, Reaction::Graceful | Reaction::Slow { .. } | Reaction::Second) {
+                write!(f, ", drains {drains}, closes by {closes:?}")?;
+            }
+        }
+        write!(f, ", code {code}) on {:?}", self.bind)?;
+        let space = if self.pid_namespace { "PID 1" } else { "host's pids" };
+        let network = if self.own_network { "own network" } else { "host's network" };
+        write!(
+            f,
+            " [{space}, {network}]; clients {:?}; after {} ms ",
+            self.clients, self.lead_ms
+        )?;
+        let name = |signal: i32| Signal::try_from(signal).map_or_else(|_| signal.to_string(), |s| s.to_string());
+        match self.stop {
+            Stop::Runtime {
+                signal,
+                grace_ms,
+                kill,
+                frozen,
+            } => {
+                let frozen = if frozen { "frozen, then " } else { "" };
+                write!(f, "{frozen}the runtime's {}, {grace_ms} ms, kill of {kill:?}", name(signal))
+            }
+            Stop::Force(kill) => write!(f, "the runtime's kill of {kill:?}"),
+            Stop::Stranger { signal, target } => write!(f, "a stranger's {} to {target:?}", name(signal)),
+            Stop::Exit => f.write_str("it exits by itself"),
+            Stop::Fault => f.write_str("it has a fault"),
+        }
+    }
+}
+
+impl Wrapper {
+    fn shown(self) -> String {
+        let shown = match self {
+            Wrapper::Sh => "sh -c '…; exit $?'",
+            Wrapper::Exec => "sh -c 'exec …'",
+            Wrapper::ShZero => "sh -c '…; exit 0'",
+            Wrapper::Background => "sh -c '… & wait'",
+            Wrapper::TrapWaits => "sh (trap sends on, waits)",
+            Wrapper::TrapExits => "sh (trap sends on, exit 0)",
+            Wrapper::TrapForgets => "sh (trap exit 0)",
+            Wrapper::Tini => "tini",
+            Wrapper::TiniGroup => "tini -g",
+            Wrapper::DumbInit => "dumb-init",
+            Wrapper::DumbInitChild => "dumb-init -c",
+            Wrapper::Setsid => "setsid --wait",
+            Wrapper::DoubleFork => "double fork",
+            Wrapper::Service => "sh -c '… (double fork); sleep'",
+        };
+        shown.to_owned()
+    }
+}

@@ -1,0 +1,334 @@
+//! The runtime of one history, one process as a containerd shim is: it makes the cgroup and the namespaces, is the parent of the first
+//! process, sends what it is ordered to send, and reports each deed and what wait(2) says, a line of JSON each.
+
+use std::fs;
+use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc::SIGKILL;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::history::{Kill, Stop};
+use crate::program::READY;
+use crate::sys::{boot_now, emit, kill};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// The cgroup's directory; its name is what the agent knows the container by.
+    pub cgroup: PathBuf,
+    pub command: Vec<String>,
+    pub pid_namespace: bool,
+    pub own_network: bool,
+    pub stop: Stop,
+    /// From the start until the shim kills what still runs: a history whose program nothing ends.
+    pub patience_ms: u32,
+}
+
+/// A line of the log. Times are `CLOCK_BOOTTIME` nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    Started {
+        shim: u32,
+        main: u32,
+    },
+    /// What the shim sent to the first process, or to the whole cgroup.
+    Sent {
+        at: u64,
+        signal: i32,
+        /// The first process still existed.
+        lives: bool,
+    },
+    /// Of the first process, by wait(2): exactly one of both.
+    Ended {
+        at: u64,
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+    Removed {
+        at: u64,
+    },
+    Failed {
+        what: String,
+    },
+}
+
+/// Plays `order`; orders come on standard input: `stop` for the history's stop, `kill` to end what still runs.
+///
+/// # Errors
+/// The container cannot be made.
+pub fn main(order: &str) -> Result<i32> {
+    let order: Order = serde_json::from_str(order)?;
+    fs::create_dir_all(&order.cgroup)?;
+    let result = Shim::start(&order).and_then(Shim::live);
+    if let Err(e) = &result {
+        emit(&Event::Failed { what: e.to_string() });
+    }
+    remove(&order.cgroup)?;
+    emit(&Event::Removed { at: boot_now() });
+    result.map(|()| 0)
+}
+
+/// Waits until the shim has moved this process into its cgroup, then becomes the first process.
+///
+/// # Errors
+/// The shim is gone, or the program cannot be executed.
+pub fn init(command: &[String]) -> Result<i32> {
+    std::io::stdin().read_exact(&mut [0])?;
+    Err(Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).exec())
+}
+
+/// Starts `command` as a daemon does: the parent exits with 0 once the program serves; the program has a session of its own and another
+/// parent. The last word of `command` is the history's directory.
+///
+/// # Errors
+/// No process can be made, or the program does not serve.
+pub fn double_fork(command: &[String]) -> Result<i32> {
+    // `setsid --fork` forks once more than std, and does not wait.
+    let mut middle = Command::new("setsid").arg("--fork").args(command).spawn()?;
+    middle.wait()?;
+    let ready = command.last().map(|directory| Path::new(directory).join(READY));
+    for _ in 0..2_000 {
+        if ready.as_ref().is_some_and(|ready| ready.exists()) {
+            return Ok(0);
+        }
+        sleep(Duration::from_millis(5));
+    }
+    Err(Error::from(ErrorKind::TimedOut))
+}
+
+struct Shim<'a> {
+    order: &'a Order,
+    main: Child,
+    exits: SignalFd,
+    kill_at: Option<(u64, Kill)>,
+    give_up_at: u64,
+    frozen: bool,
+    orders_open: bool,
+}
+
+impl Shim<'_> {
+    fn start(order: &Order) -> Result<Shim<'_>> {
+        prctl::set_child_subreaper(true)?;
+        let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
+        children.thread_block()?;
+        let exits = SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        if order.own_network {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            let up = Command::new("ip").args(["link", "set", "lo", "up"]).status()?;
+            if !up.success() {
+                return Err(Error::other(format!("ip link set lo up: {up}")));
+            }
+        }
+        if order.pid_namespace {
+            unshare(CloneFlags::CLONE_NEWPID)?;
+        }
+        let mut main = Command::new(std::env::current_exe()?)
+            .arg("init")
+            .args(&order.command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // Inits warn of where they are.
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pid = main.id();
+        let go = fs::write(order.cgroup.join("cgroup.procs"), pid.to_string())
+            .and_then(|()| main.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"g")));
+        if let Err(e) = go {
+            let _ = main.kill();
+            let _ = main.wait();
+            return Err(e);
+        }
+        emit(&Event::Started {
+            shim: std::process::id(),
+            main: pid,
+        });
+        Ok(Shim {
+            order,
+            main,
+            exits,
+            kill_at: None,
+            give_up_at: boot_now() + u64::from(order.patience_ms) * 1_000_000,
+            frozen: false,
+            orders_open: true,
+        })
+    }
+
+    fn live(mut self) -> Result<()> {
+        loop {
+            if let Some(ended) = self.reap()? {
+                if self.frozen {
+                    self.freeze(false)?;
+                }
+                emit(&ended);
+                if !self.order.pid_namespace {
+                    // As runtimes do where no namespace ends with its first process.
+                    self.kill_cgroup(false)?;
+                }
+                return Ok(());
+            }
+            let now = boot_now();
+            if let Some((_, by)) = self.kill_at.filter(|(at, _)| now >= *at) {
+                self.kill_at = None;
+                self.kill(by)?;
+            }
+            if now >= self.give_up_at {
+                self.give_up_at = u64::MAX;
+                self.kill(Kill::Cgroup)?;
+            }
+            let next = self.kill_at.map_or(self.give_up_at, |(at, _)| at.min(self.give_up_at));
+            self.wait(next)?;
+        }
+    }
+
+    /// Until a child exits, an order comes, or it is `until`.
+    fn wait(&mut self, until: u64) -> Result<()> {
+        let left = until.saturating_sub(boot_now()) / 1_000_000 + 1;
+        let timeout = PollTimeout::try_from(left.min(1_000)).unwrap_or(PollTimeout::ZERO);
+        let stdin = std::io::stdin();
+        let has_order = {
+            let mut fds = vec![PollFd::new(self.exits.as_fd(), PollFlags::POLLIN)];
+            if self.orders_open {
+                fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+            }
+            match poll(&mut fds, timeout) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            fds.get(1).is_some_and(|fd| fd.any().unwrap_or(false))
+        };
+        let _ = self.exits.read_signal();
+        if has_order {
+            let mut line = String::new();
+            stdin.read_line(&mut line)?;
+            match line.trim() {
+                "stop" => self.stop()?,
+                // What nothing has ended; and if the player is gone, so is the history.
+                other => {
+                    self.orders_open = !other.is_empty();
+                    self.kill(Kill::Cgroup)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reaps what exited; what the first process's end was, if it was among them.
+    fn reap(&self) -> Result<Option<Event>> {
+        let main = Pid::from_raw(self.main.id().cast_signed());
+        loop {
+            let (code, signal) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == main => (Some(code), None),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => (None, Some(signal as i32)),
+                Ok(WaitStatus::StillAlive) => return Ok(None),
+                Ok(_) => continue,
+                Err(e) => return Err(Error::other(format!("wait for the first process: {e}"))),
+            };
+            return Ok(Some(Event::Ended {
+                at: boot_now(),
+                code,
+                signal,
+            }));
+        }
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        match self.order.stop {
+            Stop::Runtime {
+                signal,
+                grace_ms,
+                kill: by,
+                frozen,
+            } => {
+                if frozen {
+                    self.freeze(true)?;
+                }
+                let at = boot_now();
+                self.kill_at = Some((at + u64::from(grace_ms) * 1_000_000, by));
+                self.send(at, signal)
+            }
+            Stop::Force(by) => self.kill(by),
+            Stop::Stranger { .. } | Stop::Exit | Stop::Fault => Ok(()),
+        }
+    }
+
+    fn send(&self, at: u64, signal: i32) -> Result<()> {
+        let lives = match kill(self.main.id(), signal) {
+            Ok(()) => true,
+            Err(e) if e.raw_os_error() == Some(nix::libc::ESRCH) => false,
+            Err(e) => return Err(e),
+        };
+        emit(&Event::Sent { at, signal, lives });
+        Ok(())
+    }
+
+    fn kill(&mut self, by: Kill) -> Result<()> {
+        match by {
+            Kill::Main => self.send(boot_now(), SIGKILL)?,
+            Kill::Cgroup => self.kill_cgroup(true)?,
+        }
+        if self.frozen {
+            self.freeze(false)?;
+        }
+        Ok(())
+    }
+
+    fn kill_cgroup(&self, lives: bool) -> Result<()> {
+        let at = boot_now();
+        fs::write(self.order.cgroup.join("cgroup.kill"), "1")?;
+        emit(&Event::Sent {
+            at,
+            signal: SIGKILL,
+            lives,
+        });
+        Ok(())
+    }
+
+    /// Returns when the kernel says that the cgroup is frozen, or thawed.
+    fn freeze(&mut self, frozen: bool) -> Result<()> {
+        self.frozen = frozen;
+        fs::write(self.order.cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+        let wanted = if frozen { "frozen 1" } else { "frozen 0" };
+        let events = self.order.cgroup.join("cgroup.events");
+        for _ in 0..500 {
+            if fs::read_to_string(&events)?.lines().any(|line| line == wanted) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(4));
+        }
+        Err(Error::new(ErrorKind::TimedOut, format!("no `{wanted}` in cgroup.events")))
+    }
+}
+
+/// Removes the cgroup once it is empty, and the slice with the last one.
+fn remove(cgroup: &Path) -> Result<()> {
+    for attempt in 0..1_000 {
+        match fs::remove_dir(cgroup) {
+            Ok(()) => break,
+            Err(e) if e.kind() == ErrorKind::NotFound => break,
+            Err(e) if attempt == 999 => return Err(e),
+            Err(_) => {
+                // Zombies of the host's pid namespace are this process's children.
+                while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+                if attempt > 200 {
+                    let _ = fs::write(cgroup.join("cgroup.kill"), "1");
+                }
+                sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Clock, signals, and lines of JSON between the players.
+
+use std::fs::File;
+use std::io::{Error, Read as _, Result, Write as _};
+
+use nix::libc;
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// `CLOCK_BOOTTIME`, nanoseconds: the clock of the reports, too.
+pub fn boot_now() -> u64 {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| {
+        u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec()).unwrap_or(0)
+    })
+}
+
+/// kill(2).
+///
+/// # Errors
+/// As kill(2); `pid` must be above 0.
+pub fn kill(pid: u32, signal: i32) -> Result<()> {
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
+    let pid = pid.ok_or_else(|| Error::from_raw_os_error(libc::EINVAL))?;
+    #[expect(unsafe_code, reason = "nix's kill takes an enum of signals")]
+    // SAFETY: kill(2) takes two integers and touches no memory of ours.
+    let done = unsafe { libc::kill(pid, signal) };
+    if done == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// `bytes` random bytes as lower-case hex.
+///
+/// # Errors
+/// `/dev/urandom` is not readable.
+pub fn random_hex(bytes: usize) -> Result<String> {
+    let mut raw = vec![0; bytes];
+    File::open("/dev/urandom")?.read_exact(&mut raw)?;
+    Ok(raw.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// One line of JSON on standard output, in one write. A reader that is gone is not an error: the player's own end matters then.
+pub fn emit(event: &impl Serialize) {
+    if let Ok(mut line) = serde_json::to_string(event) {
+        line.push('\n');
+        let _ = std::io::stdout().lock().write_all(line.as_bytes());
+    }
+}

@@ -1,0 +1,117 @@
+//! What happened, by those who did it: the shim's deeds and wait(2), the program's log, the clients' logs. No probe.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use crate::client::{Attempt, Outcome};
+use crate::history::Target;
+use crate::{program, shim};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Truth {
+    pub shim_pid: u32,
+    pub main_pid: u32,
+    pub program_pid: u32,
+    /// `CLOCK_BOOTTIME`, nanoseconds.
+    pub started: u64,
+    pub ended: u64,
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    /// By the runtime, in order: time, signal, whether the first process still existed.
+    pub sent: Vec<(u64, i32, bool)>,
+    pub stranger: Option<Stranger>,
+    /// What the program logged, with the time at which the log was read.
+    pub log: Vec<(u64, program::Event)>,
+    pub attempts: Vec<Attempt>,
+    /// What went wrong in the play itself: such a history says nothing.
+    pub broken: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stranger {
+    pub at: u64,
+    pub pid: u32,
+    pub signal: i32,
+    pub target: Target,
+}
+
+impl Truth {
+    pub fn take(&mut self, event: shim::Event) {
+        match event {
+            shim::Event::Started { shim, main } => {
+                self.shim_pid = shim;
+                self.main_pid = main;
+            }
+            shim::Event::Sent { at, signal, lives } => self.sent.push((at, signal, lives)),
+            shim::Event::Ended { at, code, signal } => {
+                self.ended = at;
+                self.code = code;
+                self.signal = signal;
+            }
+            shim::Event::Removed { .. } => {}
+            shim::Event::Failed { what } => self.broken = Some(what),
+        }
+    }
+
+    /// The program itself decided to exit, and did.
+    pub fn finished(&self) -> bool {
+        self.has(|event| matches!(event, program::Event::Exiting { .. }))
+    }
+
+    pub fn crashed(&self) -> bool {
+        self.has(|event| matches!(event, program::Event::Crashing))
+    }
+
+    /// The program read a stop signal, or entered its handler.
+    pub fn read_signal(&self) -> bool {
+        self.has(|event| matches!(event, program::Event::Signal))
+    }
+
+    fn has(&self, is: impl Fn(&program::Event) -> bool) -> bool {
+        self.log.iter().any(|(_, event)| is(event))
+    }
+
+    /// When the program's log ended by its own hand; None: it was ended.
+    pub fn left(&self) -> Option<u64> {
+        let last = |event: &program::Event| matches!(event, program::Event::Exiting { .. } | program::Event::Crashing);
+        self.log.iter().find(|(_, event)| last(event)).map(|(at, _)| *at)
+    }
+
+    /// The runtime sent something to the first process before the program ended.
+    pub fn was_asked(&self) -> bool {
+        let struck = self
+            .stranger
+            .filter(|stranger| stranger.target == Target::Program)
+            .map(|stranger| stranger.at);
+        let gone = self.left().into_iter().chain(struck).min().unwrap_or(self.ended);
+        self.sent.iter().any(|(at, _, lives)| *lives && *at < gone)
+    }
+
+    /// When the termination of the first process began: counts begin there, by docs/json.md.
+    pub fn began(&self) -> u64 {
+        let sent = self.sent.iter().filter(|(.., lives)| *lives).map(|(at, ..)| *at);
+        let struck = self
+            .stranger
+            .filter(|stranger| stranger.target == Target::Main)
+            .map(|stranger| stranger.at);
+        let left = self.left().filter(|_| self.is_main());
+        sent.chain(struck).chain(left).min().unwrap_or(self.ended).min(self.ended)
+    }
+
+    /// The program is the first process.
+    pub fn is_main(&self) -> bool {
+        self.program_pid == self.main_pid
+    }
+
+    pub fn count(&self, of: &[Outcome]) -> usize {
+        self.attempts.iter().filter(|attempt| of.contains(&attempt.outcome)).count()
+    }
+
+    /// Attempts that failed for the client, and ended then.
+    pub fn lost(&self, within: RangeInclusive<u64>) -> usize {
+        let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut];
+        let is = |attempt: &&Attempt| lost.contains(&attempt.outcome) && within.contains(&attempt.end);
+        self.attempts.iter().filter(is).count()
+    }
+}
