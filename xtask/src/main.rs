@@ -63,7 +63,7 @@ const TASKS: &[Task] = &[
                 runtimes: containers of Docker, Podman and CRI-O in an emulated Debian, and what the agent reports of them (root); \
                 programs: real programs of Debian's packages, which are installed, as containers (root); \
                 journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root); \
-                random: N (200) histories drawn from the seed S, played by real processes with clients, and compared with the processes' own logs; \
+                random: N (200) histories drawn from the seed S (by default another each time), played by real processes with clients, and compared with the processes' own logs; \
                 a failing history is printed with its seed and shrunk; --history plays one again; --self-test swaps the truths of two, \
                 and must report both (root)",
         run: test::task,

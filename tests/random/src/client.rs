@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, ErrorKind, Read as _, Result, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -13,14 +13,16 @@ use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Client;
+use crate::sockets::{Address, Stream};
 use crate::sys::{boot_now, emit};
+use crate::udp;
 
 /// Whose network, and what to do there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// A process in the network namespace.
     pub network_of: u32,
-    pub server: SocketAddr,
+    pub server: Address,
     pub clients: Vec<Client>,
 }
 
@@ -55,6 +57,8 @@ pub enum Outcome {
     Reset,
     /// The same, by the server's FIN.
     Cut,
+    /// A datagram without an answer.
+    Unanswered,
     /// The connection waited for the next request, or had none.
     IdleClosed,
     IdleReset,
@@ -66,6 +70,8 @@ pub enum Outcome {
 
 /// How often a waiting client looks whether the history is over.
 const LOOK: Duration = Duration::from_millis(50);
+/// A datagram that is not answered so long after its answer was due is lost.
+const UNANSWERED: Duration = Duration::from_millis(250);
 /// Longer than any history.
 const LONG_MS: u32 = 60_000;
 
@@ -88,7 +94,7 @@ pub fn main(order: &str) -> Result<i32> {
         .map(|(index, &client)| {
             let player = Player {
                 index,
-                server: order.server,
+                server: order.server.clone(),
                 over: Arc::clone(&over),
                 settled: false,
             };
@@ -107,7 +113,7 @@ pub fn main(order: &str) -> Result<i32> {
 
 struct Player {
     index: usize,
-    server: SocketAddr,
+    server: Address,
     over: Arc<AtomicBool>,
     settled: bool,
 }
@@ -123,6 +129,14 @@ enum Heard {
 
 impl Player {
     fn play(mut self, client: Client) {
+        if let Address::Udp(server) = self.server {
+            return match client {
+                Client::Short { every_ms, answer_ms } | Client::KeepAlive { every_ms, answer_ms } => {
+                    self.datagrams(server, every_ms, answer_ms);
+                }
+                _ => self.datagrams(server, 50, 0),
+            };
+        }
         match client {
             Client::Short { every_ms, answer_ms } => self.short(every_ms, answer_ms),
             Client::KeepAlive { every_ms, answer_ms } => self.keep_alive(every_ms, answer_ms),
@@ -144,10 +158,11 @@ impl Player {
         }
     }
 
-    fn log(&self, stream: Option<&TcpStream>, begin: u64, outcome: Outcome) {
-        let port = stream
-            .and_then(|stream| stream.local_addr().ok())
-            .map_or(0, |address| address.port());
+    fn log(&self, stream: Option<&Stream>, begin: u64, outcome: Outcome) {
+        self.log_of(stream.map_or(0, Stream::port), begin, outcome);
+    }
+
+    fn log_of(&self, port: u16, begin: u64, outcome: Outcome) {
         emit(&Event::Attempt(Attempt {
             client: self.index,
             port,
@@ -158,21 +173,36 @@ impl Player {
     }
 
     /// None: refused, and logged.
-    fn connect(&self, begin: u64) -> Option<TcpStream> {
-        match TcpStream::connect(self.server) {
+    fn connect(&self, begin: u64) -> Option<Stream> {
+        match Stream::connect(&self.server) {
             Ok(stream) => {
-                let _ = stream.set_read_timeout(Some(LOOK));
+                let _ = stream.set_read_timeout(LOOK);
                 Some(stream)
             }
             Err(e) => {
                 let outcome = match e.kind() {
                     ErrorKind::ConnectionRefused => Outcome::Refused,
+                    // The server's files are gone with the history.
+                    ErrorKind::NotFound => Outcome::GaveUp,
                     ErrorKind::ConnectionReset => Outcome::Reset,
                     _ => Outcome::Failed,
                 };
                 self.log(None, begin, outcome);
                 None
             }
+        }
+    }
+
+    fn datagrams(&mut self, server: SocketAddr, every_ms: u32, answer_ms: u32) {
+        while !self.is_over() {
+            let begin = boot_now();
+            let longest = UNANSWERED + Duration::from_millis(answer_ms.into());
+            let (port, outcome) = udp::ask(server, answer_ms, longest);
+            self.log_of(port, begin, outcome);
+            if outcome == Outcome::Answered {
+                self.settle();
+            }
+            sleep(Duration::from_millis(every_ms.into()));
         }
     }
 
@@ -191,7 +221,7 @@ impl Player {
     }
 
     fn keep_alive(&mut self, every_ms: u32, answer_ms: u32) {
-        let mut connection: Option<TcpStream> = None;
+        let mut connection: Option<Stream> = None;
         while !self.is_over() {
             let begin = boot_now();
             // As clients do: a connection that the server has closed meanwhile is not used.
@@ -251,7 +281,7 @@ impl Player {
     }
 
     /// One request and what comes of it; whether the connection is kept.
-    fn ask(&self, stream: &mut TcpStream, request: &str) -> (Outcome, bool) {
+    fn ask(&self, stream: &mut Stream, request: &str) -> (Outcome, bool) {
         if let Err(e) = stream.write_all(request.as_bytes()) {
             let is_reset = matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
             return (if is_reset { Outcome::Reset } else { Outcome::Failed }, false);
@@ -276,7 +306,7 @@ fn request(answer_ms: u32, is_kept: bool) -> String {
 }
 
 /// Reads into `text` until an answer is whole.
-fn listen(stream: &mut TcpStream, text: &mut Vec<u8>) -> Heard {
+fn listen(stream: &mut Stream, text: &mut Vec<u8>) -> Heard {
     let mut bytes = [0; 2048];
     match stream.read(&mut bytes) {
         Ok(0) => Heard::End,
@@ -295,7 +325,7 @@ fn listen(stream: &mut TcpStream, text: &mut Vec<u8>) -> Heard {
 }
 
 /// How the server ended a connection that waits for the next request; None: it has not.
-fn closed_while_idle(stream: &mut TcpStream) -> Option<Outcome> {
+fn closed_while_idle(stream: &mut Stream) -> Option<Outcome> {
     let _ = stream.set_nonblocking(true);
     let heard = listen(stream, &mut Vec::new());
     let _ = stream.set_nonblocking(false);

@@ -1,10 +1,10 @@
 //! A history from a seed.
 
 use fastrand::Rng;
-use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
+use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::entry;
-use crate::history::{Bind, Client, Closes, Handling, History, Kill, Program, Reaction, Stop, Target, Wrapper};
+use crate::history::{Bind, Client, Closes, Handling, History, Kill, Pool, Program, Reaction, Stop, Target, Wrapper};
 
 const WRAPPERS: [Wrapper; 14] = [
     Wrapper::Sh,
@@ -31,7 +31,10 @@ pub fn history(seed: u64, may: impl Fn(Wrapper) -> bool) -> History {
         entry,
         pid_namespace: rng.u8(..100) < 75,
         own_network: rng.u8(..100) < 75,
-        bind: pick(rng, &[Bind::V4, Bind::V4, Bind::V6, Bind::Any]),
+        bind: pick(
+            rng,
+            &[Bind::V4, Bind::V4, Bind::V4, Bind::V6, Bind::Any, Bind::Unix, Bind::Udp],
+        ),
         program: program(rng),
         clients: (0..rng.usize(..4)).map(|_| client(rng)).collect(),
         lead_ms: rng.u32(50..500),
@@ -87,6 +90,18 @@ fn program(rng: &mut Rng) -> Program {
         code: pick(rng, &[0, 0, 0, 0, 1, 3, 7, 143]),
         drains: rng.bool(),
         closes: pick(rng, &[Closes::Exit, Closes::Close, Closes::Shutdown]),
+        pool: pick(
+            rng,
+            &[
+                Pool::None,
+                Pool::None,
+                Pool::None,
+                Pool::None,
+                Pool::None,
+                Pool::Idle,
+                Pool::Busy,
+            ],
+        ),
     }
 }
 
@@ -114,7 +129,10 @@ fn stop(rng: &mut Rng) -> Stop {
             frozen: rng.u8(..12) == 0,
         },
         10..=11 => Stop::Force(kill),
-        12..=14 => Stop::Stranger {
+        12 => Stop::Inside {
+            signal: pick(rng, &[SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2]),
+        },
+        13..=14 => Stop::Stranger {
             signal: if rng.bool() { SIGKILL } else { signal },
             target: pick(rng, &[Target::Main, Target::Program]),
         },
@@ -175,13 +193,14 @@ mod tests {
             drawn.extend(entry.iter().map(|wrapper| format!("{wrapper:?}")));
             drawn.insert(format!("{:?}", program.handling));
             drawn.insert(format!("closes by {:?}", program.closes));
+            drawn.insert(format!("pool {:?}", program.pool));
             drawn.insert(format!("{bind:?}"));
             let of = |value: String| value.split([' ', '(']).next().unwrap_or_default().to_owned();
             drawn.insert(of(format!("{:?}", program.reaction)));
             drawn.extend(clients.iter().map(|client| of(format!("{client:?}"))));
             drawn.insert(of(format!("stop:{stop:?}")));
         }
-        // 14 wrappers, 7 ways of handling, 3 of closing, 3 addresses, 6 reactions, 6 clients, 5 ends.
-        assert_eq!(drawn.len(), 14 + 7 + 3 + 3 + 6 + 6 + 5, "{drawn:?}");
+        // 14 wrappers, 7 ways of handling, 3 of closing, 5 addresses, 6 reactions, 6 clients, 6 ends, 3 pools.
+        assert_eq!(drawn.len(), 14 + 7 + 3 + 5 + 6 + 6 + 6 + 3, "{drawn:?}");
     }
 }

@@ -57,6 +57,10 @@ pub enum Bind {
     V6,
     /// All addresses of both families; clients by IPv4.
     Any,
+    /// HTTP/1.1 over a path.
+    Unix,
+    /// A datagram for a request, one for the answer.
+    Udp,
 }
 
 /// A server of HTTP/1.1. The client says how long the answer takes.
@@ -69,6 +73,18 @@ pub struct Program {
     /// Takes what waits in the accept queue before it closes its listener.
     pub drains: bool,
     pub closes: Closes,
+    pub pool: Pool,
+}
+
+/// Children that the program forks before anything else, with the default action for signals and without sockets; every exit of the
+/// program's own waits until they have finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pool {
+    None,
+    /// Two that wait for work.
+    Idle,
+    /// Two with one job after the other.
+    Busy,
 }
 
 /// What the program does about stop signals.
@@ -142,6 +158,8 @@ pub enum Stop {
     Force(Kill),
     /// A process from outside that is not the runtime.
     Stranger { signal: i32, target: Target },
+    /// A process of the container's own cgroup, started from outside, signals the first process: `docker exec … kill 1`.
+    Inside { signal: i32 },
     /// The program exits by itself, with its code.
     Exit,
     /// The program has a fault.
@@ -165,7 +183,7 @@ impl Stop {
     /// The signal that asks, if any.
     pub fn signal(self) -> Option<i32> {
         match self {
-            Stop::Runtime { signal, .. } | Stop::Stranger { signal, .. } => Some(signal),
+            Stop::Runtime { signal, .. } | Stop::Stranger { signal, .. } | Stop::Inside { signal } => Some(signal),
             Stop::Force(_) | Stop::Exit | Stop::Fault => None,
         }
     }
@@ -182,6 +200,7 @@ impl Display for History {
             code,
             drains,
             closes,
+            pool,
         } = self.program;
         write!(f, "server ({handling:?}")?;
         if !matches!(handling, Handling::Default | Handling::Ignored | Handling::Blocked) {
@@ -189,6 +208,9 @@ impl Display for History {
             if matches!(reaction, Reaction::Graceful | Reaction::Slow { .. } | Reaction::Second) {
                 write!(f, ", drains {drains}, closes by {closes:?}")?;
             }
+        }
+        if pool != Pool::None {
+            write!(f, ", {pool:?} pool")?;
         }
         write!(f, ", code {code}) on {:?}", self.bind)?;
         let space = if self.pid_namespace { "PID 1" } else { "host's pids" };
@@ -211,6 +233,7 @@ impl Display for History {
             }
             Stop::Force(kill) => write!(f, "the runtime's kill of {kill:?}"),
             Stop::Stranger { signal, target } => write!(f, "a stranger's {} to {target:?}", name(signal)),
+            Stop::Inside { signal } => write!(f, "{} from inside to Main", name(signal)),
             Stop::Exit => f.write_str("it exits by itself"),
             Stop::Fault => f.write_str("it has a fault"),
         }

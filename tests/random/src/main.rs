@@ -14,13 +14,16 @@ mod handling;
 mod history;
 mod known;
 mod play;
+mod pool;
 mod program;
 mod run;
 mod score;
 mod shim;
 mod shrink;
+mod sockets;
 mod sys;
 mod truth;
+mod udp;
 mod watch;
 
 use std::path::Path;

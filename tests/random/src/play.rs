@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,6 +13,7 @@ use nix::unistd::mkfifo;
 
 use crate::history::{Bind, History, Stop, Target};
 use crate::program::{End, GO, LOG, ORDER};
+use crate::sockets::Address;
 use crate::sys::{boot_now, random_hex};
 use crate::truth::{Stranger, Truth};
 use crate::{client, entry, program, shim};
@@ -111,7 +111,7 @@ struct Play<'a> {
     stage: &'a Stage,
     history: &'a History,
     directory: &'a Path,
-    called: SocketAddr,
+    called: Address,
     shim: Child,
     clients: Option<Child>,
     /// A writer that is there before the program is, and until the container is gone.
@@ -124,10 +124,16 @@ struct Play<'a> {
 
 impl<'a> Play<'a> {
     fn new(stage: &'a Stage, history: &'a History, container: &str, directory: &'a Path, port: u16) -> Result<Play<'a>> {
+        let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
         let (listen, called) = match history.bind {
-            Bind::V4 => (format!("127.0.0.1:{port}"), format!("127.0.0.1:{port}")),
-            Bind::V6 => (format!("[::1]:{port}"), format!("[::1]:{port}")),
-            Bind::Any => (format!("[::]:{port}"), format!("127.0.0.1:{port}")),
+            Bind::V4 => (Address::Tcp(v4.parse()?), Address::Tcp(v4.parse()?)),
+            Bind::V6 => (Address::Tcp(v6.parse()?), Address::Tcp(v6.parse()?)),
+            Bind::Any => (Address::Tcp(format!("[::]:{port}").parse()?), Address::Tcp(v4.parse()?)),
+            Bind::Unix => (
+                Address::Unix(directory.join("socket")),
+                Address::Unix(directory.join("socket")),
+            ),
+            Bind::Udp => (Address::Udp(v4.parse()?), Address::Udp(v4.parse()?)),
         };
         let mut signals = vec![nix::libc::SIGTERM];
         signals.extend(
@@ -173,7 +179,7 @@ impl<'a> Play<'a> {
             stage,
             history,
             directory,
-            called: called.parse()?,
+            called,
             shim,
             clients: None,
             log: Some(writer),
@@ -192,7 +198,7 @@ impl<'a> Play<'a> {
             return self.pass(truth, GOES_ON);
         }
         match self.history.stop {
-            Stop::Runtime { .. } | Stop::Force(_) => self.order("stop")?,
+            Stop::Runtime { .. } | Stop::Force(_) | Stop::Inside { .. } => self.order("stop")?,
             Stop::Exit | Stop::Fault => fs::write(self.directory.join(GO), "")?,
             Stop::Stranger { signal, target } => truth.stranger = self.strike(truth, signal, target)?,
         }
@@ -211,7 +217,7 @@ impl<'a> Play<'a> {
         }
         let order = client::Order {
             network_of: truth.shim_pid,
-            server: self.called,
+            server: self.called.clone(),
             clients: self.history.clients.clone(),
         };
         let mut clients = player(&self.stage.me, "clients", &serde_json::to_string(&order)?)?;

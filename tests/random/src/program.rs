@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, PipeReader, Read as _, Result, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -13,7 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::handling;
 use crate::history::{Closes, Handling, Program, Reaction};
+use crate::pool::Workers;
+use crate::sockets::{Address, Listener, Stream};
 use crate::sys::boot_now;
+use crate::udp::Datagrams;
 
 /// The program's whole order, in the file `program.json` of the history's directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,7 +25,7 @@ pub struct Order {
     pub program: Program,
     /// The signals that ask it to stop.
     pub signals: Vec<i32>,
-    pub listen: String,
+    pub listen: Address,
     pub end: Option<End>,
 }
 
@@ -49,10 +53,24 @@ pub enum Event {
         unanswered: usize,
     },
     Crashing,
+    /// A process of the pool, by its number.
+    Worker {
+        number: u8,
+        does: Doing,
+    },
     /// Something that is in no history.
     Failed {
         what: String,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doing {
+    Job,
+    Nothing,
+    /// It has finished, and exits.
+    Leaves,
 }
 
 pub const LOG: &str = "log";
@@ -81,13 +99,26 @@ pub fn main(directory: &Path) -> Result<i32> {
 
 fn serve(directory: &Path, mut log: File) -> Result<i32> {
     let order: Order = serde_json::from_reader(File::open(directory.join(ORDER))?)?;
+    let pool = Workers::fork(order.program.pool, &log)?;
     let is_late = order.program.handling == Handling::LateHandler;
     let signals = match is_late {
         true => None,
         false => handling::install(&order.program, &order.signals, &log)?,
     };
-    let listener = TcpListener::bind(&order.listen)?;
-    listener.set_nonblocking(true)?;
+    let (mut listener, mut datagrams) = (None, None);
+    match &order.listen {
+        Address::Tcp(address) => {
+            let tcp = TcpListener::bind(address)?;
+            tcp.set_nonblocking(true)?;
+            listener = Some(Listener::Tcp(tcp));
+        }
+        Address::Unix(path) => {
+            let unix = UnixListener::bind(path)?;
+            unix.set_nonblocking(true)?;
+            listener = Some(Listener::Unix(unix));
+        }
+        Address::Udp(address) => datagrams = Some(Datagrams::new(UdpSocket::bind(address)?)?),
+    }
     let pid = std::fs::read_link("/proc/self")?.to_string_lossy().parse().unwrap_or(0);
     say(&mut log, &Event::Listening { pid })?;
     File::create(directory.join(READY))?;
@@ -99,7 +130,9 @@ fn serve(directory: &Path, mut log: File) -> Result<i32> {
         install_at: is_late.then(|| boot_now() + LATE_NS),
         seen: 0,
         phase: Phase::Serving,
-        listener: Some(listener),
+        listener,
+        datagrams,
+        pool,
         connections: Vec::new(),
     };
     loop {
@@ -138,12 +171,14 @@ struct Server {
     install_at: Option<u64>,
     seen: u32,
     phase: Phase,
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
+    datagrams: Option<Datagrams>,
+    pool: Workers,
     connections: Vec<Connection>,
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     read: Vec<u8>,
     /// When the answer to the request in hand is due, and whether the connection is kept after it.
     due: Option<(u64, bool)>,
@@ -175,11 +210,13 @@ impl Server {
             connection.turn()?;
         }
         self.connections.retain(|connection| !connection.over);
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.turn(self.phase != Phase::Finishing)?;
+        }
         if matches!(self.phase, Phase::Until(at) if boot_now() >= at) {
             self.finish()?;
         }
-        let is_done = self.phase == Phase::Finishing && self.connections.iter().all(|connection| connection.due.is_none());
-        if is_done {
+        if self.phase == Phase::Finishing && self.unanswered() == 0 {
             return Ok(Some(self.close_and_exit()?));
         }
         Ok(None)
@@ -187,6 +224,11 @@ impl Server {
 
     fn wait(&self) -> Result<()> {
         let mut fds = Vec::new();
+        fds.extend(
+            self.datagrams
+                .iter()
+                .map(|datagrams| PollFd::new(datagrams.as_fd(), PollFlags::POLLIN)),
+        );
         fds.extend(self.signals.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
         fds.extend(
             self.listener
@@ -241,6 +283,9 @@ impl Server {
         }
         if self.order.program.drains {
             self.accept()?;
+            if let Some(datagrams) = &mut self.datagrams {
+                datagrams.turn(true)?;
+            }
         }
         self.phase = Phase::Finishing;
         self.listener = None;
@@ -259,7 +304,7 @@ impl Server {
             Closes::Shutdown => {
                 for connection in self.connections.drain(..) {
                     // A client that has closed is not an error.
-                    let _ = connection.stream.shutdown(Shutdown::Write);
+                    let _ = connection.stream.end();
                 }
             }
         }
@@ -268,18 +313,24 @@ impl Server {
 
     fn exit(&mut self) -> Result<i32> {
         let code = self.order.program.code;
-        let unanswered = self.connections.iter().filter(|c| c.due.is_some()).count();
+        self.pool.finish()?;
+        let unanswered = self.unanswered();
         say(&mut self.log, &Event::Exiting { code, unanswered })?;
         // With the sockets open, as exit(3) does it: a return would close them one by one.
         std::process::exit(code);
+    }
+
+    /// Requests that were read.
+    fn unanswered(&self) -> usize {
+        let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::unanswered);
+        datagrams + self.connections.iter().filter(|connection| connection.due.is_some()).count()
     }
 
     fn accept(&mut self) -> Result<()> {
         let Some(listener) = &self.listener else { return Ok(()) };
         loop {
             match listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(true)?;
+                Ok(stream) => {
                     self.connections.push(Connection {
                         stream,
                         read: Vec::new(),
@@ -337,7 +388,7 @@ impl Connection {
             Ok(()) if is_kept => {}
             Ok(()) => {
                 self.closing = true;
-                let _ = self.stream.shutdown(Shutdown::Write);
+                let _ = self.stream.end();
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ use crate::history::History;
 use crate::known::{self, KNOWN};
 use crate::play::{Played, Stage};
 use crate::score::{Class, Finding, score};
+use crate::sys::boot_now;
 use crate::watch::Watch;
 use crate::{draw, shrink};
 
@@ -65,7 +66,7 @@ fn options(args: &[String]) -> Result<Options> {
     let mut options = Options {
         epitaph: PathBuf::new(),
         count: 200,
-        seed: 1,
+        seed: boot_now() % 1_000_000,
         history: None,
         self_test: false,
         shrinks: true,
@@ -105,6 +106,7 @@ fn run(options: &Options) -> Result<bool> {
             .map(|seed| (Some(seed), draw::here(seed)))
             .collect(),
     };
+    println!("seed {}", options.seed);
     let judged = play_all(&stage, &watch, &drawn)?;
     if options.verbose {
         for one in &judged {

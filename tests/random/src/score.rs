@@ -8,6 +8,7 @@ use nix::libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
 use serde_json::Value;
 
 use crate::client::Outcome;
+use crate::history::{Bind, History, Stop};
 use crate::play::Played;
 use crate::truth::Truth;
 
@@ -73,13 +74,14 @@ pub fn score(played: &Played, reports: &[Value]) -> Vec<Finding> {
     if let Some(what) = wrong_exit(truth, report) {
         add(Class::WrongExit, what);
     }
-    for what in [wrong_sender(truth, report), wrong_blame(truth, report)]
+    for what in [wrong_sender(truth, report), wrong_blame(&played.history, truth, report)]
         .into_iter()
         .flatten()
     {
         add(Class::WrongCulprit, what);
     }
-    if let Some(what) = wrong_count(truth, report) {
+    let counts = !matches!(played.history.bind, Bind::Unix | Bind::Udp);
+    if let Some(what) = wrong_count(truth, report).filter(|_| counts) {
         add(Class::WrongCount, what);
     }
     let unknown: Vec<&str> = ["verdict", "exit", "traffic", "cause"]
@@ -101,8 +103,12 @@ fn text<'a>(report: &'a Value, key: &str) -> &'a str {
 
 fn false_clean(truth: &Truth, report: &Value) -> Option<String> {
     // A program that was not there yet has lost nothing.
-    if report["exit"] != "clean" || truth.finished() || truth.program_pid == 0 {
+    if report["exit"] != "clean" || truth.program_pid == 0 {
         return None;
+    }
+    if truth.finished() {
+        return (truth.jobs_lost() > 0)
+            .then(|| format!("{} processes of the program's pool were ended in a job", truth.jobs_lost()));
     }
     let how = match (truth.crashed(), truth.read_signal()) {
         (true, _) => "had a fault",
@@ -167,7 +173,7 @@ fn wrong_sender(truth: &Truth, report: &Value) -> Option<String> {
 }
 
 /// The deed that the verdict reports was done.
-fn wrong_blame(truth: &Truth, report: &Value) -> Option<String> {
+fn wrong_blame(history: &History, truth: &Truth, report: &Value) -> Option<String> {
     let verdict = text(report, "verdict");
     let asked = |signal: i32| signal != SIGKILL;
     let by_stranger = truth.stranger;
@@ -192,7 +198,13 @@ fn wrong_blame(truth: &Truth, report: &Value) -> Option<String> {
         | "runtime-failed" => false,
         _ => true,
     };
+    let by_inside = matches!(history.stop, Stop::Inside { .. });
     let is_cause_true = match text(report, "cause") {
+        // The first process read a signal, and exited because of it. By docs/limits.md the cause of a stop from inside is `completed`, too,
+        // but the report has the signal.
+        "completed" => {
+            !(report["stop"].is_null() && truth.is_main() && truth.read_signal() && (by_stranger.is_some() || by_inside))
+        }
         "external" => by_stranger.is_some(),
         "stopped" => !truth.sent.is_empty(),
         "oom" | "node-shutdown" => false,
@@ -247,8 +259,8 @@ mod tests {
     use super::*;
     use crate::client::Attempt;
     use crate::draw;
-    use crate::history::Target;
-    use crate::program::Event;
+    use crate::history::{Kill, Target};
+    use crate::program::{Doing, Event};
     use crate::truth::Stranger;
 
     const SHIM: u32 = 100;
@@ -297,7 +309,16 @@ mod tests {
 
     fn classes(truth: Truth, reports: &[Value]) -> Vec<Class> {
         let played = Played {
-            history: draw::history(1, |_| true),
+            history: History {
+                bind: Bind::V4,
+                stop: Stop::Runtime {
+                    signal: 15,
+                    grace_ms: 700,
+                    kill: Kill::Main,
+                    frozen: false,
+                },
+                ..draw::history(1, |_| true)
+            },
             container: String::new(),
             truth,
         };
@@ -349,6 +370,18 @@ mod tests {
             ..truth()
         };
         assert_eq!(classes(killed, &[report()]), [Class::FalseClean]);
+    }
+
+    #[test]
+    fn a_pool_that_lost_a_job_is_not_clean() {
+        let worker = |does| (1, Event::Worker { number: 1, does });
+        let with = |does: &[Doing]| Truth {
+            log: truth().log.into_iter().chain(does.iter().copied().map(worker)).collect(),
+            ..truth()
+        };
+        assert_eq!(classes(with(&[Doing::Job, Doing::Leaves]), &[report()]), []);
+        assert_eq!(classes(with(&[Doing::Nothing]), &[report()]), []);
+        assert_eq!(classes(with(&[Doing::Job]), &[report()]), [Class::FalseClean]);
     }
 
     #[test]

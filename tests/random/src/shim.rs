@@ -110,6 +110,26 @@ pub fn double_fork(command: &[String]) -> Result<i32> {
     Err(Error::from(ErrorKind::TimedOut))
 }
 
+/// Starts `command` in the container: its first process, or one more from outside.
+fn start(order: &Order, command: &[String]) -> Result<Child> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("init")
+        .args(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        // Inits warn of where they are.
+        .stderr(Stdio::null())
+        .spawn()?;
+    let go = fs::write(order.cgroup.join("cgroup.procs"), child.id().to_string())
+        .and_then(|()| child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"g")));
+    if let Err(e) = go {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(e);
+    }
+    Ok(child)
+}
+
 struct Shim<'a> {
     order: &'a Order,
     main: Child,
@@ -136,25 +156,10 @@ impl Shim<'_> {
         if order.pid_namespace {
             unshare(CloneFlags::CLONE_NEWPID)?;
         }
-        let mut main = Command::new(std::env::current_exe()?)
-            .arg("init")
-            .args(&order.command)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            // Inits warn of where they are.
-            .stderr(Stdio::null())
-            .spawn()?;
-        let pid = main.id();
-        let go = fs::write(order.cgroup.join("cgroup.procs"), pid.to_string())
-            .and_then(|()| main.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"g")));
-        if let Err(e) = go {
-            let _ = main.kill();
-            let _ = main.wait();
-            return Err(e);
-        }
+        let main = start(order, &order.command)?;
         emit(&Event::Started {
             shim: std::process::id(),
-            main: pid,
+            main: main.id(),
         });
         Ok(Shim {
             order,
@@ -261,6 +266,12 @@ impl Shim<'_> {
                 self.send(at, signal)
             }
             Stop::Force(by) => self.kill(by),
+            Stop::Inside { signal } => {
+                let me = std::env::current_exe()?.to_string_lossy().into_owned();
+                let first = if self.order.pid_namespace { 1 } else { self.main.id() };
+                // Reaped as every other child is.
+                start(self.order, &[me, "stranger".into(), format!("{first} {signal}")]).map(drop)
+            }
             Stop::Stranger { .. } | Stop::Exit | Stop::Fault => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! The smallest history that still fails in the same way: one change after the other, each kept if two plays of two fail again.
 
-use crate::history::{Bind, Client, Closes, Handling, History, Kill, Program, Reaction, Stop};
+use crate::history::{Bind, Client, Closes, Handling, History, Kill, Pool, Program, Reaction, Stop};
 
 type Change = Box<dyn Fn(&mut History)>;
 
@@ -23,10 +23,11 @@ fn changes(history: &History) -> Vec<Change> {
             };
         }));
     }
-    let plain: [fn(&mut History); 13] = [
+    let plain: [fn(&mut History); 14] = [
         |history| history.pid_namespace = true,
         |history| history.own_network = true,
         |history| history.bind = Bind::V4,
+        |history| history.program.pool = Pool::None,
         |history| history.lead_ms = 100,
         |history| history.program.code = 0,
         |history| history.program.handling = Handling::Handler,
@@ -110,6 +111,7 @@ fn weight(history: &History) -> u32 {
         code,
         drains,
         closes,
+        pool,
     } = history.program;
     let handling = match handling {
         Handling::Default => 0,
@@ -146,6 +148,7 @@ fn weight(history: &History) -> u32 {
         + is(code != 0)
         + is(!drains)
         + is(closes != Closes::Exit)
+        + is(pool != Pool::None)
         + handling
         + reaction
         + stop

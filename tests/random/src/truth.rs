@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{Attempt, Outcome};
 use crate::history::Target;
+use crate::program::Doing;
 use crate::{program, shim};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +69,16 @@ impl Truth {
         self.has(|event| matches!(event, program::Event::Signal))
     }
 
+    /// Processes of the pool that were ended in a job.
+    pub fn jobs_lost(&self) -> usize {
+        let has = |worker: u8, doing: Doing| {
+            self.has(|event| matches!(event, program::Event::Worker { number, does } if *number == worker && *does == doing))
+        };
+        (0..=u8::MAX)
+            .filter(|number| has(*number, Doing::Job) && !has(*number, Doing::Leaves))
+            .count()
+    }
+
     fn has(&self, is: impl Fn(&program::Event) -> bool) -> bool {
         self.log.iter().any(|(_, event)| is(event))
     }
@@ -86,6 +97,14 @@ impl Truth {
             .map(|stranger| stranger.at);
         let gone = self.left().into_iter().chain(struck).min().unwrap_or(self.ended);
         self.sent.iter().any(|(at, _, lives)| *lives && *at < gone)
+    }
+
+    /// The program closed its listener before the runtime sent anything.
+    pub fn closed_unasked(&self) -> bool {
+        let asked = self.sent.iter().map(|(at, ..)| *at).min().unwrap_or(u64::MAX);
+        self.log
+            .iter()
+            .any(|(at, event)| *event == program::Event::Closed && *at < asked)
     }
 
     /// When the termination of the first process began: counts begin there, by docs/json.md.
@@ -110,7 +129,7 @@ impl Truth {
 
     /// Attempts that failed for the client, and ended then.
     pub fn lost(&self, within: RangeInclusive<u64>) -> usize {
-        let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut];
+        let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut, Outcome::Unanswered];
         let is = |attempt: &&Attempt| lost.contains(&attempt.outcome) && within.contains(&attempt.end);
         self.attempts.iter().filter(is).count()
     }
