@@ -52,7 +52,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test]",
+        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
@@ -65,7 +65,8 @@ const TASKS: &[Task] = &[
                 journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root); \
                 random: N (200) histories drawn from the seed S (by default another each time), played by real processes with clients, and compared with the processes' own logs; \
                 a failing history is printed with its seed and shrunk; --history plays one again; --self-test swaps the truths of two, \
-                and must report both (root)",
+                and must report both; --kill-agents: one agent after the other with a journal, each killed after 4 to 9 s; \
+                --starve: an agent that is stopped and continued all the time (root)",
         run: test::task,
     },
     Task {

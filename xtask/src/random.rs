@@ -12,7 +12,14 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() {
         bail!("the histories run as containers under the probes: run it as root");
     }
-    for (program, package) in [("tini", "tini"), ("dumb-init", "dumb-init"), ("ip", "iproute2")] {
+    for (program, package) in [
+        ("tini", "tini"),
+        ("dumb-init", "dumb-init"),
+        ("runsvdir", "runit"),
+        ("s6-svscan", "s6"),
+        ("supervisord", "supervisor"),
+        ("ip", "iproute2"),
+    ] {
         debian::ensure_optional(program, package, "random histories");
     }
     bpf::build()?;

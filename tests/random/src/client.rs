@@ -17,7 +17,7 @@ use crate::sockets::{Address, Stream};
 use crate::sys::{boot_now, emit};
 use crate::udp;
 
-/// Whose network, and what to do there.
+/// The server's network, and what to do there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// A process in the network namespace.
@@ -68,7 +68,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// How often a waiting client looks whether the history is over.
+/// How often a waiting client looks whether the history has ended.
 const LOOK: Duration = Duration::from_millis(50);
 /// A datagram that is not answered so long after its answer was due is lost.
 const UNANSWERED: Duration = Duration::from_millis(250);
@@ -81,7 +81,7 @@ const LONG_MS: u32 = 60_000;
 /// The network cannot be entered.
 pub fn main(order: &str) -> Result<i32> {
     let order: Order = serde_json::from_str(order)?;
-    // The history is over before it began where the runtime is gone.
+    // Where the runtime is gone, the history ended before its clients began.
     let Ok(network) = File::open(format!("/proc/{}/ns/net", order.network_of)) else {
         return Ok(0);
     };

@@ -6,7 +6,7 @@ use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use crate::entry;
 use crate::history::{Bind, Client, Closes, Handling, History, Kill, Pool, Program, Reaction, Stop, Target, Wrapper};
 
-const WRAPPERS: [Wrapper; 14] = [
+const WRAPPERS: [Wrapper; 17] = [
     Wrapper::Sh,
     Wrapper::Exec,
     Wrapper::ShZero,
@@ -21,6 +21,9 @@ const WRAPPERS: [Wrapper; 14] = [
     Wrapper::Setsid,
     Wrapper::DoubleFork,
     Wrapper::Service,
+    Wrapper::Runit,
+    Wrapper::S6,
+    Wrapper::Supervisord,
 ];
 
 /// The history of `seed`, of the wrappers that `may` run here.
@@ -40,9 +43,25 @@ pub fn history(seed: u64, may: impl Fn(Wrapper) -> bool) -> History {
         lead_ms: rng.u32(50..500),
         stop: stop(rng),
     };
+    // What is supervised starts again: the end of the program is not the end of the container.
+    let is_supervised = history.entry.iter().any(|wrapper| wrapper.supervises());
+    let stop = match history.stop {
+        Stop::Exit
+        | Stop::Fault
+        | Stop::Stranger {
+            target: Target::Program, ..
+        } if is_supervised => Stop::Runtime {
+            signal: SIGTERM,
+            grace_ms: 1_500,
+            kill: Kill::Cgroup,
+            frozen: false,
+        },
+        other => other,
+    };
     // Drawn first and left out then: the other values of a seed do not depend on the machine.
     History {
         entry: history.entry.iter().copied().filter(|wrapper| may(*wrapper)).collect(),
+        stop,
         ..history
     }
 }
@@ -200,7 +219,7 @@ mod tests {
             drawn.extend(clients.iter().map(|client| of(format!("{client:?}"))));
             drawn.insert(of(format!("stop:{stop:?}")));
         }
-        // 14 wrappers, 7 ways of handling, 3 of closing, 5 addresses, 6 reactions, 6 clients, 6 ends, 3 pools.
-        assert_eq!(drawn.len(), 14 + 7 + 3 + 5 + 6 + 6 + 6 + 3, "{drawn:?}");
+        // 17 wrappers, 7 ways of handling, 3 of closing, 5 addresses, 6 reactions, 6 clients, 6 ends, 3 pools.
+        assert_eq!(drawn.len(), 17 + 7 + 3 + 5 + 6 + 6 + 6 + 3, "{drawn:?}");
     }
 }

@@ -48,6 +48,11 @@ pub enum Wrapper {
     DoubleFork,
     /// A shell that starts a daemon and stays: `service a start; tail -f log`.
     Service,
+    /// runsvdir with runsv.
+    Runit,
+    /// s6-svscan with s6-supervise.
+    S6,
+    Supervisord,
 }
 
 /// The server's address.
@@ -63,7 +68,7 @@ pub enum Bind {
     Udp,
 }
 
-/// A server of HTTP/1.1. The client says how long the answer takes.
+/// A server of HTTP/1.1. The request has the time that the answer takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub handling: Handling,
@@ -241,6 +246,11 @@ impl Display for History {
 }
 
 impl Wrapper {
+    /// Starts again what has ended.
+    pub fn supervises(self) -> bool {
+        matches!(self, Wrapper::Runit | Wrapper::S6 | Wrapper::Supervisord)
+    }
+
     fn shown(self) -> String {
         let shown = match self {
             Wrapper::Sh => "sh -c '…; exit $?'",
@@ -256,6 +266,9 @@ impl Wrapper {
             Wrapper::DumbInitChild => "dumb-init -c",
             Wrapper::Setsid => "setsid --wait",
             Wrapper::DoubleFork => "double fork",
+            Wrapper::Runit => "runsvdir",
+            Wrapper::S6 => "s6-svscan",
+            Wrapper::Supervisord => "supervisord",
             Wrapper::Service => "sh -c '… (double fork); sleep'",
         };
         shown.to_owned()

@@ -38,6 +38,15 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
+        name: "the-wrapper-is-blamed",
+        class: Class::WrongCulprit,
+        what: "a signal of the group ends a shell above the program by default, and the program finishes: `default-action`",
+        is: |played| {
+            let truth = &played.truth;
+            !truth.is_main() && truth.finished() && truth.read_signal()
+        },
+    },
+    Known {
         name: "no-tcp",
         class: Class::FalseQuiet,
         what: "sockets with a path, and of datagrams, are not observed",

@@ -7,6 +7,7 @@
 
 #![warn(unused_crate_dependencies)]
 
+mod agents;
 mod client;
 mod draw;
 mod entry;

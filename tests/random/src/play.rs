@@ -73,6 +73,11 @@ impl Stage {
         })
     }
 
+    /// For files of the run.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// # Errors
     /// A player cannot be started. What goes wrong later is in the truth.
     pub fn play(&self, history: &History, port: u16) -> Result<Played> {
@@ -166,7 +171,7 @@ impl<'a> Play<'a> {
         let program = vec![me.clone(), "program".into(), directory.to_string_lossy().into_owned()];
         let order = shim::Order {
             cgroup: stage.slice.join(format!("docker-{container}.scope")),
-            command: entry::command(&history.entry, &me, program),
+            command: entry::command(&history.entry, &me, directory, program)?,
             pid_namespace: history.pid_namespace,
             own_network: history.own_network,
             stop: history.stop,

@@ -16,7 +16,7 @@ use crate::sys::boot_now;
 
 /// How many processes a pool has.
 const WORKERS: u8 = 2;
-/// A job: so many turns of computing and of waiting for somebody else.
+/// A job: so many turns of computing and of sleeping.
 const TURNS: u32 = 25;
 const COMPUTES_NS: u64 = 1_000_000;
 const WAITS: Duration = Duration::from_millis(3);

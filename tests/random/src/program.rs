@@ -40,6 +40,8 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
+    /// A life begins.
+    Starting,
     /// The listener is open. `pid` is the host's number.
     Listening {
         pid: u32,
@@ -99,6 +101,7 @@ pub fn main(directory: &Path) -> Result<i32> {
 
 fn serve(directory: &Path, mut log: File) -> Result<i32> {
     let order: Order = serde_json::from_reader(File::open(directory.join(ORDER))?)?;
+    say(&mut log, &Event::Starting)?;
     let pool = Workers::fork(order.program.pool, &log)?;
     let is_late = order.program.handling == Handling::LateHandler;
     let signals = match is_late {
@@ -188,7 +191,7 @@ struct Connection {
 }
 
 impl Server {
-    /// One round; the exit code once it is over.
+    /// One loop iteration; the exit code once the program has finished.
     fn turn(&mut self) -> Result<Option<i32>> {
         self.wait()?;
         if self.install_at.is_some_and(|at| boot_now() >= at) {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::agents::Agents;
 use crate::history::History;
 use crate::known::{self, KNOWN};
 use crate::play::{Played, Stage};
@@ -20,6 +21,8 @@ use crate::{draw, shrink};
 
 /// How many histories run at the same time: most of the time they wait.
 const AT_ONCE: usize = 40;
+/// The same while agents start again and again.
+const AT_ONCE_UNDER_KILLED: usize = 12;
 /// A report comes at the latest so long after the container is gone.
 const REPORT: Duration = Duration::from_secs(30);
 /// Ports of histories in the machine's network: below those that clients get.
@@ -27,8 +30,7 @@ const PORTS: std::ops::Range<u16> = 21_000..29_000;
 /// So many failing histories of a run are shrunk, each of another kind.
 const SHRUNK: usize = 4;
 
-const USAGE: &str =
-    "usage: random-histories --epitaph PROGRAM [N] [--seed S] [--history JSON] [--self-test] [--no-shrink] [--verbose]";
+const USAGE: &str = "usage: random-histories --epitaph PROGRAM [N] [--seed S] [--history JSON] [--self-test] [--kill-agents] [--starve] [--no-shrink] [--verbose]";
 
 /// What a person asked for.
 struct Options {
@@ -37,6 +39,8 @@ struct Options {
     seed: u64,
     history: Option<History>,
     self_test: bool,
+    kill_agents: bool,
+    starve: bool,
     shrinks: bool,
     verbose: bool,
 }
@@ -69,6 +73,8 @@ fn options(args: &[String]) -> Result<Options> {
         seed: boot_now() % 1_000_000,
         history: None,
         self_test: false,
+        kill_agents: false,
+        starve: false,
         shrinks: true,
         verbose: false,
     };
@@ -79,6 +85,8 @@ fn options(args: &[String]) -> Result<Options> {
             "--epitaph" => options.epitaph = value()?.into(),
             "--seed" => options.seed = value()?.parse().context("--seed")?,
             "--history" => options.history = Some(serde_json::from_str(value()?).context("--history")?),
+            "--kill-agents" => options.kill_agents = true,
+            "--starve" => options.starve = true,
             "--self-test" => options.self_test = true,
             "--no-shrink" => options.shrinks = false,
             "--verbose" => options.verbose = true,
@@ -97,8 +105,7 @@ fn options(args: &[String]) -> Result<Options> {
 
 /// Whether nothing was found but what is known.
 fn run(options: &Options) -> Result<bool> {
-    let mut watch = Watch::start(&options.epitaph)?;
-    let stage = Stage::new()?;
+    println!("seed {}", options.seed);
     let drawn: Vec<(Option<u64>, History)> = match &options.history {
         Some(history) => vec![(None, history.clone()); usize::try_from(options.count.min(10))?],
         None => (0..options.count)
@@ -106,17 +113,25 @@ fn run(options: &Options) -> Result<bool> {
             .map(|seed| (Some(seed), draw::here(seed)))
             .collect(),
     };
-    println!("seed {}", options.seed);
-    let judged = play_all(&stage, &watch, &drawn)?;
+    if options.kill_agents {
+        return under_killed_agents(options, &drawn);
+    }
+    let mut watch = Watch::start(&options.epitaph)?;
+    let stage = Stage::new()?;
+    let over = AtomicBool::new(!options.starve);
+    let judged = std::thread::scope(|scope| {
+        scope.spawn(|| watch.starve(options.seed, &over));
+        let judged = under_one_agent(&stage, &watch, &drawn);
+        over.store(true, Ordering::Relaxed);
+        judged
+    })?;
     if options.verbose {
-        for one in &judged {
-            println!("{}\n  {:?}", serde_json::to_string(&one.reports)?, one.played.truth);
-        }
+        print_all(&judged)?;
     }
     let is_good = if options.self_test {
         self_test(&judged)?
     } else {
-        let failing = print(&judged);
+        let failing = print(&judged, score);
         if options.shrinks {
             for (class, history) in failing.iter().take(SHRUNK) {
                 print_shrunk(&stage, &watch, *class, history)?;
@@ -132,8 +147,46 @@ fn run(options: &Options) -> Result<bool> {
     Ok(is_good)
 }
 
+/// What no agent saw as a whole may be missing.
+fn under_killed_agents(options: &Options, drawn: &[(Option<u64>, History)]) -> Result<bool> {
+    let stage = Stage::new()?;
+    let agents = Agents::start(&options.epitaph, stage.directory(), options.seed)?;
+    let mut judged = play_all(&stage, drawn, AT_ONCE_UNDER_KILLED, |_| Vec::new())?;
+    let (mut reports, runs) = agents.end()?;
+    for one in &mut judged {
+        one.reports = reports.remove(&one.played.container).unwrap_or_default();
+    }
+    if options.verbose {
+        print_all(&judged)?;
+    }
+    let (mut seen, mut missing) = (0, 0);
+    for one in &judged {
+        let truth = &one.played.truth;
+        seen += usize::from(runs.saw(truth.started, truth.ended));
+        missing += usize::from(one.reports.is_empty());
+    }
+    println!(
+        "{} agents; {seen} histories seen by one, {missing} not reported",
+        runs.count()
+    );
+    let failing = print(&judged, |played, reports| {
+        let mut findings = score(played, reports);
+        let is_excused = !runs.saw(played.truth.started, played.truth.ended);
+        findings.retain(|finding| !(finding.class == Class::Missing && is_excused));
+        findings
+    });
+    Ok(failing.is_empty())
+}
+
+fn print_all(judged: &[Judged]) -> Result<()> {
+    for one in judged {
+        println!("{}\n  {:?}", serde_json::to_string(&one.reports)?, one.played.truth);
+    }
+    Ok(())
+}
+
 /// Prints findings and totals; one failing history of each kind.
-fn print(judged: &[Judged]) -> Vec<(Class, History)> {
+fn print(judged: &[Judged], score: impl Fn(&Played, &[Value]) -> Vec<Finding>) -> Vec<(Class, History)> {
     let mut counts: BTreeMap<Class, usize> = BTreeMap::new();
     let mut met: BTreeMap<&str, Vec<Option<u64>>> = BTreeMap::new();
     let mut failing = Vec::new();
@@ -186,7 +239,7 @@ fn print_shrunk(stage: &Stage, watch: &Watch, class: Class, history: &History) -
             .iter()
             .flat_map(|one| [(None, one.clone()), (None, one.clone())])
             .collect();
-        let judged = play_all(stage, watch, &twice)?;
+        let judged = under_one_agent(stage, watch, &twice)?;
         let fails = |one: &Judged| score(&one.played, &one.reports).iter().any(|finding| finding.class == class);
         Ok(judged.chunks(2).map(|two| two.iter().all(fails)).collect())
     })?;
@@ -222,17 +275,32 @@ fn self_test(judged: &[Judged]) -> Result<bool> {
     Ok(found == 2)
 }
 
-/// Plays `histories`, some at once, in their order.
-fn play_all(stage: &Stage, watch: &Watch, histories: &[(Option<u64>, History)]) -> Result<Vec<Judged>> {
+/// Plays `histories`; each waits for its report.
+fn under_one_agent(stage: &Stage, watch: &Watch, histories: &[(Option<u64>, History)]) -> Result<Vec<Judged>> {
+    let mut judged = play_all(stage, histories, AT_ONCE, |container| watch.reports(container, REPORT))?;
+    // A second report would have come meanwhile.
+    for one in &mut judged {
+        one.reports = watch.reports(&one.played.container, Duration::ZERO);
+    }
+    Ok(judged)
+}
+
+/// Plays `histories`, some at once, in their order. `reports` has what was reported on a container.
+fn play_all(
+    stage: &Stage,
+    histories: &[(Option<u64>, History)],
+    at_once: usize,
+    reports: impl Fn(&str) -> Vec<Value> + Sync,
+) -> Result<Vec<Judged>> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Judged>)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(histories.len()) {
+        for _ in 0..at_once.min(histories.len()) {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((seed, history)) = histories.get(index) else { return };
-                    let judged = play(stage, watch, *seed, history, index);
+                    let judged = play(stage, *seed, history, index, &reports);
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((index, judged));
                 }
             });
@@ -240,23 +308,22 @@ fn play_all(stage: &Stage, watch: &Watch, histories: &[(Option<u64>, History)]) 
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(index, _)| *index);
-    // A second report would have come meanwhile.
-    done.into_iter()
-        .map(|(_, judged)| {
-            let mut judged = judged?;
-            judged.reports = watch.reports(&judged.played.container, Duration::ZERO);
-            Ok(judged)
-        })
-        .collect()
+    done.into_iter().map(|(_, judged)| judged).collect()
 }
 
-fn play(stage: &Stage, watch: &Watch, seed: Option<u64>, history: &History, index: usize) -> Result<Judged> {
+fn play(
+    stage: &Stage,
+    seed: Option<u64>,
+    history: &History,
+    index: usize,
+    reports: impl Fn(&str) -> Vec<Value>,
+) -> Result<Judged> {
     let ports = usize::from(PORTS.end - PORTS.start);
     let port = PORTS.start + u16::try_from(index % ports)?;
     let played = stage.play(history, port)?;
     let reports = match played.truth.broken {
         Some(_) => Vec::new(),
-        None => watch.reports(&played.container, REPORT),
+        None => reports(&played.container),
     };
     Ok(Judged { seed, played, reports })
 }

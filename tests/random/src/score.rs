@@ -20,7 +20,7 @@ pub enum Class {
     FalseClean,
     /// `traffic` is `quiet`, and a client lost something.
     FalseQuiet,
-    /// A deed is attributed to another than the one who did it, or a deed is reported that nobody did.
+    /// A deed is attributed to another than the one who did it, or a deed is reported that was not done.
     WrongCulprit,
     WrongExit,
     WrongCount,
@@ -177,17 +177,20 @@ fn wrong_blame(history: &History, truth: &Truth, report: &Value) -> Option<Strin
     let verdict = text(report, "verdict");
     let asked = |signal: i32| signal != SIGKILL;
     let by_stranger = truth.stranger;
+    let by_inside = matches!(history.stop, Stop::Inside { .. });
     let runtime_killed = truth.sent.iter().any(|(_, signal, lives)| *signal == SIGKILL && *lives);
     let runtime_asked = truth.sent.iter().any(|(_, signal, _)| asked(*signal));
     let fault = [SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL];
     let is_true = match text(report, "exit") {
-        "killed-by-other" => by_stranger.is_some(),
+        "killed-by-other" => by_stranger.is_some() || by_inside,
         "force-killed" => runtime_killed && !runtime_asked,
         "crashed" => truth.crashed() || truth.signal.is_some_and(|signal| fault.contains(&signal)),
         "nonzero-exit" => truth.code.is_some_and(|code| code != 0),
         "default-action" => !truth.finished(),
-        // It had not finished, whoever killed it.
-        "killed-after-grace" | "ignored-stop-signal" | "blocked-stop-signal" => !truth.finished(),
+        // The program had not finished, or the first process had not.
+        "killed-after-grace" | "ignored-stop-signal" | "blocked-stop-signal" => {
+            !truth.finished() || truth.signal == Some(SIGKILL)
+        }
         "oom-killed"
         | "oom-child"
         | "prestop-overran"
@@ -198,14 +201,13 @@ fn wrong_blame(history: &History, truth: &Truth, report: &Value) -> Option<Strin
         | "runtime-failed" => false,
         _ => true,
     };
-    let by_inside = matches!(history.stop, Stop::Inside { .. });
     let is_cause_true = match text(report, "cause") {
         // The first process read a signal, and exited because of it. By docs/limits.md the cause of a stop from inside is `completed`, too,
         // but the report has the signal.
         "completed" => {
             !(report["stop"].is_null() && truth.is_main() && truth.read_signal() && (by_stranger.is_some() || by_inside))
         }
-        "external" => by_stranger.is_some(),
+        "external" => by_stranger.is_some() || by_inside,
         "stopped" => !truth.sent.is_empty(),
         "oom" | "node-shutdown" => false,
         _ => true,
@@ -325,7 +327,7 @@ mod tests {
         score(&played, reports).into_iter().map(|finding| finding.class).collect()
     }
 
-    /// What `key` of the report says instead.
+    /// The report with another value of `key`.
     fn with(key: &str, value: Value) -> Value {
         let mut report = report();
         report[key] = value;
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_is_no_finding() {
+    fn a_true_report_has_no_finding() {
         assert_eq!(classes(truth(), &[report()]), []);
     }
 
@@ -423,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deed_that_nobody_did_is_no_verdict() {
+    fn a_deed_that_was_not_done_is_a_wrong_verdict() {
         for exit in [
             "killed-by-other",
             "force-killed",

@@ -1,5 +1,5 @@
 //! The runtime of one history, one process as a containerd shim is: it makes the cgroup and the namespaces, is the parent of the first
-//! process, sends what it is ordered to send, and reports each deed and what wait(2) says, a line of JSON each.
+//! process, sends what it is ordered to send, and reports each deed and the result of wait(2), a line of JSON each.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -33,7 +33,7 @@ pub struct Order {
     pub pid_namespace: bool,
     pub own_network: bool,
     pub stop: Stop,
-    /// From the start until the shim kills what still runs: a history whose program nothing ends.
+    /// From the start until the shim kills what still runs: nothing else has ended the program.
     pub patience_ms: u32,
 }
 
@@ -308,7 +308,7 @@ impl Shim<'_> {
         Ok(())
     }
 
-    /// Returns when the kernel says that the cgroup is frozen, or thawed.
+    /// Returns when the kernel confirms that the cgroup is frozen, or thawed.
     fn freeze(&mut self, frozen: bool) -> Result<()> {
         self.frozen = frozen;
         fs::write(self.order.cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;

@@ -25,7 +25,7 @@ pub struct Truth {
     /// What the program logged, with the time at which the log was read.
     pub log: Vec<(u64, program::Event)>,
     pub attempts: Vec<Attempt>,
-    /// What went wrong in the play itself: such a history says nothing.
+    /// What went wrong in the play itself: such a history is not judged.
     pub broken: Option<String>,
 }
 
@@ -55,6 +55,16 @@ impl Truth {
         }
     }
 
+    /// The log of the program's last life: a supervisor starts it again.
+    fn life(&self) -> &[(u64, program::Event)] {
+        let start = self
+            .log
+            .iter()
+            .rposition(|(_, event)| *event == program::Event::Starting)
+            .unwrap_or(0);
+        &self.log[start..]
+    }
+
     /// The program itself decided to exit, and did.
     pub fn finished(&self) -> bool {
         self.has(|event| matches!(event, program::Event::Exiting { .. }))
@@ -80,13 +90,13 @@ impl Truth {
     }
 
     fn has(&self, is: impl Fn(&program::Event) -> bool) -> bool {
-        self.log.iter().any(|(_, event)| is(event))
+        self.life().iter().any(|(_, event)| is(event))
     }
 
     /// When the program's log ended by its own hand; None: it was ended.
     pub fn left(&self) -> Option<u64> {
         let last = |event: &program::Event| matches!(event, program::Event::Exiting { .. } | program::Event::Crashing);
-        self.log.iter().find(|(_, event)| last(event)).map(|(at, _)| *at)
+        self.life().iter().find(|(_, event)| last(event)).map(|(at, _)| *at)
     }
 
     /// The runtime sent something to the first process before the program ended.

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use nix::libc::SIGTERM;
+use fastrand::Rng;
+use nix::libc::{SIGCONT, SIGSTOP, SIGTERM};
 use serde_json::Value;
 
 use crate::sys::{boot_now, kill};
@@ -33,7 +35,7 @@ struct State {
     observes: bool,
     ended: bool,
     reports: HashMap<String, Vec<Value>>,
-    /// Lines that are no JSON, and losses.
+    /// Lines that are not JSON, and losses.
     odd: Vec<String>,
     log: Vec<String>,
 }
@@ -104,6 +106,18 @@ impl Watch {
         Ok(watch)
     }
 
+    /// Stops and continues the agent at random until `over`: it gets no processor for up to 2 s.
+    pub fn starve(&self, seed: u64, over: &AtomicBool) {
+        let mut rng = Rng::with_seed(seed);
+        while !over.load(Ordering::Relaxed) {
+            for (signal, most_ms) in [(SIGSTOP, 2_000), (SIGCONT, 1_000)] {
+                // An agent that is gone is found elsewhere.
+                let _ = kill(self.child.id(), signal);
+                std::thread::sleep(Duration::from_millis(rng.u64(50..most_ms)));
+            }
+        }
+    }
+
     /// The reports on `container`, as soon as there is one; none after `time`.
     pub fn reports(&self, container: &str, time: Duration) -> Vec<Value> {
         self.heard
@@ -111,7 +125,7 @@ impl Watch {
         self.heard.lock().reports.get(container).cloned().unwrap_or_default()
     }
 
-    /// What the agent printed that is not a report: losses, and lines that are no JSON.
+    /// What the agent printed that is not a report: losses, and lines that are not JSON.
     pub fn odd(&self) -> Vec<String> {
         self.heard.lock().odd.clone()
     }

@@ -1,0 +1,189 @@
+//! Agents that are killed and started again while histories run, one after the other with the same journal; what they have reported is
+//! read from the journal by `epitaph list`.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
+use nix::libc::SIGTERM;
+use serde_json::Value;
+
+use crate::sys::{boot_now, kill};
+
+/// Times of `CLOCK_BOOTTIME`, nanoseconds: when an agent was ready, and until when it surely had everything in its journal.
+#[derive(Clone, Debug, Default)]
+pub struct Runs(Vec<(u64, u64)>);
+
+/// Between what happens and its frame in the journal. On a busy machine the agent waits for its turn, as it did when it started: so
+/// much longer.
+const MARGIN_NS: u64 = 1_000_000_000;
+/// How long an agent runs once it is ready.
+const RUNS_MS: std::ops::Range<u64> = 4_000..9_000;
+/// The last reports come some seconds after their terminations.
+const LAST: Duration = Duration::from_secs(15);
+const STEP: Duration = Duration::from_millis(20);
+
+impl Runs {
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// One agent observed all of it.
+    pub fn saw(&self, begin: u64, end: u64) -> bool {
+        self.0.iter().any(|(ready, until)| *ready <= begin && end <= *until)
+    }
+}
+
+#[derive(Debug)]
+pub struct Agents {
+    program: PathBuf,
+    directory: PathBuf,
+    over: Arc<AtomicBool>,
+    killing: JoinHandle<Result<Runs>>,
+}
+
+impl Agents {
+    /// Returns once the first agent is ready.
+    ///
+    /// # Errors
+    /// It cannot be started, or it ends.
+    pub fn start(program: &Path, directory: &Path, seed: u64) -> Result<Agents> {
+        let over = Arc::new(AtomicBool::new(false));
+        let first = Agent::start(program, directory)?;
+        let killing = {
+            let (program, directory, over) = (program.to_owned(), directory.to_owned(), Arc::clone(&over));
+            std::thread::spawn(move || kill_and_start(first, &program, &directory, &over, Rng::with_seed(seed)))
+        };
+        Ok(Agents {
+            program: program.to_owned(),
+            directory: directory.to_owned(),
+            over,
+            killing,
+        })
+    }
+
+    /// Lets the last agent finish, and returns all that was reported, by container, and when agents observed.
+    ///
+    /// # Errors
+    /// An agent did not start or did not end as it should, or the journal cannot be listed.
+    pub fn end(self) -> Result<(HashMap<String, Vec<Value>>, Runs)> {
+        self.over.store(true, Ordering::Relaxed);
+        let killing = self.killing.join();
+        let runs = killing.map_err(|_| anyhow::anyhow!("the thread with the agents panicked"))??;
+        let listed = Command::new(&self.program)
+            .args(["list", "--output", "json", "--journal"])
+            .arg(journal(&self.directory))
+            .output()?;
+        ensure!(listed.status.success(), "list: {}", String::from_utf8_lossy(&listed.stderr));
+        let mut reports: HashMap<String, Vec<Value>> = HashMap::new();
+        for line in String::from_utf8_lossy(&listed.stdout).lines() {
+            let object: Value = serde_json::from_str(line)?;
+            if let Some(id) = object["subject"]["id"].as_str().map(str::to_owned) {
+                reports.entry(id).or_default().push(object);
+            }
+        }
+        Ok((reports, runs))
+    }
+}
+
+fn kill_and_start(first: Agent, program: &Path, directory: &Path, over: &AtomicBool, mut rng: Rng) -> Result<Runs> {
+    let mut runs = Runs::default();
+    let mut agent = first;
+    loop {
+        let ready = boot_now();
+        let margin = MARGIN_NS + (ready - agent.started);
+        let until = ready + rng.u64(RUNS_MS) * 1_000_000;
+        while boot_now() < until && !over.load(Ordering::Relaxed) {
+            sleep(STEP);
+        }
+        if over.load(Ordering::Relaxed) {
+            sleep(LAST);
+            runs.0.push((ready, boot_now() - margin));
+            agent.end()?;
+            return Ok(runs);
+        }
+        let killed = boot_now();
+        agent.child.kill()?;
+        agent.child.wait()?;
+        runs.0.push((ready, killed - margin));
+        agent = Agent::start(program, directory)?;
+    }
+}
+
+#[derive(Debug)]
+struct Agent {
+    child: Child,
+    started: u64,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn start(program: &Path, directory: &Path) -> Result<Agent> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = directory.join("agent.log");
+        let started = boot_now();
+        let child = Command::new(program)
+            .args(["agent", "--listen", &address.to_string(), "--set"])
+            .arg(format!("journal.directory={}", journal(directory).display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::options().create(true).append(true).open(&log)?)
+            .spawn()
+            .context("starting the agent")?;
+        let mut agent = Agent { child, started, log };
+        for _ in 0..3_000 {
+            if let Some(status) = agent.child.try_wait()? {
+                bail!("the agent ended with {status}: {}", agent.log());
+            }
+            if is_ready(address) {
+                return Ok(agent);
+            }
+            sleep(STEP);
+        }
+        bail!("the agent is not ready: {}", agent.log())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        kill(self.child.id(), SIGTERM)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the agent ended with {status}: {}", self.log());
+        Ok(())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn journal(directory: &Path) -> PathBuf {
+    directory.join("journal")
+}
+
+fn is_ready(address: SocketAddr) -> bool {
+    let asked = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    asked().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
