@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
-use epitaph_tests::cluster::{Cluster, Tools, lifecycle};
+use epitaph_tests::cluster::{Cluster, NotInTime, Tools, lifecycle};
 
 const USAGE: &str = "usage: cluster up [--nodes N] | status | down | shell [NODE] | kubectl ...";
 const NONE: &str = "there is no cluster: `cargo xtask cluster up` creates one";
@@ -15,7 +15,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("cluster: error: {error:#}");
-            ExitCode::FAILURE
+            match error.is::<NotInTime>() {
+                true => ExitCode::from(NotInTime::STATUS),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

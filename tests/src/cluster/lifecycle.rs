@@ -18,7 +18,7 @@ use crate::cluster::credentials::write_private;
 use crate::cluster::images::{self, Image};
 use crate::cluster::node::{Node, NodeConfig};
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, Tools, deploy, node_name};
+use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, NotInTime, Tools, deploy, node_name};
 use crate::http::free_port;
 use crate::jaeger::{self, Jaeger};
 use crate::sys::boot_now;
@@ -36,7 +36,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// is passed to `report`. `players` is the directory of the programs that go into images: those of this package, and `epitaph`.
 ///
 /// # Errors
-/// A part does not come up.
+/// A part does not come up; [`NotInTime`]: a node is too slow.
 pub fn up(
     tools: &Tools,
     directory: &Path,
@@ -239,8 +239,13 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&s
         }
     };
     let object = format!("node/{name}");
-    kubectl.run(&["wait", "--for=create", &object, "--timeout=600s"])?;
-    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=600s"])?;
+    for state in ["--for=create", "--for=condition=Ready"] {
+        let waited = kubectl.run(&["wait", state, &object, "--timeout=600s"]);
+        waited.map_err(|error| match format!("{error:#}") {
+            late if late.contains("timed out waiting") => NotInTime(late).into(),
+            _ => error,
+        })?;
+    }
     report(&format!("{name}: Ready after {:.1} s", since()));
     let imported = import(&node, images, &directory)?;
     report(&format!(

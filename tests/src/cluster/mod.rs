@@ -18,6 +18,7 @@ mod reported;
 pub mod rollouts;
 pub mod stories;
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -120,6 +121,23 @@ impl Known {
         }
     }
 }
+
+/// A node that an emulating machine did not bring up in time. Nothing failed.
+#[derive(Debug)]
+pub struct NotInTime(String);
+
+impl NotInTime {
+    /// The exit status of the program `cluster` then: `EX_TEMPFAIL`.
+    pub const STATUS: u8 = 75;
+}
+
+impl fmt::Display for NotInTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotInTime {}
 
 impl Cluster {
     /// The cluster in `directory`; None if none is recorded.

@@ -79,19 +79,22 @@ fn state() -> PathBuf {
     shell::env("EPITAPH_CLUSTER").map_or_else(|| shell::cache().join("cluster/state"), PathBuf::from)
 }
 
+/// The selection of every build of the cluster tier. A test of the default packages among them: so dependencies get the same features as in
+/// the everyday tests, and nothing is built twice.
+const BUILDS: [&str; 3] = ["--bins", "--test", "cluster"];
+
 /// Runs the binary, which knows from the state which tools a running cluster is made of.
 fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
-    // Both packages in any case: the features of what they share stay the same, and nothing is built twice.
-    let mut selection = vec!["--package", "epitaph", "--package", "epitaph-tests"];
-    let what = if tools.is_some() {
+    let built = if tools.is_some() {
         bpf::build()?;
-        selection.push("--bins");
-        "building the agent, the players and the program `cluster`"
+        Built::of(
+            &BUILDS,
+            "building the agent, the players, the program `cluster` and its tests",
+        )?
     } else {
-        selection.extend(["--bin", "cluster"]);
-        "building the program `cluster`"
+        let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bin", "cluster"];
+        Built::of(&selection, "building the program `cluster`")?
     };
-    let built = Built::of(&selection, what)?;
     let mut command = Command::new(built.bin("cluster")?);
     command.args(words).env("EPITAPH_CLUSTER", state()).env("PATH", shell::path());
     match tools {

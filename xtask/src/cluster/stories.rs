@@ -5,7 +5,7 @@ use std::{fs, process::ExitCode};
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use super::{run, state, tools};
+use super::{BUILDS, run, state, tools};
 use crate::{
     agent::Built,
     bpf, shell, skips,
@@ -23,8 +23,7 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
         bail!("unexpected flag `{}`; stories are chosen by name", flag.to_string_lossy());
     }
     bpf::build()?;
-    let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bins"];
-    let epitaph = Built::of(&selection, "building the agent and the program `cluster`")?.bin("epitaph")?;
+    let epitaph = Built::of(&BUILDS, "building the agent, the program `cluster` and its tests")?.bin("epitaph")?;
     let tools = tools::all(true)?;
     if run(&["up".into(), "--nodes".into(), NODES.into()], Some(tools.clone()))? != ExitCode::SUCCESS {
         bail!("no cluster to play the stories on");
@@ -35,15 +34,7 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
     fs::write(&recorded, "").with_context(|| format!("emptying {}", recorded.display()))?;
     let mut cargo = shell::cargo();
-    cargo.args([
-        "test",
-        "--package",
-        "epitaph-tests",
-        "--test",
-        "cluster",
-        "--no-fail-fast",
-        "--",
-    ]);
+    cargo.args(["test", "--test", "cluster", "--no-fail-fast", "--"]);
     cargo.args(&stories);
     without_telemetry_settings(&mut cargo);
     cargo

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::cluster::credentials::{Proof, kubeconfig};
 use crate::cluster::images::Image;
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, Tools, kubelet_address, node_name};
+use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, NotInTime, Tools, kubelet_address, node_name};
 use crate::http::free_port;
 
 pub use channel::{Ran, Shell, quoted};
@@ -404,12 +404,13 @@ impl Node {
             sleep(STEP);
             waited += STEP;
         }
-        bail!(
+        let late = format!(
             "node {} has no shell after {} s of waiting ({last}); its console: {}",
             self.known.name,
             TO_BOOT.as_secs(),
             vm::tail(&self.console(), 30)
-        )
+        );
+        Err(NotInTime(late).into())
     }
 
     /// How far the node's wall clock is ahead of the host's, in seconds, to a few milliseconds.
