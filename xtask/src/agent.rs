@@ -48,12 +48,17 @@ impl Built {
         };
         shell::run(&mut cargo(), what)?;
         let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
+        Ok(Built::reported(&messages))
+    }
+
+    /// The executables in cargo's messages.
+    pub fn reported(messages: &str) -> Built {
         let executables = messages
             .lines()
             .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
-        Ok(Built {
+        Built {
             executables: executables.map(|(path, _)| PathBuf::from(path)).collect(),
-        })
+        }
     }
 
     pub fn bin(&self, name: &str) -> Result<PathBuf> {

@@ -25,11 +25,14 @@ mod journal;
 mod kernels;
 mod monitoring;
 mod programs;
+mod prove;
 mod random;
 mod shell;
 mod skips;
+mod suites;
 mod tally;
 mod test;
+mod times;
 
 use std::process::ExitCode;
 
@@ -52,8 +55,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,...] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
+                --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy; \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
@@ -68,6 +72,13 @@ const TASKS: &[Task] = &[
                 and must report both; --kill-agents: one agent after the other with a journal, each killed after 4 to 9 s; \
                 --starve: an agent that is stopped and continued all the time (root)",
         run: test::task,
+    },
+    Task {
+        name: "prove",
+        flags: prove::FLAGS,
+        about: "run tiers of tests, and write the result, date, kernel and commit of each into docs/tiers.md; --quick: those within a \
+                quarter of an hour",
+        run: prove::task,
     },
     Task {
         name: "corpus",

@@ -92,7 +92,14 @@ pub fn env(name: &str) -> Option<OsString> {
 /// taken out again, so that nothing is rebuilt, or linked, for its sake.
 pub fn cargo() -> Command {
     let mut command = Command::new(cargo_path());
-    command.current_dir(root()).env("PATH", path());
+    as_called_by_a_person(&mut command);
+    command.current_dir(root());
+    command
+}
+
+/// Without what `cargo run` put into the environment of this task.
+pub fn as_called_by_a_person(command: &mut Command) {
+    command.env("PATH", path());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if [
@@ -108,8 +115,7 @@ pub fn cargo() -> Command {
             command.env_remove(&name);
         }
     }
-    clean_library_path(&mut command);
-    command
+    clean_library_path(command);
 }
 
 /// Makes `command` independent of the person's own Rust settings: flags, wrappers, targets and profiles are theirs for the

@@ -12,12 +12,19 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, journal, kernels, monitoring,
-    programs, random, shell, skips, skips::Allowed, tally::Tally,
+    agent::Built,
+    bpf, cluster, deb, debian, deny, done, fresh, go,
+    go::NoGo,
+    image, jaeger, journal, kernels, monitoring, programs, random, shell, skips,
+    skips::Allowed,
+    suites::{self, Suite},
+    tally::Tally,
+    times::{self, Steps, Stopwatch},
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
-    let unprivileged = args.contains("--unprivileged");
+    let (unprivileged, times) = (args.contains("--unprivileged"), args.contains("--times"));
+    let only: Option<String> = args.opt_value_from_str("--only")?;
     match args.subcommand().context("reading what to test")?.as_deref() {
         None => {}
         Some("cluster") => return cluster::test(args),
@@ -37,6 +44,99 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() && !unprivileged {
         bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
+    let (begin, mut steps) = (Stopwatch::start(), Steps::default());
+    if only.is_none() {
+        checks(&mut steps)?;
+    }
+    let (ready, suites) = Ready::set_up(&mut steps)?;
+    let suites = suites::lanes(suites, only.as_deref())?;
+    shell::log("testing the workspace");
+    let mut tally = Tally::default();
+    let (broken, ran) = suites::run(suites, times, &|command| ready.prepare(command), &mut tally)?;
+    let recorded = &ready.recorded;
+    let text = fs::read_to_string(recorded).with_context(|| format!("reading {}", recorded.display()))?;
+    if times {
+        println!("{}", times::table(&steps, &ran, begin.elapsed()));
+    }
+    Ok(verdict(tally, broken, &text, &ready.allowed))
+}
+
+/// Of the sources.
+fn checks(steps: &mut Steps) -> Result<()> {
+    steps.step("format", || {
+        components()?;
+        shell::run(shell::cargo().args(["fmt", "--all", "--check"]), "checking the format")
+    })?;
+    steps.step("probes", bpf::build)?;
+    steps.step("clippy", clippy)?;
+    steps.step("licences and known vulnerabilities", deny::if_built)
+}
+
+/// What the tests need, built.
+struct Ready {
+    /// What the tests read from the environment; None: not set.
+    variables: Vec<(&'static str, Option<PathBuf>)>,
+    /// Where tests write down their skips.
+    recorded: PathBuf,
+    allowed: Allowed,
+}
+
+impl Ready {
+    fn set_up(steps: &mut Steps) -> Result<(Ready, Vec<Suite>)> {
+        let mut holding = steps.step("packages of Debian, and what this machine lacks", packages);
+        if !shell::is_root() {
+            holding.insert("unprivileged".into());
+        }
+        steps.step("probes", bpf::build)?;
+        let jaeger = steps.step("Jaeger", || unless_no_go(jaeger::path(), "no-jaeger", &mut holding))?;
+        let cluster = steps.step("Kubernetes", || {
+            unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)
+        })?;
+        let monitoring = steps.step("Prometheus and collector", || {
+            unless_no_go(monitoring::programs(), "no-monitoring", &mut holding)
+        })?;
+        let traffic = steps.step("servers of the traffic tests", || {
+            unless_no_go(traffic(), "no-traffic", &mut holding)
+        })?;
+        let kernels = steps.step("types of Debian's kernels", kernels::btf::of_every_series)?;
+        if !kernels.missing.is_empty() {
+            holding.insert("no-kernel-packages".into());
+        }
+        let (suites, built) = steps.step("workspace and tests: build", built)?;
+        let demo = built.bin("demo")?;
+        if shell::is_root() && !steps.step("programs of Debian", || programs::of_everyday(&demo)) {
+            holding.insert("no-programs".into());
+        }
+
+        let recorded = shell::root().join("target/xtask/skips.txt");
+        fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
+        fs::write(&recorded, kernels.skips()).with_context(|| format!("beginning {}", recorded.display()))?;
+        let mut variables = vec![
+            ("EPITAPH_BIN", Some(built.bin("epitaph")?)),
+            ("EPITAPH_SKIPS", Some(recorded.clone())),
+            ("EPITAPH_KERNEL_BTF", Some(kernels.dir.clone())),
+            ("EPITAPH_JAEGER", jaeger),
+            ("EPITAPH_CLUSTER_TOOLS", cluster),
+            ("EPITAPH_TRAFFIC", traffic),
+        ];
+        variables.extend(monitoring.into_iter().flatten().map(|(name, path)| (name, Some(path))));
+        let ready = Ready {
+            variables,
+            recorded,
+            allowed: Allowed::read(holding)?,
+        };
+        Ok((ready, suites))
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        shell::as_called_by_a_person(command);
+        without_telemetry_settings(command);
+        command.envs(self.variables.iter().filter_map(|(name, path)| Some((name, path.as_ref()?))));
+    }
+}
+
+/// Installs packages where that is possible; the conditions of skips that hold on this machine.
+fn packages() -> BTreeSet<String> {
     debian::ensure_optional("ip", "iproute2", "the tests that need a network namespace");
     debian::ensure_optional(
         "mke2fs",
@@ -48,67 +148,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if shell::which("dbus-daemon").is_none() {
         holding.insert("no-dbus".into());
     }
-    if !shell::is_root() {
-        holding.insert("unprivileged".into());
-    }
-
-    components()?;
-    shell::run(shell::cargo().args(["fmt", "--all", "--check"]), "checking the format")?;
-    bpf::build()?;
-    clippy()?;
-    deny::if_built()?;
-    let jaeger = unless_no_go(jaeger::path(), "no-jaeger", &mut holding)?;
-    let cluster_tools = unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)?;
-    let monitoring = unless_no_go(monitoring::programs(), "no-monitoring", &mut holding)?;
-    let traffic = unless_no_go(traffic(), "no-traffic", &mut holding)?;
-    let kernels = kernels::btf::of_every_series()?;
-    if !kernels.missing.is_empty() {
-        holding.insert("no-kernel-packages".into());
-    }
-    let built = Built::of(&["--all-targets"], "building the workspace and its tests")?;
-    let epitaph = built.bin("epitaph")?;
-    if shell::is_root() && !programs::of_everyday(&built.bin("demo")?) {
-        holding.insert("no-programs".into());
-    }
-    let allowed = Allowed::read(holding)?;
-
-    let recorded = shell::root().join("target/xtask/skips.txt");
-    fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
-    fs::write(&recorded, kernels.skips()).with_context(|| format!("beginning {}", recorded.display()))?;
-    let mut tally = Tally::default();
-    let mut broken = 0;
-    for (what, selection) in [
-        // One after the other: the probes see the whole machine.
-        ("testing the workspace", &["--no-fail-fast"][..]),
-        (
-            "testing the records shared with the kernel",
-            &["--no-fail-fast", "--package", "epitaph-ebpf", "--lib"],
-        ),
-    ] {
-        let mut cargo = shell::cargo();
-        cargo.arg("test").args(selection);
-        without_telemetry_settings(&mut cargo);
-        cargo.env("EPITAPH_BIN", &epitaph).env("EPITAPH_SKIPS", &recorded);
-        cargo.env("EPITAPH_KERNEL_BTF", &kernels.dir);
-        for (name, path) in [
-            ("EPITAPH_JAEGER", &jaeger),
-            ("EPITAPH_CLUSTER_TOOLS", &cluster_tools),
-            ("EPITAPH_TRAFFIC", &traffic),
-        ] {
-            match path {
-                Some(path) => cargo.env(name, path),
-                None => cargo.env_remove(name),
-            };
-        }
-        cargo.envs(monitoring.iter().flatten().map(|(name, path)| (*name, path)));
-        let failed_before = tally.failed;
-        if !counted(&mut cargo, what, &mut tally)? && tally.failed == failed_before {
-            println!("{what}: cargo failed outside the tests; see above");
-            broken += 1;
-        }
-    }
-    let text = fs::read_to_string(&recorded).with_context(|| format!("reading {}", recorded.display()))?;
-    Ok(verdict(tally, broken, &text, &allowed))
+    holding
 }
 
 /// Prints every skip and the closing line. A skip that is not allowed here is a failure.
@@ -146,6 +186,15 @@ fn components() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// All suites, and the programs that were built with them.
+fn built() -> Result<(Vec<Suite>, Built)> {
+    let (mut suites, built) = suites::of(&[], "building the workspace and its tests")?;
+    let shared = ["--package", "epitaph-ebpf", "--lib"];
+    suites.extend(suites::of(&shared, "building the tests of the records shared with the kernel")?.0);
+    suites.push(suites::documentation());
+    Ok((suites, built))
 }
 
 /// Servers of many protocols, and clients that log what they lose.

@@ -1,0 +1,230 @@
+//! The last result of each tier of tests, in `docs/tiers.md`: run here, and written from what the tier printed.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::{Command, ExitCode, ExitStatus, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use pico_args::Arguments;
+
+use crate::{done, shell};
+
+pub const FLAGS: &str = "--quick | --all | TIER...";
+
+const PAGE: &str = "docs/tiers.md";
+
+struct Tier {
+    name: &'static str,
+    /// After `cargo xtask`.
+    command: &'static str,
+    what: &'static str,
+    /// Within a quarter of an hour on two cores, once built.
+    is_quick: bool,
+}
+
+const fn tier(name: &'static str, command: &'static str, is_quick: bool, what: &'static str) -> Tier {
+    Tier {
+        name,
+        command,
+        what,
+        is_quick,
+    }
+}
+
+const TIERS: &[Tier] = &[
+    tier("everyday", "test", true, "what CI runs on every change"),
+    tier(
+        "programs",
+        "test programs",
+        true,
+        "real programs of Debian's packages as containers",
+    ),
+    tier(
+        "oldest",
+        "test oldest",
+        true,
+        "chart, agent and observer at the API server of Kubernetes 1.28",
+    ),
+    tier(
+        "image",
+        "test image",
+        true,
+        "the container image, through a registry and containerd",
+    ),
+    tier("deb", "test deb", true, "the Debian package, installed and purged"),
+    tier("cluster", "test cluster", false, "the stories on a real Kubernetes cluster"),
+    tier("runtimes", "test runtimes", false, "containers of Docker, Podman and CRI-O"),
+    tier("shutdowns", "test systemd", false, "shutdowns of Debian 13"),
+    tier("shutdowns-11", "test systemd --debian 11", false, "shutdowns of Debian 11"),
+    tier(
+        "kernels",
+        "test kernels",
+        false,
+        "probes, agent and stories on kernels from 5.10 on",
+    ),
+    tier("journal", "test journal", false, "1,000 kills of agents, 50 power cuts"),
+    tier("fresh", "test fresh", false, "the README's commands in a minimal Debian"),
+    tier("random", "test random", false, "200 random histories against an oracle"),
+    tier("fuzz", "fuzz", false, "an hour of hostile bytes"),
+];
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let (quick, all) = (args.contains("--quick"), args.contains("--all"));
+    let mut names: Vec<String> = Vec::new();
+    while let Some(name) = args.opt_free_from_str().context("reading the name of a tier")? {
+        names.push(name);
+    }
+    done(args)?;
+    if let Some(unknown) = names.iter().find(|name| !TIERS.iter().any(|tier| tier.name == **name)) {
+        let known: Vec<&str> = TIERS.iter().map(|tier| tier.name).collect();
+        bail!("no tier `{unknown}`; the tiers are {}", known.join(", "));
+    }
+    let wanted = |tier: &&Tier| all || (quick && tier.is_quick) || names.iter().any(|name| name == tier.name);
+    let chosen: Vec<&Tier> = TIERS.iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        bail!("which tiers? {FLAGS}");
+    }
+    let path = shell::root().join(PAGE);
+    let mut failed = 0;
+    for tier in chosen {
+        let result = run(tier)?;
+        failed += u32::from(!result.succeeded);
+        // After each: a tier that is cut short costs none of the others.
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(&path, page(&before, tier, &result)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    shell::log(format_args!("the results are in {PAGE}"));
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Outcome {
+    succeeded: bool,
+    /// Result, date, kernel, commit.
+    cells: [String; 4],
+}
+
+fn run(tier: &Tier) -> Result<Outcome> {
+    let commit = shell::read(
+        Command::new("git")
+            .current_dir(shell::root())
+            .args(["describe", "--always", "--dirty"]),
+    )?;
+    let mut cargo = shell::cargo();
+    cargo
+        .args(["run", "--quiet", "--package", "xtask", "--"])
+        .args(tier.command.split(' '));
+    shell::log(format_args!("tier {}: cargo xtask {}", tier.name, tier.command));
+    let mut child = cargo
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running cargo")?;
+    let output = BufReader::new(child.stdout.take().context("the pipe that was just asked for")?);
+    let mut totals = None;
+    for line in output.lines() {
+        let line = line.context("reading what the tier prints")?;
+        println!("{line}");
+        totals = closing(&line).or(totals);
+    }
+    let status = child.wait().context("waiting for the tier")?;
+    Ok(Outcome {
+        succeeded: status.success(),
+        cells: [
+            result(totals, status),
+            shell::read(Command::new("date").args(["-u", "+%F"]))?,
+            fs::read_to_string("/proc/sys/kernel/osrelease")
+                .context("reading the kernel's release")?
+                .trim()
+                .to_owned(),
+            commit,
+        ],
+    })
+}
+
+/// The totals, if this is a closing line of `cargo xtask test`: `12 passed, 0 failed, 1 skipped`.
+fn closing(line: &str) -> Option<String> {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        [passed, "passed,", failed, "failed,", skipped, "skipped"]
+            if [passed, failed, skipped].iter().all(|number| number.parse::<u64>().is_ok()) =>
+        {
+            Some(line.to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn result(totals: Option<String>, status: ExitStatus) -> String {
+    match (totals, status.success()) {
+        (Some(totals), true) => totals,
+        (Some(totals), false) => format!("**failed**: {totals}"),
+        (None, true) => "passed".to_owned(),
+        (None, false) => format!("**failed**: {status}"),
+    }
+}
+
+/// The page with the new result of `tier`; the other rows as they were.
+fn page(before: &str, tier: &Tier, outcome: &Outcome) -> String {
+    let mut page = String::from(
+        "# Tiers of tests\n\n\
+         Written by `cargo xtask prove`; do not edit. Each row is the last run of the tier that was recorded, with the kernel of the machine\n\
+         and the commit (`-dirty`: with changes on top).\n\n\
+         | Tier | `cargo xtask …` | What | Result | Date | Kernel | Commit |\n|---|---|---|---|---|---|---|\n",
+    );
+    for known in TIERS {
+        let begin = format!("| {} | `{}` | {} |", known.name, known.command, known.what);
+        let of_before = before.lines().find(|line| line.starts_with(&format!("| {} |", known.name)));
+        let cells = match (known.name == tier.name, of_before) {
+            (true, _) => outcome.cells.join(" | "),
+            (false, Some(row)) => row
+                .trim_end_matches(" |")
+                .splitn(8, " | ")
+                .skip(3)
+                .collect::<Vec<_>>()
+                .join(" | "),
+            (false, None) => "not recorded | – | – | –".to_owned(),
+        };
+        page += &format!("{begin} {cells} |\n");
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(result: &str) -> Outcome {
+        Outcome {
+            succeeded: true,
+            cells: [result, "2026-01-02", "6.18", "abc"].map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_result_replaces_its_row_and_keeps_the_others() {
+        let first = page("", &TIERS[0], &outcome("1 passed, 0 failed, 0 skipped"));
+        let both = page(&first, &TIERS[1], &outcome("2 passed, 0 failed, 0 skipped"));
+        assert!(both.contains(
+            "| everyday | `test` | what CI runs on every change | 1 passed, 0 failed, 0 skipped | 2026-01-02 | 6.18 | abc |"
+        ));
+        assert!(both.contains("containers | 2 passed, 0 failed, 0 skipped | 2026-01-02 | 6.18 | abc |"));
+        let again = page(&both, &TIERS[0], &outcome("**failed**: 3 passed, 1 failed, 0 skipped"));
+        assert!(again.contains("**failed**: 3 passed") && !again.contains("| 1 passed"));
+        let rows = again.lines().filter(|line| line.starts_with("| ")).skip(1);
+        assert!(rows.clone().all(|row| row.matches('|').count() == 8), "{again}");
+        assert_eq!(rows.count(), TIERS.len());
+        assert_eq!(
+            page(&again, &TIERS[0], &outcome("**failed**: 3 passed, 1 failed, 0 skipped")),
+            again
+        );
+    }
+
+    #[test]
+    fn only_a_closing_line_is_a_total() {
+        assert!(closing("2184 passed, 0 failed, 3 skipped").is_some());
+        assert!(closing("test result: ok. 1 passed; 0 failed; 0 ignored").is_none());
+        assert!(closing("all passed, none failed, some skipped").is_none());
+    }
+}

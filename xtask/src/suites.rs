@@ -1,0 +1,426 @@
+//! The test programs that cargo built, each run in its lane. The lanes run side by side.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{
+    agent::Built,
+    shell,
+    tally::Tally,
+    times::{self, Stopwatch},
+};
+
+/// What may run beside what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Loads probes, or plays containers: agents of other tests would see them.
+    Live,
+    /// Real servers, for which the tests mostly wait, and no container.
+    Servers,
+    /// Neither: only processors are shared, of which these get less than the others.
+    Pure,
+}
+
+const SERVERS: &[&str] = &[
+    "lost_nodes",
+    "api_cost",
+    "observer",
+    "kubernetes_events",
+    "pods_source",
+    "chart",
+    "kubernetes_api",
+    "jaeger",
+];
+const PURE: &[&str] = &[
+    "epitaph (lib)",
+    "epitaph_core (lib)",
+    "corpus",
+    "past",
+    "memory",
+    "delivery",
+    "replay",
+    "kernel_btf",
+    "image",
+    "architecture",
+    "epitaph_tests (lib)",
+    "epitaph_image (lib)",
+    "epitaph_ebpf (lib)",
+    "epitaph (bin)",
+    "random-histories (bin)",
+    "xtask (bin)",
+    DOC,
+];
+const DOC: &str = "the documentation";
+
+impl Lane {
+    pub const ALL: [Lane; 3] = [Lane::Live, Lane::Servers, Lane::Pure];
+
+    /// Lane and place in it, the slowest first: a program that no list names is taken for a live one.
+    fn of(name: &str) -> (Lane, usize) {
+        let place = |list: &[&str]| list.iter().position(|listed| *listed == name);
+        match (place(SERVERS), place(PURE)) {
+            (Some(place), _) => (Lane::Servers, place),
+            (_, Some(place)) => (Lane::Pure, place),
+            (None, None) => (Lane::Live, 0),
+        }
+    }
+
+    /// Programs at a time.
+    fn width(self) -> usize {
+        match self {
+            Lane::Servers => 2,
+            Lane::Live | Lane::Pure => 1,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Live => "live",
+            Lane::Servers => "servers",
+            Lane::Pure => "pure",
+        }
+    }
+}
+
+/// A program of tests.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Suite {
+    pub name: String,
+    program: PathBuf,
+    args: Vec<String>,
+    /// Of its package.
+    directory: PathBuf,
+    /// Without libtest: the program does not report the time of each test.
+    own_harness: bool,
+}
+
+/// What became of a suite.
+pub struct Ran {
+    pub name: String,
+    pub lane: Lane,
+    pub took: Duration,
+    /// Of the program and of the children that it waited for.
+    pub processors: Duration,
+    /// Name and time of each test.
+    pub tests: Vec<(String, Duration)>,
+    printed: Vec<String>,
+    errors: String,
+    status: ExitStatus,
+}
+
+/// The suites that `cargo test` with this selection would run, but for the tests in the documentation; and the programs that were built
+/// with them.
+pub fn of(selection: &[&str], what: &str) -> Result<(Vec<Suite>, Built)> {
+    let cargo = || {
+        let mut cargo = shell::cargo();
+        cargo.args(["test", "--no-run"]).args(selection);
+        cargo
+    };
+    shell::run(&mut cargo(), what)?;
+    let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
+    let suites: Vec<Suite> = messages.lines().filter_map(suite).collect();
+    ensure!(!suites.is_empty(), "{what}: cargo reported no test program");
+    Ok((suites, Built::reported(&messages)))
+}
+
+/// The tests in the documentation, which cargo itself runs.
+pub fn documentation() -> Suite {
+    Suite {
+        name: DOC.to_owned(),
+        program: shell::cargo_path(),
+        args: ["test", "--doc", "--no-fail-fast"].map(str::to_owned).into(),
+        directory: shell::root(),
+        own_harness: true,
+    }
+}
+
+/// The test program of a message of cargo's.
+fn suite(message: &str) -> Option<Suite> {
+    let value = |key: &str| {
+        let (_, rest) = message.split_once(&format!("\"{key}\":\""))?;
+        rest.split_once('"').map(|(value, _)| value.to_owned())
+    };
+    let (_, profile) = message.split_once("\"profile\":{")?;
+    if !profile.split_once('}')?.0.ends_with("\"test\":true") {
+        return None;
+    }
+    let program = PathBuf::from(value("executable")?);
+    let manifest = PathBuf::from(value("manifest_path")?);
+    let target = message.split_once("\"target\":{")?.1;
+    let name = target.split_once("\"name\":\"")?.1.split_once('"')?.0;
+    let kind = target.split_once("\"kind\":[\"")?.1.split_once('"')?.0;
+    let own_harness = kind == "test" && has_own_harness(&fs::read_to_string(&manifest).ok()?, name);
+    Some(Suite {
+        name: match kind {
+            "test" => name.to_owned(),
+            kind => format!("{name} ({kind})"),
+        },
+        program,
+        args: Vec::new(),
+        directory: manifest.parent()?.to_owned(),
+        own_harness,
+    })
+}
+
+fn has_own_harness(manifest: &str, test: &str) -> bool {
+    let tables = manifest.split("\n[").filter(|table| table.starts_with("[test]]"));
+    let lines = |table: &str, line: &str| table.lines().any(|found| found == line);
+    tables
+        .filter(|table| lines(table, &format!("name = \"{test}\"")))
+        .any(|table| lines(table, "harness = false"))
+}
+
+/// The suites in their lanes, in the order in which they run. `only`: names, separated by commas.
+pub fn lanes(suites: Vec<Suite>, only: Option<&str>) -> Result<Vec<(Lane, VecDeque<Suite>)>> {
+    let names: BTreeSet<&str> = suites.iter().map(|suite| &*suite.name).collect();
+    let missing = |wanted: &[&str]| -> Vec<String> {
+        let missing = wanted.iter().filter(|name| !names.contains(*name));
+        missing.map(|name| (*name).to_owned()).collect()
+    };
+    let listed = missing(&[SERVERS, PURE].concat());
+    if names.len() != suites.len() || !listed.is_empty() {
+        bail!("the lanes in xtask/src/suites.rs do not fit: two suites of a name in {names:?}, or without a suite: {listed:?}");
+    }
+    let only: Option<Vec<&str>> = only.map(|only| only.split(',').collect());
+    let unknown = missing(only.as_deref().unwrap_or_default());
+    if !unknown.is_empty() {
+        bail!("no program of tests {unknown:?}; the programs are {names:?}");
+    }
+    let is_wanted = |suite: &Suite| only.as_ref().is_none_or(|only| only.contains(&&*suite.name));
+    let mut wanted: Vec<((Lane, usize), Suite)> = Vec::new();
+    for suite in suites {
+        if is_wanted(&suite) {
+            wanted.push((Lane::of(&suite.name), suite));
+        }
+    }
+    wanted.sort_by(|((_, a), left), ((_, b), right)| (a, &left.name).cmp(&(b, &right.name)));
+    let lane = |lane| {
+        let of_lane = wanted.extract_if(.., |((of, _), _)| *of == lane);
+        (lane, of_lane.map(|(_, suite)| suite).collect())
+    };
+    Ok(Lane::ALL.into_iter().map(lane).collect())
+}
+
+/// Runs the suites with `prepare` called for each command; prints the output of each when it is over, whole.
+pub fn run(
+    lanes: Vec<(Lane, VecDeque<Suite>)>,
+    times: bool,
+    prepare: &(dyn Fn(&mut Command) + Sync),
+    tally: &mut Tally,
+) -> Result<(u64, Vec<Ran>)> {
+    let output = shell::root().join("target/xtask/suites");
+    fs::create_dir_all(&output).with_context(|| format!("creating {}", output.display()))?;
+    let lanes: Vec<_> = lanes.into_iter().map(|(lane, queue)| (lane, Mutex::new(queue))).collect();
+    let (done, finished) = mpsc::channel();
+    let (mut ran, mut broken) = (Vec::new(), 0);
+    thread::scope(|scope| {
+        for (lane, queue) in lanes
+            .iter()
+            .flat_map(|(lane, queue)| std::iter::repeat_n((*lane, queue), lane.width()))
+        {
+            let (done, output) = (done.clone(), &output);
+            let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            scope.spawn(move || {
+                while let Some(suite) = next() {
+                    shell::log(format_args!("running {} (lane: {})", suite.name, lane.name()));
+                    let result = play(&suite, lane, times, prepare, output).with_context(|| suite.name.clone());
+                    if done.send(result).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for suite in finished {
+            let suite = suite?;
+            broken += u64::from(!reported(&suite, tally));
+            ran.push(suite);
+        }
+        Ok((broken, ran))
+    })
+}
+
+/// Prints and counts what the suite printed. False if it failed without a failed test, or reported no totals.
+fn reported(suite: &Ran, tally: &mut Tally) -> bool {
+    let failed_before = tally.failed;
+    println!("\n     Running {}", suite.name);
+    let mut totals = false;
+    for line in &suite.printed {
+        println!("{line}");
+        tally.line(line);
+        totals |= line.starts_with("test result: ");
+    }
+    print!("{}", suite.errors);
+    if !totals || (!suite.status.success() && tally.failed == failed_before) {
+        println!("{}: {} outside of the tests; see above", suite.name, suite.status);
+        return false;
+    }
+    true
+}
+
+fn play(suite: &Suite, lane: Lane, times: bool, prepare: &(dyn Fn(&mut Command) + Sync), output: &Path) -> Result<Ran> {
+    let mut command = match lane {
+        // The live ones get their turn.
+        Lane::Pure => {
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "5", "--"]).arg(&suite.program);
+            nice
+        }
+        Lane::Live | Lane::Servers => Command::new(&suite.program),
+    };
+    prepare(&mut command);
+    command.args(&suite.args).current_dir(&suite.directory);
+    command
+        .env("CARGO", shell::cargo_path())
+        .env("CARGO_MANIFEST_DIR", &suite.directory);
+    if times && !suite.own_harness {
+        times::report_each(&mut command);
+    }
+    // A file: a process that outlives the tests would hold a pipe open.
+    let errors = output.join(format!("{}.stderr", suite.name));
+    let file = File::create(&errors).with_context(|| format!("creating {}", errors.display()))?;
+    let begin = Stopwatch::start();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("the pipe that was just asked for")?);
+    let (mut printed, mut tests, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    let mut last = Duration::ZERO;
+    while lines.read_until(b'\n', &mut line).context("reading its output")? > 0 {
+        let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
+        let now = begin.elapsed();
+        if let Some((name, reported)) = times::of_line(&text) {
+            tests.push((name.to_owned(), reported.unwrap_or(now - last)));
+            last = now;
+        }
+        printed.push(text);
+        line.clear();
+    }
+    let processors = times::processors(&child)?;
+    let status = child.wait()?;
+    let took = begin.elapsed();
+    let errors = fs::read(&errors).with_context(|| format!("reading {}", errors.display()))?;
+    Ok(Ran {
+        name: suite.name.clone(),
+        lane,
+        took,
+        processors,
+        tests,
+        printed,
+        errors: String::from_utf8_lossy(&errors).into_owned(),
+        status,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/tests#epitaph-tests@0.1.0","manifest_path":"MANIFEST","target":{"kind":["test"],"crate_types":["bin"],"name":"NAME","src_path":"/w/x.rs","edition":"2024","doc":false,"doctest":false,"test":true},"profile":{"opt_level":"0","debuginfo":1,"debug_assertions":true,"overflow_checks":true,"test":TEST},"features":[],"filenames":["/w/target/debug/deps/x-1"],"executable":"/w/target/debug/deps/x-1","fresh":true}"#;
+
+    fn message(name: &str, test: &str) -> Option<Suite> {
+        let manifest = shell::root().join("tests/Cargo.toml").display().to_string();
+        suite(
+            &MESSAGE
+                .replace("MANIFEST", &manifest)
+                .replace("NAME", name)
+                .replace("TEST", test),
+        )
+    }
+
+    #[test]
+    fn a_test_program_is_a_suite_and_a_plain_one_is_not() {
+        let found = message("hostile", "true").unwrap();
+        assert_eq!((&*found.name, found.own_harness), ("hostile", false));
+        assert_eq!(found.program, Path::new("/w/target/debug/deps/x-1"));
+        assert_eq!(found.directory, shell::root().join("tests"));
+        assert!(message("stories", "true").unwrap().own_harness);
+        assert_eq!(message("victim", "false"), None);
+    }
+
+    #[test]
+    fn what_no_list_names_is_live() {
+        assert_eq!(Lane::of("stories").0, Lane::Live);
+        assert_eq!(Lane::of("a test that is new").0, Lane::Live);
+        assert_eq!(Lane::of("observer").0, Lane::Servers);
+        assert_eq!(Lane::of(DOC).0, Lane::Pure);
+    }
+
+    fn script(name: &str, script: &str, directory: &Path) -> Suite {
+        Suite {
+            name: name.to_owned(),
+            program: "sh".into(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            directory: directory.to_owned(),
+            own_harness: true,
+        }
+    }
+
+    /// Each live program meets a pure one, and holds a lock until then.
+    #[test]
+    fn lanes_run_side_by_side_and_live_programs_one_after_the_other() {
+        let directory = std::env::temp_dir().join(format!("epitaph-lanes-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let totals = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
+        let fifos = ["first", "second"].map(|fifo| {
+            assert!(Command::new("mkfifo").arg(directory.join(fifo)).status().unwrap().success());
+            fifo
+        });
+        let live = fifos.map(|fifo| {
+            let meets = format!("mkdir lock && echo met > {fifo} && rmdir lock && {totals}");
+            script(&format!("live {fifo}"), &meets, &directory)
+        });
+        let pure = fifos.map(|fifo| {
+            script(
+                &format!("pure {fifo}"),
+                &format!("grep -q met {fifo} && {totals}"),
+                &directory,
+            )
+        });
+        let lanes = vec![(Lane::Live, live.into()), (Lane::Pure, pure.into())];
+        let mut tally = Tally::default();
+        let (broken, ran) = run(lanes, false, &|_| {}, &mut tally).unwrap();
+        assert_eq!((broken, tally.passed, ran.len()), (0, 4, 4));
+        let of_lane = |lane| -> Vec<&str> {
+            let of_lane = ran.iter().filter(|suite| suite.lane == lane);
+            of_lane.map(|suite| &*suite.name).collect()
+        };
+        assert_eq!(of_lane(Lane::Live), ["live first", "live second"]);
+        assert_eq!(of_lane(Lane::Pure), ["pure first", "pure second"]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    fn shown(text: &str) -> (bool, Tally) {
+        let suite = script("shell", text, &shell::root());
+        let output = std::env::temp_dir();
+        let ran = play(&suite, Lane::Live, false, &|_| {}, &output).unwrap();
+        let mut tally = Tally::default();
+        (reported(&ran, &mut tally), tally)
+    }
+
+    #[test]
+    fn a_suite_that_fails_outside_of_its_tests_or_ends_without_totals_is_broken() {
+        let totals = "test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored";
+        assert!(shown(&format!("echo '{totals}'")).0);
+        assert!(!shown(&format!("echo '{totals}'; exit 3")).0);
+        assert!(!shown("echo 'test a ... ok'").0);
+        let (whole, tally) = shown("echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101");
+        assert!(whole);
+        assert_eq!((tally.passed, tally.failed), (1, 1));
+    }
+
+    #[test]
+    fn totals_on_standard_error_do_not_count() {
+        let (whole, tally) = shown("echo 'test result: ok. 1 passed; 0 failed; 0 ignored' >&2");
+        assert!(!whole);
+        assert_eq!(tally.passed, 0);
+    }
+}
