@@ -42,7 +42,7 @@ const LINK_PROGRAM: usize = 8;
 const NAME: usize = 16;
 
 /// Our programs, as far as the kernel keeps their names, and maps.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 14] = [
     "signal_generate",
     "signal_deliver",
     "cgroup_mkdir",
@@ -54,9 +54,11 @@ const PROGRAMS: [&str; 12] = [
     "inet_sock_set_s",
     "inet_sk_error_r",
     "tcp_send_reset",
+    "tcp_v4_send_res",
+    "tcp_v6_send_res",
     "tcp_receive_res",
 ];
-const MAPS: [&str; 18] = [
+const MAPS: [&str; 19] = [
     "RARE",
     "EVENTS",
     "ACCOUNTS",
@@ -71,6 +73,7 @@ const MAPS: [&str; 18] = [
     "RECOVERED",
     "TAKEN",
     "CLOSED_PORTS",
+    "REFUSED_BY_CLIE",
     "LOST_CONNECTS",
     "KUBELETS",
     // By aya: what the log and the constants are in.

@@ -79,6 +79,11 @@ static RECOVERED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::TRACE
 #[map]
 static CLOSED_PORTS: HashMap<ListenerKey, ClosedPort> = HashMap::with_max_entries(capacity::CLOSED_PORTS, 0);
 
+/// 1 where no probe shows a SYN to a closed port: the client's error is used instead. User space writes it when it knows which programs
+/// the kernel accepts.
+#[map]
+static REFUSED_BY_CLIENT: Array<u32> = Array::with_max_entries(1, 0);
+
 /// cgroup v2 ids of the kubelet.
 #[map]
 static KUBELETS: HashMap<u64, u32> = HashMap::with_max_entries(64, 0);
@@ -448,6 +453,11 @@ pub fn if_skipped(tracepoint: u32, ctx: &BtfTracePointContext, event: u64, repor
     if any_armed() {
         report();
     }
+}
+
+#[inline(always)]
+pub fn refused_by_client() -> bool {
+    REFUSED_BY_CLIENT.get(0).is_some_and(|&is| is != 0)
 }
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! inet_sock_set_state, tcp_send_reset, tcp_receive_reset, inet_sk_error_report.
+//! inet_sock_set_state, tcp_send_reset (and the functions that call it), tcp_receive_reset, inet_sk_error_report.
 //!
 //! While no cgroup is armed, each program only notes the event, and its second program only compares the event with the note. A socket
 //! belongs to its own cgroup, the one of the process that made it, not the current task: the kernel handles packets in the context of any
@@ -7,21 +7,17 @@
 use core::mem::offset_of;
 use core::ptr::addr_of_mut;
 
+use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_skc_to_tcp_sock};
-use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::macros::{btf_tracepoint, fentry};
 use aya_ebpf::maps::ring_buf::RingBufEntry;
-use aya_ebpf::programs::BtfTracePointContext;
-use aya_ebpf::{EbpfContext as _, Global};
+use aya_ebpf::programs::{BtfTracePointContext, FEntryContext};
 use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
 use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
 use super::maps::{self, Charge, Owner};
-
-/// 1 on kernels whose tcp_send_reset does not report a SYN to a closed port (before 6.12): the client's error is used instead.
-#[unsafe(no_mangle)]
-static REFUSED_BY_CLIENT: Global<u32> = Global::new(0);
 
 const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
@@ -122,10 +118,10 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
         if old == ESTABLISHED && (new == FIN_WAIT1 || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) == 0) {
             foreign(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
-        if REFUSED_BY_CLIENT.load() != 0
-            && old == SYN_SENT
+        if old == SYN_SENT
             && new == CLOSE
             && Direct::get::<u32>(sk, Field::SockErr) == ECONNREFUSED
+            && maps::refused_by_client()
         {
             refused_client(sk, tcp, netns);
         }
@@ -230,22 +226,76 @@ pub fn tcp_send_reset_nested(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
     unsafe {
-        let state: u8 = if sk.is_null() { 0 } else { Direct::get(sk, Field::SockState) };
-        let unconnected = if sk.is_null() || state == LISTEN {
-            if skb.is_null() {
-                return;
+        let state = state(sk);
+        if !is_full(sk, state) {
+            reset_without_socket(sk, skb, state, reason);
+        } else if state != LISTEN {
+            reset_by_full(sk, skb, state, reason);
+        } else if !skb.is_null()
+            && let Some(of) = without_connection(skb, netns(sk))
+        {
+            reset_by_listener(sk, &of, reason);
+        }
+    }
+}
+
+/// Before 6.10, tcp_send_reset reports the resets of full sockets only: this program runs at the entry of the function that sends any.
+/// Where the function sends none (it answers no RST), there is no record either.
+#[fentry]
+pub fn tcp_v4_send_reset(ctx: FEntryContext) -> i32 {
+    at_function(&ctx);
+    0
+}
+
+#[fentry]
+pub fn tcp_v6_send_reset(ctx: FEntryContext) -> i32 {
+    at_function(&ctx);
+    0
+}
+
+#[inline(always)]
+fn at_function(ctx: &FEntryContext) {
+    if maps::any_armed() {
+        let (sk, skb): (Ptr, Ptr) = (ctx.arg(0), ctx.arg(1));
+        // SAFETY: the function's socket, NULL or of any kind, and its packet.
+        unsafe {
+            let state = state(sk);
+            if !is_full(sk, state) {
+                reset_without_socket(sk, skb, state, 0);
             }
-            let netns = if sk.is_null() { netns_of_packet(skb) } else { netns(sk) };
-            without_connection(skb, netns)
-        } else if state == TIME_WAIT || state == NEW_SYN_RECV {
+        }
+    }
+}
+
+/// 0 without a socket.
+#[inline(always)]
+unsafe fn state(sk: Ptr) -> u8 {
+    if sk.is_null() {
+        0
+    } else {
+        unsafe { Direct::get(sk, Field::SockState) }
+    }
+}
+
+/// As sk_fullsock() of the kernel.
+#[inline(always)]
+fn is_full(sk: Ptr, state: u8) -> bool {
+    !sk.is_null() && state != TIME_WAIT && state != NEW_SYN_RECV
+}
+
+/// `sk`: NULL, or a mini socket.
+#[inline(always)]
+unsafe fn reset_without_socket(sk: Ptr, skb: Ptr, state: u8, reason: u32) {
+    unsafe {
+        let unconnected = if !sk.is_null() {
             Some(by_mini(sk, state))
+        } else if !skb.is_null() {
+            without_connection(skb, netns_of_packet(skb))
         } else {
-            return reset_by_full(sk, skb, state, reason);
+            None
         };
         let Some(of) = unconnected else { return };
-        if state == LISTEN {
-            reset_by_listener(sk, &of, reason);
-        } else if let Some(cgroup) = maps::closed_by(of.netns, of.local_port, of.local) {
+        if let Some(cgroup) = maps::closed_by(of.netns, of.local_port, of.local) {
             reset_of_packet(cgroup, &of, of.state, of.flags, reason);
         }
     }
@@ -289,7 +339,7 @@ struct Unconnected {
     flags: u32,
 }
 
-/// Of the device that received it; 0 unknown. A packet that met a socket has lost its device.
+/// Of the device that received it; 0 unknown. Only a packet that met a socket has lost its device (tcp_v4_rcv, tcp_v6_rcv).
 #[inline(always)]
 unsafe fn netns_of_packet(skb: Ptr) -> u32 {
     unsafe {
@@ -311,16 +361,18 @@ unsafe fn header(skb: Ptr, offset: Field) -> Ptr {
 }
 
 /// A packet that met no socket, or a listener only. A SYN is a refused connection. Any other packet belongs to a closed connection, or
-/// to a connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
+/// to a connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more, and
+/// an RST is not answered.
 #[inline(always)]
 unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
     const FIN: u8 = 0x01;
+    const RST: u8 = 0x04;
     unsafe {
         let (ip, tcp) = (header(skb, Field::SkbNetworkHeader), header(skb, Field::SkbTransportHeader));
         let bits = Probed::read::<u8>(tcp.add(13));
-        if bits & FIN != 0 {
+        if bits & (FIN | RST) != 0 {
             return None;
         }
         let not_syn = if bits & (SYN | ACK) == SYN { 0 } else { tcp_flags::NOT_SYN };

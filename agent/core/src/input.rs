@@ -76,14 +76,54 @@ impl ProcessFact {
     }
 }
 
+/// Of which clients a refused connection is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeenClients {
+    None,
+    /// Those that connect to the server's own address. A client that connects to a Service's address is not among them.
+    OfThisMachine,
+    All,
+}
+
+impl SeenClients {
+    pub const ALL: [SeenClients; 3] = [SeenClients::All, SeenClients::OfThisMachine, SeenClients::None];
+
+    /// As metrics and JSON name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SeenClients::None => "none",
+            SeenClients::OfThisMachine => "of_this_machine",
+            SeenClients::All => "all",
+        }
+    }
+
+    /// What is not known where not all clients are seen, and what to do; None with all clients.
+    pub const fn trouble(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            SeenClients::All => None,
+            SeenClients::OfThisMachine => Some((
+                "refused clients of other machines are not seen: the traffic of a container that closes a listener is unknown",
+                ProbeState::ALL_CLIENTS,
+            )),
+            SeenClients::None => Some((
+                "refused clients are not seen: the traffic of every termination is unknown",
+                ProbeState::ALL_CLIENTS,
+            )),
+        }
+    }
+}
+
 /// State of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", from = "StoredState")]
 pub enum ProbeState {
     Active,
-    /// On this kernel another probe shows part or all of this probe's evidence: that probe's tracepoint, and in brackets the evidence.
+    /// On this kernel another probe shows part or all of this probe's evidence: that probe's name, and in brackets the evidence.
     Substituted {
         by: String,
+        /// Of which clients the other probe shows the evidence.
+        clients: SeenClients,
     },
     /// This kernel cannot have the probe.
     Unsupported(String),
@@ -94,10 +134,88 @@ pub enum ProbeState {
 /// Without these probes no termination is observed; without any other probe, verdicts only have less evidence, and report this.
 pub const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
 
+/// As recordings have it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredState {
+    Active,
+    Substituted { by: String, clients: Option<SeenClients> },
+    Unsupported(String),
+    Failed(String),
+}
+
+impl From<StoredState> for ProbeState {
+    fn from(stored: StoredState) -> ProbeState {
+        /// In `by` of recordings that have no `clients`.
+        const BY_CLIENTS: &str = "by the error of a client on this machine";
+        match stored {
+            StoredState::Active => ProbeState::Active,
+            StoredState::Substituted { by, clients } => {
+                let clients = clients.unwrap_or(match by.contains(BY_CLIENTS) {
+                    true => SeenClients::OfThisMachine,
+                    false => SeenClients::All,
+                });
+                ProbeState::Substituted { by, clients }
+            }
+            StoredState::Unsupported(reason) => ProbeState::Unsupported(reason),
+            StoredState::Failed(reason) => ProbeState::Failed(reason),
+        }
+    }
+}
+
 impl ProbeState {
+    /// The probe that shows refused connections.
+    pub const REFUSALS: &str = "tcp_send_reset";
+    /// Remedy where [`ProbeState::clients`] of that probe is not all.
+    const ALL_CLIENTS: &str = "run kernel 6.12 or newer, or a kernel on which BPF programs may be attached to the functions \
+                               tcp_v4_send_reset and tcp_v6_send_reset (docs/limits.md)";
+
+    /// Of which clients the probe's evidence is observed.
+    pub fn clients(&self) -> SeenClients {
+        match self {
+            ProbeState::Active => SeenClients::All,
+            ProbeState::Substituted { clients, .. } => *clients,
+            ProbeState::Unsupported(_) | ProbeState::Failed(_) => SeenClients::None,
+        }
+    }
+
     /// Whether the probe's evidence is observed, by this probe or by another.
     pub fn is_observed(&self) -> bool {
         matches!(self, ProbeState::Active | ProbeState::Substituted { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_before_the_clients_were_stored_has_those_that_its_words_name() {
+        let of = |by: &str| {
+            let stored = serde_json::json!({"substituted": {"by": by}});
+            serde_json::from_value::<ProbeState>(stored).map(|state| state.clients())
+        };
+        let refused = of("inet_sock_set_state (a refused SYN, by the error of a client on this machine)");
+        assert_eq!(refused.ok(), Some(SeenClients::OfThisMachine));
+        let errors = of("inet_sock_set_state (the error with which a connection closes)");
+        assert_eq!(errors.ok(), Some(SeenClients::All));
+    }
+
+    #[test]
+    fn a_probes_state_is_read_as_it_was_stored() {
+        let by = "inet_sock_set_state (a refused SYN)".to_owned();
+        for state in [
+            ProbeState::Active,
+            ProbeState::Substituted {
+                by,
+                clients: SeenClients::OfThisMachine,
+            },
+            ProbeState::Unsupported("no".to_owned()),
+            ProbeState::Failed("no".to_owned()),
+        ] {
+            let stored = serde_json::to_value(&state).expect("JSON");
+            assert_eq!(serde_json::from_value::<ProbeState>(stored).ok(), Some(state));
+        }
     }
 }
 

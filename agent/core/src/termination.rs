@@ -166,11 +166,13 @@ pub struct Traffic {
     pub cgroup_v1: bool,
     /// The cgroup still existed when counting stopped: sockets of the exited process may not have been closed yet.
     pub unclosed: bool,
+    /// A listener closed, and this kernel does not show the refused clients of other machines.
+    pub unseen_clients: bool,
     /// Begin of the counts below.
     pub since: Boot,
     /// Clients were still trying to connect when counting stopped, and were refused.
     pub refusing_on: bool,
-    /// How a refused SYN was recorded: the server's RST, or the client's own error (on kernels before 6.12).
+    /// How a refused SYN was recorded: the server's RST, or the client's own error (on some kernels before 6.10).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,
     /// New connections accepted.

@@ -93,7 +93,13 @@ pub fn probes(facts: &Facts) -> Vec<Finding> {
 fn probe(name: &str, state: &ProbeState) -> Finding {
     match state {
         ProbeState::Active => Finding::ok(format!("probe {name}"), "active"),
-        ProbeState::Substituted { by } => Finding::ok(format!("probe {name}"), format!("substituted by {by}")),
+        ProbeState::Substituted { by, clients } => {
+            let (check, message) = (format!("probe {name}"), format!("substituted by {by}"));
+            match clients.trouble() {
+                None => Finding::ok(check, message),
+                Some((problem, remedy)) => Finding::note(check, format!("{message}: {problem}"), Some(remedy.into())),
+            }
+        }
         ProbeState::Unsupported(reason) => unsupported(name, reason),
         ProbeState::Failed(reason) => Finding::problem(
             format!("probe {name}"),

@@ -60,14 +60,13 @@ pub(super) async fn ready(targets: &[String], wait: Duration) -> Result<(), Runt
         let waited = tokio::time::timeout(wait, until_ready).await;
         waited.map_err(|_| last.unwrap_or_else(|| RuntimeError::new(SysExit::Unavailable, "no answer in time")))
     };
-    let lines: String = answered?.iter().map(|address| format!("{address} is ready\n")).collect();
-    cli::print(&lines).map_err(RuntimeError::os("write to standard output"))
+    cli::print(&answered?.concat()).map_err(RuntimeError::os("write to standard output"))
 }
 
 type HttpClient = Client<HttpConnector, Empty<Bytes>>;
 
-/// The addresses, if all are ready.
-async fn all(client: &HttpClient, targets: &[String]) -> Result<Vec<SocketAddr>, RuntimeError> {
+/// A text for each address, if all are ready.
+async fn all(client: &HttpClient, targets: &[String]) -> Result<Vec<String>, RuntimeError> {
     let mut ready = Vec::new();
     for target in targets {
         let unknown = |why: String| {
@@ -80,17 +79,19 @@ async fn all(client: &HttpClient, targets: &[String]) -> Result<Vec<SocketAddr>,
             return Err(unknown("the name has no address".to_owned()));
         }
         for address in addresses {
-            one(client, address).await?;
-            ready.push(address);
+            ready.push(one(client, address).await?);
         }
     }
     Ok(ready)
 }
 
-async fn one(client: &HttpClient, address: SocketAddr) -> Result<(), RuntimeError> {
+async fn one(client: &HttpClient, address: SocketAddr) -> Result<String, RuntimeError> {
     let asked = tokio::time::timeout(TIMEOUT, ask(client, address)).await;
     let problem = match asked {
-        Ok(Ok((StatusCode::OK, _))) => return Ok(()),
+        Ok(Ok((StatusCode::OK, body))) => {
+            let unseen = unseen(&body).map(|line| format!("{address}: {line}\n"));
+            return Ok(format!("{address} is ready\n{}", unseen.unwrap_or_default()));
+        }
         Ok(Ok((status, body))) => {
             let problem = format!("{address} is not ready: {status} {}", bounded(body.trim(), MAX_SHOWN));
             return Err(RuntimeError::new(SysExit::Unavailable, problem)
@@ -105,6 +106,24 @@ async fn one(client: &HttpClient, address: SocketAddr) -> Result<(), RuntimeErro
     )
 }
 
+/// The clients that an agent does not see on its kernel, and the remedy; None for an observer, and for an agent that sees all.
+fn unseen(body: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Ready {
+        probes: Vec<Probe>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Probe {
+        state: String,
+        reason: Option<String>,
+        remedy: Option<String>,
+    }
+    let ready: Ready = serde_json::from_str(body).ok()?;
+    let mut substituted = ready.probes.into_iter().filter(|probe| probe.state == "substituted");
+    let (reason, remedy) = substituted.find_map(|probe| probe.reason.zip(probe.remedy))?;
+    Some(format!("{reason}; remedy: {remedy}"))
+}
+
 async fn ask(client: &HttpClient, address: SocketAddr) -> Result<(StatusCode, String), String> {
     let url = format!("http://{address}/readyz").parse::<Uri>();
     let url = url.map_err(|error| error.to_string())?;
@@ -117,6 +136,8 @@ async fn ask(client: &HttpClient, address: SocketAddr) -> Result<(StatusCode, St
 
 #[cfg(test)]
 mod tests {
+    use epitaph_core::input::{ProbeState, SeenClients};
+    use epitaph_core::render::json::probes_object;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -173,6 +194,27 @@ mod tests {
                  process, have the reason"
             )
         );
+    }
+
+    #[test]
+    fn the_answer_of_an_agent_that_does_not_see_all_clients_has_a_second_line() {
+        let by = "inet_sock_set_state (a refused SYN, by the error of a client on this machine)".to_owned();
+        let answer = |clients| {
+            let state = ProbeState::Substituted { by: by.clone(), clients };
+            let probes = probes_object(&[
+                ("signal_generate".to_owned(), ProbeState::Active),
+                ("tcp_send_reset".to_owned(), state),
+            ]);
+            serde_json::json!({"ready": true, "probes": probes}).to_string()
+        };
+        let of = unseen(&answer(SeenClients::OfThisMachine)).expect("a line");
+        assert!(
+            of.starts_with("refused clients of other machines are not seen")
+                && of.contains("; remedy: run kernel 6.12 or newer"),
+            "{of}"
+        );
+        assert_eq!(unseen(&answer(SeenClients::All)), None);
+        assert_eq!(unseen(r#"{"ready":true,"role":"active"}"#), None);
     }
 
     #[tokio::test]

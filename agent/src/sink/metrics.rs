@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use epitaph_core::attribute::Subject;
 use epitaph_core::event::Kind;
-use epitaph_core::input::ProbeState;
+use epitaph_core::input::{ProbeState, SeenClients};
 use epitaph_core::pod::{ApiClock, PodsState};
 use epitaph_core::render::json::runtime_name;
 use epitaph_core::report::{DropReason, Report, Termination};
@@ -55,6 +55,7 @@ pub struct Metrics {
     lost: Counter<u64>,
     dropped: Counter<u64>,
     probe: Gauge<u64>,
+    refused_clients: Gauge<u64>,
     /// The state that each probe was last reported with.
     probes: Mutex<BTreeMap<String, &'static str>>,
     neighbours: Gauge<u64>,
@@ -120,6 +121,7 @@ impl Metrics {
             lost: LOST.counter(&meter),
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
+            refused_clients: REFUSED_CLIENTS.gauge(&meter),
             probes: Mutex::default(),
             neighbours: NEIGHBOURS.gauge(&meter),
             memory: MEMORY.gauge(&meter),
@@ -268,6 +270,12 @@ impl Metrics {
     }
 
     pub fn probe(&self, name: &str, state: &ProbeState) {
+        if name == ProbeState::REFUSALS {
+            for clients in SeenClients::ALL {
+                let labels = [KeyValue::new("clients", clients.name())];
+                self.refused_clients.record(u64::from(clients == state.clients()), &labels);
+            }
+        }
         let state = match state {
             ProbeState::Active => "active",
             ProbeState::Substituted { .. } => "substituted",

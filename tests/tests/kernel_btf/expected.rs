@@ -91,7 +91,7 @@ pub const PROGRAMS: [(&str, &[Since]); 11] = [
     ),
 ];
 
-/// Its argument `reason`.
+/// Its argument `reason`, and its report of resets without a full socket.
 pub const SEND_RESET_REASON: Release = [6, 10, 0];
 /// `bpf_get_current_task_btf`.
 pub const CURRENT_TASK_BTF: Release = [5, 11, 0];

@@ -96,9 +96,14 @@ fn packaged(version: &str, path: &Path) -> Result<(), String> {
         same(probe.tracepoint, format!("{found:?}"), format!("{expected:?}"));
     }
     same(
-        "refused by the client",
-        probes::refused_by_client(&layout).to_string(),
-        (release < expected::SEND_RESET_REASON).to_string(),
+        "tcp_send_reset without a socket",
+        layout.resets_without_socket.to_string(),
+        (release >= expected::SEND_RESET_REASON).to_string(),
+    );
+    same(
+        "functions that send resets",
+        format!("{:?}", probes::reset_functions(&layout)),
+        format!("{:?}", Ok::<_, String>(&probes::RESET_FUNCTIONS[..])),
     );
     same(
         "bpf_get_current_task_btf",
@@ -154,7 +159,7 @@ fn running() -> Result<(), Failed> {
 }
 
 fn read(path: &Path) -> Result<Layout, String> {
-    Layout::read(path, &probes::tracepoints()).map_err(|error| error.to_string())
+    Layout::read(path, &probes::tracepoints(), &probes::RESET_FUNCTIONS).map_err(|error| error.to_string())
 }
 
 fn place(field: Field) -> String {

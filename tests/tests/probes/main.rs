@@ -18,7 +18,7 @@ use epitaph_core::event::{
     Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
 };
 use epitaph_core::ids::{CgroupId, Pid, Signal};
-use epitaph_core::input::{LossScope, ProbeState};
+use epitaph_core::input::{LossScope, ProbeState, SeenClients};
 use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
@@ -101,6 +101,13 @@ impl Probes {
             seen: Vec::new(),
             _machine: machine,
         })
+    }
+
+    /// Of which clients these probes show that they were refused.
+    fn clients(&self) -> SeenClients {
+        let mut states = self.kernel.probes().iter();
+        let found = states.find_map(|(name, state)| (name == ProbeState::REFUSALS).then(|| state.clients()));
+        found.unwrap_or(SeenClients::None)
     }
 
     fn drain(&mut self) {

@@ -144,9 +144,14 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> 
 /// Also the body of `/readyz`.
 pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
     let one = |(name, state): &(String, ProbeState)| {
+        let trouble = match state {
+            ProbeState::Substituted { clients, .. } => clients.trouble(),
+            _ => None,
+        };
+        let (problem, remedy) = trouble.unzip();
         let (state, by, reason) = match state {
             ProbeState::Active => ("active", None, None),
-            ProbeState::Substituted { by } => ("substituted", Some(escape(by)), None),
+            ProbeState::Substituted { by, .. } => ("substituted", Some(escape(by)), problem.map(str::to_owned)),
             ProbeState::Unsupported(reason) => ("unsupported", None, Some(escape(reason))),
             ProbeState::Failed(reason) => ("failed", None, Some(escape(reason))),
         };
@@ -155,6 +160,7 @@ pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
             state,
             by,
             reason,
+            remedy,
         }
     };
     probes.iter().map(one).collect()

@@ -153,11 +153,16 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], sty
     for (name, state) in probes {
         let (word, text) = match state {
             ProbeState::Active => continue,
-            ProbeState::Substituted { by } => ("substituted by", by),
+            ProbeState::Substituted { by, .. } => ("substituted by", by),
             ProbeState::Unsupported(reason) => ("unsupported:", reason),
             ProbeState::Failed(reason) => ("failed:", reason),
         };
         let _ = writeln!(out, "  {} {word} {}", escape(name), escape(text));
+        if let ProbeState::Substituted { clients, .. } = state
+            && let Some((problem, remedy)) = clients.trouble()
+        {
+            let _ = writeln!(out, "    {problem}\n    remedy: {remedy}");
+        }
     }
     out
 }

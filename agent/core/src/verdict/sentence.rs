@@ -610,7 +610,12 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             }
             _ => String::new(),
         };
-        clauses.push(format!("the sockets of the {} were not observed{why}", subject(case)));
+        clauses.push(match (why.as_str(), traffic.unseen_clients) {
+            ("", true) => {
+                "the listener closed, and this kernel does not show whether clients of other machines were refused".to_owned()
+            }
+            _ => format!("the sockets of the {} were not observed{why}", subject(case)),
+        });
     }
     clauses
 }

@@ -146,6 +146,16 @@ pub const PROBE: Row = Row {
     ],
     about: "1 for the state of the probe, 0 for former states; /readyz shows the reason",
 };
+pub const REFUSED_CLIENTS: Row = Row {
+    name: "epitaph.refused_clients.seen",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[(
+        "clients",
+        "all; of_this_machine: not those of other machines, so that the traffic of a container that closes a listener is unknown; none",
+    )],
+    about: "1 for the clients of which this kernel shows that they were refused, 0 for the others; /readyz has the reason and the remedy",
+};
 pub const NEIGHBOURS: Row = Row {
     name: "epitaph.agent.neighbours",
     shape: Shape::Gauge,
@@ -458,6 +468,7 @@ pub const TABLE: &[Row] = &[
     DROPPED,
     NODE_READY,
     PROBE,
+    REFUSED_CLIENTS,
     NEIGHBOURS,
     MEMORY,
     EXPORT_SPANS,

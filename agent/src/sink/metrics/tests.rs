@@ -174,6 +174,7 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_records_lost_total{kind="tcp"} 5
         epitaph_refusal_duration_seconds_sum{subject="container"} 3.2
         epitaph_refusal_duration_seconds_count{subject="container"} 1
+        epitaph_refused_clients_seen{clients="none"} 1
         epitaph_stop_duration_seconds_sum{subject="container"} 10.003
         epitaph_stop_duration_seconds_count{subject="container"} 1
         epitaph_stop_signals_ignored_total{subject="container"} 1

@@ -14,6 +14,10 @@ use types::{Types, kind};
 /// Size of a pointer on every architecture that has the probes.
 const POINTER: u32 = 8;
 
+/// The tracepoint's record in tracefs. Until it reported resets without a full socket, `tcp_send_reset` shared the record of
+/// `tcp_retransmit_skb` ("trace: tcp: fully support trace_tcp_send_reset", 6.10).
+const OWN_RECORD: &str = "trace_event_raw_tcp_send_reset";
+
 pub const SYS_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +40,10 @@ pub struct Layout {
     offsets: [u32; Field::COUNT],
     /// By name, the arguments after the first, which is the tracer's own.
     tracepoints: HashMap<&'static str, Vec<Argument>>,
+    /// The same of functions, with all of their arguments.
+    functions: HashMap<&'static str, Vec<Argument>>,
+    /// Whether `tcp_send_reset` reports the resets that no full socket sends, such as that of a closed port (6.10 and later).
+    pub resets_without_socket: bool,
     /// `bpf_get_current_task_btf` (5.11 and later).
     pub current_task_btf: bool,
     /// Of cgroup controllers built into this kernel: by name, the place in a `css_set`.
@@ -45,7 +53,7 @@ pub struct Layout {
 impl Layout {
     /// # Errors
     /// If the file does not exist or is not BTF. A missing field or tracepoint is not an error here.
-    pub fn read(path: &Path, tracepoints: &[&'static str]) -> Result<Layout, BtfError> {
+    pub fn read(path: &Path, tracepoints: &[&'static str], functions: &[&'static str]) -> Result<Layout, BtfError> {
         let bytes = fs::read(path).map_err(|source| BtfError::Read {
             path: path.to_owned(),
             source,
@@ -54,10 +62,10 @@ impl Layout {
             path: path.to_owned(),
             source,
         })?;
-        Ok(Layout::of(&types, tracepoints))
+        Ok(Layout::of(&types, tracepoints, functions))
     }
 
-    fn of(types: &Types, tracepoints: &[&'static str]) -> Layout {
+    fn of(types: &Types, tracepoints: &[&'static str], functions: &[&'static str]) -> Layout {
         Layout {
             offsets: std::array::from_fn(|i| {
                 let (strukt, path) = Field::ALL[i].place();
@@ -67,6 +75,11 @@ impl Layout {
                 .iter()
                 .filter_map(|&name| Some((name, arguments(types, name)?)))
                 .collect(),
+            functions: functions
+                .iter()
+                .filter_map(|&name| Some((name, function(types, name)?)))
+                .collect(),
+            resets_without_socket: types.named(OWN_RECORD, kind::STRUCT).next().is_some(),
             current_task_btf: enumeration(types, "bpf_func_id").any(|(name, _)| name == "BPF_FUNC_get_current_task_btf"),
             controllers: controllers(types),
         }
@@ -93,6 +106,11 @@ impl Layout {
     pub fn tracepoint(&self, name: &str) -> Option<&[Argument]> {
         self.tracepoints.get(name).map(Vec::as_slice)
     }
+
+    /// None if the kernel has no such function, or has it only as a part of its callers.
+    pub fn function(&self, name: &str) -> Option<&[Argument]> {
+        self.functions.get(name).map(Vec::as_slice)
+    }
 }
 
 /// Byte offset of the member at `path` in `strukt`, or the structure's size if `path` is empty.
@@ -118,11 +136,20 @@ fn arguments(types: &Types, name: &str) -> Option<Vec<Argument>> {
     let function = types
         .chain(typedef.size_or_type)
         .find(|found| found.kind == kind::FUNC_PROTO)?;
-    let argument = |id| match types.bare(id) {
+    Some(types.parameters(function).skip(1).map(|id| argument(types, id)).collect())
+}
+
+fn function(types: &Types, name: &str) -> Option<Vec<Argument>> {
+    let prototype = types.get(types.function(name)?.size_or_type)?;
+    let is_one = prototype.kind == kind::FUNC_PROTO;
+    is_one.then(|| types.parameters(prototype).map(|id| argument(types, id)).collect())
+}
+
+fn argument(types: &Types, id: u32) -> Argument {
+    match types.bare(id) {
         Some(found) if found.kind == kind::PTR => Argument::Pointer,
         _ => Argument::Value,
-    };
-    Some(types.parameters(function).skip(1).map(argument).collect())
+    }
 }
 
 /// `memory_cgrp_id = 4` of `enum cgroup_subsys_id`, by `memory`.

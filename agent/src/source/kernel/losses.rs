@@ -13,7 +13,6 @@ use epitaph_core::time::Boot;
 use epitaph_ebpf::{Account, Class, Kind, SHARED, armed_count, limits, nested};
 
 use super::error::{LoadError, MapError};
-use super::probes::Probe;
 use super::{Hierarchies, held, take};
 
 /// An account that nothing has used for so many windows is removed; its owner gets a new one when it needs one.
@@ -108,18 +107,18 @@ impl Losses {
         })
     }
 
-    pub fn attached(&mut self, probe: &Probe, program: ProgramFd) {
+    /// `at`: the tracepoint or the function.
+    pub fn attached(&mut self, kind: Kind, at: &str, program: ProgramFd) {
         let text = File::open(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd()));
         let text = text.inspect_err(|error| {
-            let tracepoint = probe.tracepoint;
-            tracing::warn!("how many events the kernel skips at {tracepoint} cannot be read, and counts as lost: {error}");
+            tracing::warn!("how many events the kernel skips at {at} cannot be read, and counts as lost: {error}");
         });
         self.attached.push(Attached {
-            kind: probe.kind,
+            kind,
             text: text.ok(),
             nested: (0..)
                 .zip(nested::TRACEPOINTS)
-                .find_map(|(place, tracepoint)| (tracepoint == probe.tracepoint).then_some(place)),
+                .find_map(|(place, tracepoint)| (tracepoint == at).then_some(place)),
             excess: 0,
             before: [0; 2],
             _program: program,
@@ -253,7 +252,7 @@ impl Attached {
         Some(recovered.get(&place, 0).ok()?.iter().sum())
     }
 
-    /// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
+    /// Kernels skip and count runs of a program at a tracepoint since 6.1, or with its backport (6.0.10); of one at a function since 5.12.
     fn recursion_misses(&self) -> Option<u64> {
         let mut text = [0; FDINFO_LEN];
         let length = self.text.as_ref()?.read_at(&mut text, 0).ok()?;

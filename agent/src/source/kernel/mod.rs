@@ -17,7 +17,7 @@ mod verifier;
 use std::path::PathBuf;
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
-use aya::programs::{BtfTracePoint, ProgramFd};
+use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_count, closed_by, watch};
@@ -27,12 +27,13 @@ use btf::Layout;
 use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{ProbeState, V1};
 use epitaph_core::time::Boot;
+use error::AttachError;
 pub use error::{LoadError, MapError};
 pub use losses::Loss;
 use losses::{Losses, WasArmed};
 use memlock::Sizes;
 use nix::unistd::{SysconfVar, sysconf};
-use probes::{Choice, PROBES, Probe, StandIn};
+use probes::{Choice, PROBES, Probe, RESET_FUNCTIONS, StandIn};
 pub use rights::Rights;
 use ring::Rings;
 pub use verifier::{Verified, verify};
@@ -171,6 +172,7 @@ pub struct Kernel {
     closed_ports: HashMap<MapData, ListenerKey, ClosedPort>,
     ports_held: HashMap<MapData, u64, u64>,
     kubelets: HashMap<MapData, u64, u32>,
+    refused_by_client: Array<MapData, u32>,
     losses: Losses,
     probes: Vec<(String, ProbeState)>,
     /// Reads the probes' log messages; None if their log cannot be read.
@@ -232,6 +234,7 @@ impl Kernel {
             closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
             kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
             ports_held: HashMap::try_from(take(&mut ebpf, "PORTS_HELD")?).map_err(LoadError::Map)?,
+            refused_by_client: Array::try_from(take(&mut ebpf, "REFUSED_BY_CLIENT")?).map_err(LoadError::Map)?,
             losses: Losses::take(&mut ebpf)?,
             probes: Vec::new(),
             flush_log: log_reader(&mut ebpf),
@@ -250,12 +253,13 @@ impl Kernel {
             kernel.watch(root, watch::CHILDREN, None).map_err(LoadError::Watch)?;
         }
         for probe in PROBES {
-            let (choice, stand_in) = if kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp {
-                (Choice::Unsupported(NO_SOCKETS.to_owned()), None)
-            } else {
-                let choice = probe.choose(layout, options.oldest);
-                let stand_in = probe.stand_in(&choice, layout, options.oldest);
-                (choice, stand_in)
+            let choice = match kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp {
+                true => Choice::Unsupported(NO_SOCKETS.to_owned()),
+                false => probe.choose(layout, options.oldest),
+            };
+            let stand_in = match probe.lacks_refusals(&choice, layout, options.oldest) {
+                true => Some(kernel.refusals(options, layout, types)?),
+                false => probe.stand_in(&choice),
             };
             let state = kernel.attach(choice, probe, types)?;
             let state = match stand_in {
@@ -275,7 +279,7 @@ impl Kernel {
         };
         match attach(&mut self.ebpf, name, probe.tracepoint, types) {
             Ok(program) => {
-                self.losses.attached(probe, program);
+                self.losses.attached(probe.kind, probe.tracepoint, program);
                 if let Some(Err(error)) = probe
                     .nested(name)
                     .map(|name| attach(&mut self.ebpf, &name, probe.tracepoint, types))
@@ -288,16 +292,57 @@ impl Kernel {
                 }
                 Ok(ProbeState::Active)
             }
-            Err(error) if error::is_refusal(&error) => {
-                let (is_first, reason) = (!self.losses.has_attached(), error::chain(&error));
-                match memlock::limits() {
-                    true if is_first || self.sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
-                    false if is_first => Err(error::refused(reason)),
-                    _ => Ok(ProbeState::Failed(reason)),
+            Err(error) => self.failed(&error).map(ProbeState::Failed),
+        }
+    }
+
+    /// Why a program could not be attached; an error if not even the first program may be loaded, or if smaller maps could make room for
+    /// the program.
+    fn failed(&self, error: &AttachError) -> Result<String, LoadError> {
+        let (is_first, reason) = (!self.losses.has_attached(), error::chain(error));
+        match (error::is_refusal(error), memlock::limits()) {
+            (true, true) if is_first || self.sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
+            (true, false) if is_first => Err(error::refused(reason)),
+            _ => Ok(reason),
+        }
+    }
+
+    /// Attaches what shows refused clients where `tcp_send_reset` does not.
+    fn refusals(&mut self, options: &Options, layout: &Layout, types: &Btf) -> Result<StandIn, LoadError> {
+        let why = if options.oldest {
+            String::new()
+        } else {
+            match self.attach_to_resets(layout, types)? {
+                Ok(()) => return Ok(StandIn::by_functions()),
+                Err(why) => why,
+            }
+        };
+        let used = self.refused_by_client.set(0, 1, 0);
+        used.map_err(|source| {
+            LoadError::Watch(MapError::Write {
+                map: "REFUSED_BY_CLIENT",
+                source,
+            })
+        })?;
+        Ok(StandIn::by_client(&why))
+    }
+
+    /// The inner error: why not all of the functions have their program.
+    fn attach_to_resets(&mut self, layout: &Layout, types: &Btf) -> Result<Result<(), String>, LoadError> {
+        let functions = match probes::reset_functions(layout) {
+            Ok(functions) => functions,
+            Err(why) => return Ok(Err(why)),
+        };
+        for function in functions {
+            match attach_to_function(&mut self.ebpf, function, types) {
+                Ok(program) => self.losses.attached(Kind::Tcp, function, program),
+                Err(error) => {
+                    let why = self.failed(&error)?;
+                    return Ok(Err(format!("no program can be attached to {function}: {why}")));
                 }
             }
-            Err(error) => Ok(ProbeState::Failed(error::chain(&error))),
         }
+        Ok(Ok(()))
     }
 
     /// Whether the calling thread may still write the probes' maps. Before 5.19 writing takes CAP_BPF if
@@ -306,14 +351,15 @@ impl Kernel {
         self.count_armed(0).is_ok()
     }
 
-    /// `state` of a probe that `stand_in` has to replace: no better than the stand-in's state. The stand-in precedes it in the
+    /// `state` of a probe that `stand_in` has to replace: no better than the stand-in's state. A probe that stands in precedes it in the
     /// table.
     fn substituted(&self, state: ProbeState, stand_in: StandIn) -> ProbeState {
-        let stands = |(name, state): &(String, ProbeState)| name == stand_in.tracepoint && *state == ProbeState::Active;
+        let of_probe = self.probes.iter().find(|(name, _)| *name == stand_in.name);
         match state {
             ProbeState::Failed(_) => state,
-            _ if self.probes.iter().any(stands) => ProbeState::Substituted {
+            _ if of_probe.is_none_or(|(_, state)| *state == ProbeState::Active) => ProbeState::Substituted {
                 by: stand_in.to_string(),
+                clients: stand_in.clients,
             },
             _ => ProbeState::Unsupported(format!("on this kernel the probe needs {stand_in}, which is not active")),
         }
@@ -537,7 +583,7 @@ pub fn fitting(options: &Options) -> Result<Vec<Fitting>, LoadError> {
 }
 
 fn layout(options: &Options) -> Result<Layout, LoadError> {
-    Layout::read(&btf_path(options), &probes::tracepoints()).map_err(LoadError::Btf)
+    Layout::read(&btf_path(options), &probes::tracepoints(), &RESET_FUNCTIONS).map_err(LoadError::Btf)
 }
 
 /// The kernel's types: for the probes' offsets, and for aya.
@@ -572,7 +618,6 @@ fn load_object(
     log: VerifierLogLevel,
 ) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
-    let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
     let Hierarchies { of_tasks, of_v1 } = Hierarchies::of(options);
     let state = match &options.v1 {
@@ -591,7 +636,6 @@ fn load_object(
         .verifier_log_level(log)
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
-        .override_global("REFUSED_BY_CLIENT", &by_client, true)
         .override_global("HIERARCHY", &of_tasks, true)
         .override_global("V1_HIERARCHY", &of_v1, true)
         .override_global("CSS_SET_STATE", &state, true)
@@ -612,12 +656,29 @@ fn log_reader(ebpf: &mut Ebpf) -> Option<Box<dyn FnMut() + Send>> {
     }
 }
 
-fn attach(ebpf: &mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<ProgramFd, error::AttachError> {
-    let program: &mut BtfTracePoint = ebpf
-        .program_mut(name)
-        .ok_or_else(|| error::AttachError::Missing(name.to_owned()))?
-        .try_into()?;
+/// Loads the program of the function's name for the function's entry.
+fn load_at_function<'a>(ebpf: &'a mut Ebpf, function: &str, types: &Btf) -> Result<&'a mut FEntry, AttachError> {
+    let missing = || AttachError::Missing(function.to_owned());
+    let program: &mut FEntry = ebpf.program_mut(function).ok_or_else(missing)?.try_into()?;
+    program.load(function, types)?;
+    Ok(program)
+}
+
+fn load_at<'a>(ebpf: &'a mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<&'a mut BtfTracePoint, AttachError> {
+    let missing = || AttachError::Missing(name.to_owned());
+    let program: &mut BtfTracePoint = ebpf.program_mut(name).ok_or_else(missing)?.try_into()?;
     program.load(tracepoint, types)?;
+    Ok(program)
+}
+
+fn attach_to_function(ebpf: &mut Ebpf, function: &str, types: &Btf) -> Result<ProgramFd, AttachError> {
+    let program = load_at_function(ebpf, function, types)?;
+    program.attach()?;
+    Ok(program.fd()?.try_clone()?)
+}
+
+fn attach(ebpf: &mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<ProgramFd, AttachError> {
+    let program = load_at(ebpf, name, tracepoint, types)?;
     program.attach()?;
     Ok(program.fd()?.try_clone()?)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use epitaph_core::input::{ProbeState, SeenClients};
 use epitaph_ebpf::Field::{self, *};
 use epitaph_ebpf::Kind;
 
@@ -198,26 +199,66 @@ pub const PROBES: &[Probe] = &[
 ];
 
 const SET_STATE: &str = "inet_sock_set_state";
-const SEND_RESET: &str = "tcp_send_reset";
+const SEND_RESET: &str = ProbeState::REFUSALS;
 const ERROR_REPORT: &str = "inet_sk_error_report";
 
-/// A probe that provides events which another probe cannot provide on this kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Functions that send a reset, by IPv4 and by IPv6: a program of the same name runs at their entry where tcp_send_reset does not report
+/// the resets that no full socket sends. Its arguments are the socket and the packet; later kernels add the reason.
+pub const RESET_FUNCTIONS: [&str; 2] = ["tcp_v4_send_reset", "tcp_v6_send_reset"];
+
+/// What provides events that a probe cannot provide on this kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandIn {
-    pub tracepoint: &'static str,
-    provides: &'static str,
+    /// A probe, or functions with programs of their own.
+    pub name: String,
+    provides: String,
+    pub clients: SeenClients,
+}
+
+impl StandIn {
+    /// At the entry of [`RESET_FUNCTIONS`].
+    pub fn by_functions() -> StandIn {
+        StandIn {
+            name: RESET_FUNCTIONS.join(" and "),
+            provides: "a refused SYN, and the other resets without a socket".to_owned(),
+            clients: SeenClients::All,
+        }
+    }
+
+    /// `why`: what there is instead of the functions; empty if they were not tried.
+    pub fn by_client(why: &str) -> StandIn {
+        let and = if why.is_empty() { "" } else { "; " };
+        StandIn {
+            name: SET_STATE.to_owned(),
+            provides: format!("a refused SYN, by the error of a client on this machine{and}{why}"),
+            clients: SeenClients::OfThisMachine,
+        }
+    }
 }
 
 impl fmt::Display for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.tracepoint, self.provides)
+        write!(f, "{} ({})", self.name, self.provides)
     }
 }
 
-/// Whether a SYN to a closed port is known by the client's error only: `tcp_send_reset` covers this case since 6.12, which also
-/// added the argument `reason`.
-pub fn refused_by_client(layout: &Layout) -> bool {
-    layout.tracepoint(SEND_RESET).is_none_or(|arguments| arguments.len() < 3)
+/// Those of [`RESET_FUNCTIONS`] that this kernel can have a program at; Err: what it lacks.
+pub fn reset_functions(layout: &Layout) -> Result<&'static [&'static str], String> {
+    // Without IPv6 in the kernel, no socket has such an address.
+    let count = if layout.missing(&[SockV6Daddr]).is_some() { 1 } else { 2 };
+    let functions = &RESET_FUNCTIONS[..count];
+    for function in functions {
+        match layout.function(function) {
+            None => return Err(format!("this kernel has no function {function}")),
+            Some(arguments) if !arguments.starts_with(&[Pointer, Pointer]) => {
+                return Err(format!(
+                    "the arguments of {function} on this kernel are not known: {arguments:?}"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(functions)
 }
 
 /// Names of all tracepoints in the table.
@@ -258,19 +299,22 @@ impl Probe {
         Choice::Unsupported(reason)
     }
 
-    /// The probe that provides on this kernel what `choice` does not.
-    pub fn stand_in(&self, choice: &Choice, layout: &Layout, oldest: bool) -> Option<StandIn> {
-        let provides = match (self.tracepoint, choice) {
-            (SEND_RESET, Choice::Program(_)) if oldest || refused_by_client(layout) => {
-                "a refused SYN, by the error of a client on this machine"
-            }
+    /// Whether `choice` lacks the resets that no full socket sends, such as that of a closed port.
+    pub fn lacks_refusals(&self, choice: &Choice, layout: &Layout, oldest: bool) -> bool {
+        let is_program = matches!(choice, Choice::Program(_));
+        self.tracepoint == SEND_RESET && is_program && (oldest || !layout.resets_without_socket)
+    }
+
+    /// The probe that provides on this kernel what `choice` does not, apart from refusals.
+    pub fn stand_in(&self, choice: &Choice) -> Option<StandIn> {
+        match (self.tracepoint, choice) {
             // No verdict depends on an error that does not close the connection.
-            (ERROR_REPORT, Choice::Unsupported(_)) => "the error with which a connection closes",
-            _ => return None,
-        };
-        Some(StandIn {
-            tracepoint: SET_STATE,
-            provides,
-        })
+            (ERROR_REPORT, Choice::Unsupported(_)) => Some(StandIn {
+                name: SET_STATE.to_owned(),
+                provides: "the error with which a connection closes".to_owned(),
+                clients: SeenClients::All,
+            }),
+            _ => None,
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! What each program costs the kernel's verifier.
 
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, Ebpf, VerifierLogLevel};
+use aya::VerifierLogLevel;
+use aya::programs::ProgramError;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::error::{self, AttachError, LoadError};
 use super::memlock;
-use super::probes::{Choice, PROBES};
-use super::{Options, load_object, read_types, sizes};
+use super::probes::{self, Choice, PROBES, Probe};
+use super::{Options, load_at, load_at_function, load_object, read_types, sizes};
 
 /// The verifier's result for one program.
 pub struct Verified {
@@ -41,29 +41,37 @@ pub fn verify(options: &Options) -> Result<Vec<Verified>, LoadError> {
         let own = own.map(str::to_owned);
         own.into_iter().chain(nested).map(|program| (program, probe.tracepoint))
     });
-    Ok(chosen
+    let mut verified: Vec<Verified> = chosen
         .map(|(program, tracepoint)| Verified {
-            instructions: instructions(&mut ebpf, &program, tracepoint, &types),
+            instructions: instructions(load_at(&mut ebpf, &program, tracepoint, &types).map(drop)),
             program,
         })
-        .collect())
+        .collect();
+    let lacks_refusals = |probe: &Probe| {
+        let choice = probe.choose(&layout, options.oldest);
+        !options.oldest && probe.lacks_refusals(&choice, &layout, false)
+    };
+    let at_functions = PROBES.iter().any(lacks_refusals).then(|| probes::reset_functions(&layout));
+    for function in at_functions.and_then(Result::ok).into_iter().flatten() {
+        verified.push(Verified {
+            instructions: instructions(load_at_function(&mut ebpf, function, &types).map(drop)),
+            program: (*function).to_owned(),
+        });
+    }
+    Ok(verified)
 }
 
 /// Before 5.16 only the verifier's log has the count, and aya returns the log with a failure only. Loading that fails for want of
 /// a file descriptor fails after the complete verification.
-fn instructions(ebpf: &mut Ebpf, program: &str, tracepoint: &str, types: &Btf) -> Result<u32, String> {
-    let refusal = |error: AttachError| error::chain(&error);
-    let loaded: &mut BtfTracePoint = ebpf
-        .program_mut(program)
-        .ok_or_else(|| refusal(AttachError::Missing(program.to_owned())))?
-        .try_into()
-        .map_err(|error: ProgramError| refusal(error.into()))?;
-    match loaded.load(tracepoint, types) {
-        Err(ProgramError::LoadError { io_error, verifier_log }) if io_error.raw_os_error() == Some(Errno::EMFILE as i32) => {
+fn instructions(loaded: Result<(), AttachError>) -> Result<u32, String> {
+    match loaded {
+        Err(AttachError::Program(ProgramError::LoadError { io_error, verifier_log }))
+            if io_error.raw_os_error() == Some(Errno::EMFILE as i32) =>
+        {
             let log = verifier_log.to_string();
             processed(&log).ok_or_else(|| format!("the verifier's log has no count of processed instructions: {log:?}"))
         }
-        Err(error) => Err(refusal(error.into())),
+        Err(error) => Err(error::chain(&error)),
         Ok(()) => Err("it was loaded although no file could be opened".to_owned()),
     }
 }

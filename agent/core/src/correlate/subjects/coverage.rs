@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::attribute::Index;
 use crate::event::Kind;
 use crate::ids::CgroupId;
-use crate::input::{LossScope, ProbeState};
+use crate::input::{LossScope, ProbeState, SeenClients};
 use crate::termination::{MissingEvidence, Unobserved};
 use crate::time::{Boot, WallClock};
 
@@ -23,7 +23,7 @@ const KEPT_LOSSES: usize = 1024;
 /// Two agents measure the time of the same event themselves: at most so far apart.
 pub(super) const BETWEEN_AGENTS: Duration = Duration::from_millis(1);
 /// The probes without which sockets are not observed.
-const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
+const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", ProbeState::REFUSALS];
 
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
@@ -288,6 +288,12 @@ impl Coverage {
 
     pub fn sees_sockets(&self) -> bool {
         TCP_PROBES.iter().all(|name| self.is_observed(name))
+    }
+
+    /// Of which clients a refused connection is recorded.
+    pub fn refused_clients(&self) -> SeenClients {
+        let state = self.probes.get(ProbeState::REFUSALS);
+        state.map_or(SeenClients::None, ProbeState::clients)
     }
 
     /// Missing evidence of a termination from `begin` to `end`, of a process that started at `born`. `stop_requested`: a stop signal

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::attribute::Index;
 use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
+use crate::input::SeenClients;
 use crate::termination::{
     FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey,
 };
@@ -210,6 +211,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         refusing_from: state.refusing_from(end, context.linger),
         end,
         observed,
+        sees_all: context.coverage.refused_clients() == SeenClients::All,
         clients: context.clients,
         kubelet_known: context.kubelet_known,
     });

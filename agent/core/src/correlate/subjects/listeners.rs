@@ -45,6 +45,13 @@ impl Listeners {
         closed
     }
 
+    /// Whether clients of other machines could be refused by then, also where the listener closed long before. On a loopback address, all
+    /// clients are of this machine.
+    pub fn has_closed_to_others(&self, until: Boot) -> bool {
+        let mut closed = self.0.iter().filter(|listener| listener.at <= until);
+        closed.any(|listener| !listener.local.ip().is_loopback())
+    }
+
     pub fn had_port(&self, port: u16) -> bool {
         self.0.iter().any(|listener| listener.local.port() == port)
     }

@@ -32,6 +32,8 @@
 //!   sockets exist, and nothing else of them is recorded. The traffic then counts as not observed.
 //! - CLOSE_WAIT → LAST_ACK is none of these if the server had answered, or by close(2): the client had closed first.
 //! - *rejected*: a connect from this node to an address and port of the subject that failed with an error and without an RST.
+//! - Where refused clients of other machines are not recorded (some kernels before 6.10), the close of a listener that they could reach makes the
+//!   traffic count as not observed: what is counted is the least.
 //! - The kubelet's connections are separate from all of these, if its sockets are known.
 //! - A peer (remote address) *had connected before* if a connection of it was accepted, or was open and closed later. Refused
 //!   connections of such peers are counted apart: anyone can send a SYN to a closed port.
@@ -63,6 +65,8 @@ pub(super) struct Window<'a> {
     pub end: Boot,
     /// The probes were active for the whole time.
     pub observed: bool,
+    /// Refused clients of other machines are recorded, too.
+    pub sees_all: bool,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
 }
@@ -286,6 +290,7 @@ impl Sockets {
         let mut traffic = nothing(window, window.observed && !foreign);
         traffic.kubelet.known = window.kubelet_known;
         traffic.listeners = self.listeners.closed(|at| within(Some(at)).is_some());
+        traffic.unseen_clients = !window.sees_all && self.listeners.has_closed_to_others(window.until);
         for &at in &self.accepted {
             count(&mut traffic.accepted, within(Some(at)));
         }
@@ -350,7 +355,9 @@ impl Sockets {
             }
         }
         let forgot = |served: &SocketAddr| window.clients.forgot_one_of(served.ip(), window.since, window.until);
-        traffic.observed &= !self.served.iter().any(forgot) && self.forgotten.is_none_or(|before| before < window.since);
+        traffic.observed &= !self.served.iter().any(forgot)
+            && self.forgotten.is_none_or(|before| before < window.since)
+            && !traffic.unseen_clients;
         // A connection of the kubelet's may count as a client's.
         traffic.kubelet.known &= !window.clients.forgot_kubelets(window.since, window.until);
         traffic.peers = lost.peers(&known, traffic.observed);

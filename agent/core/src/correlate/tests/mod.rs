@@ -24,6 +24,7 @@ mod shared_pids;
 mod sockets;
 mod stops;
 mod successors;
+mod unseen;
 mod unsignalled;
 
 use std::collections::HashSet;

@@ -108,6 +108,8 @@ pub struct ProbeObject {
     pub(super) by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Serialize)]

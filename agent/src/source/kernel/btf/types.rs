@@ -101,6 +101,14 @@ impl<'a> Types<'a> {
         ids.filter_map(|&id| self.get(id)).filter(move |found| found.kind == kind)
     }
 
+    /// Not in `by_name`: a kernel has 50 000 functions, and two are read.
+    pub fn function(&self, name: &str) -> Option<Type<'a>> {
+        self.begins.iter().enumerate().find_map(|(before, &begin)| {
+            let (of, found, _) = split(&self.bytes[begin as usize..], before + 1).ok()?;
+            (found.kind == kind::FUNC && self.string(of) == name).then_some(found)
+        })
+    }
+
     /// None for `void`.
     pub fn get(&self, id: u32) -> Option<Type<'a>> {
         let before = (id as usize).checked_sub(1)?;

@@ -1,0 +1,133 @@
+//! Kernels that do not show the refused clients of other machines.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container};
+
+/// As before 6.10 without a program at tcp_v4_send_reset.
+const OF_THIS_MACHINE: &str = "+0.5 probe tcp_send_reset by=inet_sock_set_state of-this-machine\n";
+
+fn stop(events: &str) -> String {
+    container(&format!(
+        "{OF_THIS_MACHINE}
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        {events}
+        +2 exit main 0
+        "
+    ))
+}
+
+#[test]
+fn a_listener_that_closes_leaves_the_traffic_unknown() {
+    check(
+        &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80"),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+        "#]],
+    );
+}
+
+/// Also by the exit: another process of the pod could still have a client connect.
+#[test]
+fn a_listener_that_the_exit_closes_leaves_the_traffic_unknown() {
+    check(
+        &stop("+1.9999 tcp app closed 80 by-exit"),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_seen_counts_all_the_same() {
+    check_evidence(
+        &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80\n+1.5 tcp other connect-reset 80 5002"),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
+              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.100 tcp: 1 connection accepted after the stop signal
+              +1.200 tcp: listener 10.0.0.1:80 closed by close()
+              +1.500 tcp: 1 connection refused, counted only for clients on this machine: no reset by the server was seen
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+    check(
+        &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80\n+1.5 tcp app reset 80 5001"),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
+              fix: finish the requests in flight, and read all data before closing a connection
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_unknown_that_only_this_machine_could_see() {
+    check(
+        &stop("+1.2 tcp app closed 80 server=127.0.0.1"),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+    "#]],
+    );
+    check(
+        &stop("+1.2 tcp app closed 80 server=::1 client=::1"),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+    "#]],
+    );
+    check(
+        &stop("+1.1 tcp app accepted 80 5001"),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+    "#]],
+    );
+}
+
+/// The port may have refused clients ever since: nothing shows another listener.
+#[test]
+fn a_listener_that_closed_long_before_the_stop_leaves_the_traffic_unknown() {
+    check(
+        &container(&format!(
+            "{OF_THIS_MACHINE}
+        +1 HUP runc -> main handler
+        +1.001 enter main HUP
+        +1.2 tcp app closed 80
+        +60 TERM runc -> main handler already-armed
+        +60.001 enter main TERM
+        +61 exit main 0
+        "
+        )),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+        "#]],
+    );
+}
+
+#[test]
+fn a_substitute_that_sees_all_clients_leaves_no_doubt() {
+    check(
+        &container(
+            "
+        +0.5 probe tcp_send_reset by=tcp_v4_send_reset
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.2 tcp app closed 80
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+        "#]],
+    );
+}
