@@ -4,6 +4,7 @@
 //! The guest is the machine's only task, unless `--native` marks the machine as a shared one.
 
 mod danger;
+mod outside;
 mod privileges;
 mod row;
 
@@ -28,12 +29,15 @@ const TO_END: Duration = Duration::from_secs(30);
 /// How often a story is played again if its evidence was lost.
 const AGAIN: u32 = 3;
 
-/// `guest AGENT [--native] [--containers-in-v1] [--tests PROGRAM] [STORY]…`; `guest privileges AGENT` for that part alone;
-/// `guest victim HOW` for the process that exits in it. The exit code.
+/// `guest AGENT [--native] [--containers-in-v1] [--tests PROGRAM] [STORY]…`; `guest privileges AGENT` and
+/// `guest clients AGENT` for that part alone; `guest victim HOW` for the process that exits in it. The exit code.
 pub fn main(args: &[String]) -> i32 {
     let mut args = args.iter().map(String::as_str).collect::<Vec<_>>();
     if let ["victim", how] = args[..] {
         return danger::victim(how);
+    }
+    if let ["clients", agent] = args[..] {
+        return i32::from(part("clients", outside::play(Path::new(agent), &mut row::Lost::default())) > 0);
     }
     if let ["privileges", agent] = args[..] {
         return i32::from(part("privileges", privileges::play(Path::new(agent))) > 0);
@@ -64,6 +68,7 @@ pub fn main(args: &[String]) -> i32 {
     } else {
         failed += part("the agent under danger", under_danger(Path::new(agent), &mut lost));
         failed += part("privileges", privileges::play(Path::new(agent)));
+        failed += part("clients", outside::play(Path::new(agent), &mut lost));
     }
     if let Some(tests) = tests {
         failed += part("the probes' own tests", probe_tests(Path::new(tests)));
@@ -141,7 +146,7 @@ fn probes(observing: &Value) -> anyhow::Result<u32> {
         let judged = match (text("state"), text("by"), text("reason")) {
             ("active", "", "") => Ok(()),
             // Without a reason it would be a shrug.
-            ("substituted", by, "") if !by.is_empty() => Ok(()),
+            ("substituted", by, _) if !by.is_empty() => Ok(()),
             ("unsupported", "", reason) if !reason.is_empty() => Ok(()),
             _ => Err(anyhow::anyhow!("{probe}")),
         };

@@ -1,8 +1,8 @@
 //! Debian's packages: what a task needs is installed when it is missing, and only then.
 
-use std::{process::Command, sync::OnceLock};
+use std::{fs, path::Path, process::Command, sync::OnceLock};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::shell;
 
@@ -88,4 +88,21 @@ fn apt(args: &[&str]) -> Command {
         .env_remove("LD_LIBRARY_PATH");
     command.args(args);
     command
+}
+
+/// The bytes of a kernel module. Busybox would unpack it at every boot, under emulation.
+///
+/// # Errors
+/// The file cannot be read or unpacked.
+pub fn unpacked_module(module: &Path) -> Result<Vec<u8>> {
+    if module.extension().is_none_or(|extension| extension != "xz") {
+        return fs::read(module).with_context(|| format!("reading {}", module.display()));
+    }
+    let done = Command::new("xz")
+        .args(["--decompress", "--stdout"])
+        .arg(module)
+        .output()
+        .context("running xz")?;
+    ensure!(done.status.success(), "xz cannot unpack {}", module.display());
+    Ok(done.stdout)
 }

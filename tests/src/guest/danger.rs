@@ -159,6 +159,7 @@ pub fn victim(how: &str) -> i32 {
             children();
             allocate_all()
         }
+        "serve" => return super::outside::serve(),
         "stay" => children(),
         "child" => {}
         how => {
@@ -211,7 +212,7 @@ fn children() {
     sleep(SETTLE);
 }
 
-fn start(how: &str, stdin: Stdio) -> anyhow::Result<Child> {
+pub(super) fn start(how: &str, stdin: Stdio) -> anyhow::Result<Child> {
     // Not current_exe: in a pid namespace without its own /proc that is another program.
     Command::new("/bin/guest")
         .args(["victim", how])
@@ -232,11 +233,11 @@ fn ready(victim: &mut Child) -> anyhow::Result<i32> {
 }
 
 /// A cgroup that looks like a container's; gone when dropped.
-struct Container(Scope);
+pub(super) struct Container(Scope);
 
 impl Container {
     /// With a limit of memory, in bytes, all of it goes where one process of it has to.
-    fn new(id: &str, limit: Option<u64>) -> anyhow::Result<Container> {
+    pub(super) fn new(id: &str, limit: Option<u64>) -> anyhow::Result<Container> {
         let mounts = Mounts::find().context("find the cgroups")?;
         let name = format!("cri-containerd-{id}.scope");
         let scope = Container(Scope::create(&mounts, &name, limit).context("make a container's cgroup")?);
@@ -246,6 +247,10 @@ impl Container {
             fs::write(all, "1").context("tie the container's processes together")?;
         }
         Ok(scope)
+    }
+
+    pub(super) fn join(&self, pid: u32) -> anyhow::Result<()> {
+        self.0.join(pid).context("move a process into the container")
     }
 }
 

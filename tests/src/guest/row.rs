@@ -38,7 +38,11 @@ pub(super) fn print(report: &Report) {
     println!("row kernel {}", report.observing["kernel"].as_str().unwrap_or("unknown"));
     for probe in report.observing["probes"].as_array().into_iter().flatten() {
         let field = |key: &str| probe[key].as_str().unwrap_or_default();
-        let text = format!("{}{}", field("by"), field("reason"));
+        let text = if field("by").is_empty() {
+            field("reason")
+        } else {
+            field("by")
+        };
         println!(
             "{}",
             format!("row probe {} {} {text}", field("name"), field("state")).trim_end()

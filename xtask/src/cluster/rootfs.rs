@@ -290,7 +290,8 @@ fn make_initrd(suite: Suite, root: &Path, dir: &Path) -> Result<()> {
             .trim_end_matches(".xz")
             .to_owned();
         let target = tree.join("modules").join(&name);
-        fs::write(&target, unpacked(&modules.join(&module))?).with_context(|| format!("writing {}", target.display()))?;
+        fs::write(&target, debian::unpacked_module(&modules.join(&module))?)
+            .with_context(|| format!("writing {}", target.display()))?;
         names.push_str(&name);
         names.push('\n');
     }
@@ -337,20 +338,6 @@ fn in_order(modules: &[&str], modules_dep: &str, modules_builtin: &str) -> Resul
         }
     }
     Ok(order)
-}
-
-/// Busybox would unpack them at every boot, under emulation.
-fn unpacked(module: &Path) -> Result<Vec<u8>> {
-    if module.extension().is_none_or(|extension| extension != "xz") {
-        return fs::read(module).with_context(|| format!("reading {}", module.display()));
-    }
-    let done = Command::new("xz")
-        .args(["--decompress", "--stdout"])
-        .arg(module)
-        .output()
-        .context("running xz")?;
-    ensure!(done.status.success(), "xz cannot unpack {}", module.display());
-    Ok(done.stdout)
 }
 
 fn make_disk(root: &Path, disk: &Path) -> Result<()> {

@@ -19,7 +19,9 @@ use super::{
 };
 use crate::{dist, shell};
 
-const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", "uname", "stty", "poweroff"];
+const APPLETS: [&str; 11] = [
+    "mount", "mkdir", "cat", "ls", "ps", "ip", "kill", "uname", "stty", "poweroff", "insmod",
+];
 
 /// Not busybox's, because a test looks at what they are, or busybox has nothing of the kind.
 const TOOLS: [&str; 6] = ["sh", "sleep", "true", "unshare", "setpriv", "dmesg"];
@@ -95,6 +97,9 @@ mount -t tmpfs tmp /dev/shm
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
 {cgroups}ip link set lo up
+for module in /modules/*.ko; do
+    if [ -e \"$module\" ]; then insmod \"$module\"; fi
+done
 stty -F /dev/{report} raw
 exec >/dev/{report} 2>&1
 {command}
@@ -103,6 +108,30 @@ sleep 0.2
 poweroff -f
 "
     )
+}
+
+/// The kernel's own modules in `/modules`, in a second archive behind the first; `initramfs` itself without any.
+///
+/// # Errors
+/// A file cannot be written, or cpio fails.
+pub fn with_modules(initramfs: &Path, modules: &Path) -> Result<PathBuf> {
+    if !modules.is_dir() {
+        return Ok(initramfs.to_owned());
+    }
+    let both = modules.with_file_name("initramfs.cpio");
+    let mut archive = fs::read(initramfs).with_context(|| format!("reading {}", initramfs.display()))?;
+    let root = modules.with_file_name("initramfs");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    fs::create_dir_all(root.join("modules"))?;
+    for module in fs::read_dir(modules)? {
+        let module = module?;
+        fs::copy(module.path(), root.join("modules").join(module.file_name()))?;
+    }
+    archive.extend(fs::read(pack(&root, &both)?)?);
+    fs::write(&both, archive).with_context(|| format!("writing {}", both.display()))?;
+    Ok(both)
 }
 
 /// Uncompressed: under emulation unpacking costs more than reading.

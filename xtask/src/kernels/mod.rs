@@ -8,6 +8,7 @@
 pub mod btf;
 mod cgroups;
 mod initramfs;
+mod outside;
 pub mod packages;
 mod page;
 mod platform;
@@ -115,7 +116,8 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         let files = platform.files(&cache, &apt)?;
         let initramfs = initramfs::build(&cache.join("guest"), &guest, cgroups, platform, &files)?;
         for kernel in chosen {
-            let image = apt.image(kernel)?;
+            let (image, modules) = (apt.image(kernel)?, apt.modules(kernel));
+            let initramfs = initramfs::with_modules(&initramfs, &modules)?;
             measured.push(boot(kernel, &image, &initramfs, cgroups, platform, deadline)?);
         }
     }
@@ -243,7 +245,11 @@ fn boot(
     let (mut total, mut row) = (Total::default(), Row::default());
     let mut attempt = || {
         vm::boot(image, initramfs, &console, platform, deadline, |line| {
-            count_line(line, &mut total, &mut row);
+            match outside::answer(line) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => println!("  {error:#}"),
+                None => count_line(line, &mut total, &mut row),
+            }
         })
     };
     let mut run = attempt()?;

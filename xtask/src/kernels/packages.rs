@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{dist::Arch, shell};
+use crate::{debian, dist::Arch, shell};
 
 /// Suites that hold kernels, oldest first. What is missing from the archive is left out.
 const SUITES: [&str; 8] = [
@@ -58,6 +58,21 @@ impl Package {
 }
 
 const IMAGE: &str = "vmlinuz";
+
+/// Directory of the modules that are kept.
+const MODULES: &str = "modules";
+
+/// For the machine's network card, each after those that it needs; some kernels have a part of them built in.
+const CARD: [&str; 8] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+];
 
 /// A private apt in `dir`, for packages of `arch`.
 pub struct Apt {
@@ -134,7 +149,7 @@ impl Apt {
     pub fn image(&self, package: &Package) -> Result<PathBuf> {
         let home = self.home(package);
         let image = home.join(IMAGE);
-        if image.exists() {
+        if image.exists() && home.join(MODULES).is_dir() {
             return Ok(image);
         }
         let scratch = home.join("unpacking");
@@ -153,12 +168,18 @@ impl Apt {
         for name in names {
             self.unpack(&[format!("{name}={}", package.version)], &scratch)?;
             if let Some(found) = find_image(&scratch)? {
+                keep_modules(&scratch, &home.join(MODULES))?;
                 fs::rename(found, &image)?;
                 fs::remove_dir_all(&scratch)?;
                 return Ok(image);
             }
         }
         bail!("neither {} nor its dependencies contain a vmlinuz", package.name)
+    }
+
+    /// The modules that [`Apt::image`] kept, in the order of their names; an empty directory where the package has none.
+    pub fn modules(&self, package: &Package) -> PathBuf {
+        self.home(package).join(MODULES)
     }
 
     /// Fetches `packages`, each as apt-get names it (`NAME`, `NAME=VERSION`, `NAME/SUITE`), and unpacks them into `dir`, which exists.
@@ -340,6 +361,22 @@ fn parse(stanza: &str) -> Option<Package> {
     })
 }
 
+/// Those of [`CARD`] that the unpacked package has, named so that they sort in that order, and without compression.
+fn keep_modules(unpacked: &Path, kept: &Path) -> Result<()> {
+    fs::create_dir_all(kept)?;
+    let is_of = |path: &Path, module: &str| {
+        let name = path.file_name().map(|name| name.display().to_string()).unwrap_or_default();
+        name.split_once(".ko")
+            .is_some_and(|(name, _)| name.replace('-', "_") == module)
+    };
+    for (place, module) in CARD.iter().enumerate() {
+        if let Some(found) = find(unpacked, &|path| is_of(path, module))? {
+            fs::write(kept.join(format!("{place}-{module}.ko")), debian::unpacked_module(&found)?)?;
+        }
+    }
+    Ok(())
+}
+
 /// In `boot`, or since 7.2 next to the modules.
 fn find_image(root: &Path) -> Result<Option<PathBuf>> {
     let mut homes = vec![root.join("boot")];
@@ -349,6 +386,20 @@ fn find_image(root: &Path) -> Result<Option<PathBuf>> {
     for home in homes.iter().filter(|home| home.exists()) {
         if let Some(found) = list(home, |name| name.starts_with("vmlinuz"))?.pop() {
             return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The first file below `dir` that is `wanted`.
+fn find(dir: &Path, wanted: &impl Fn(&Path) -> bool) -> Result<Option<PathBuf>> {
+    for path in list(dir, |_| true)? {
+        let found = match path.is_dir() && !path.is_symlink() {
+            true => find(&path, wanted)?,
+            false => Some(path).filter(|path| wanted(path)),
+        };
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)

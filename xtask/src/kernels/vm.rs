@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::platform::Platform;
+use super::{
+    outside::{self, CONTROL, SERVICE},
+    platform::Platform,
+};
 
 /// How a boot ended.
 pub struct Run {
@@ -41,6 +44,7 @@ pub fn boot(
     mut line: impl FnMut(&str),
 ) -> Result<Run> {
     let started = now();
+    let address = outside::address();
     let mut machine = Machine(
         // Killed with the process that started it, also if that process is killed: a hung guest would spin for ever.
         Command::new("setpriv")
@@ -60,6 +64,12 @@ pub fn boot(
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
             .args(platform.report_port)
+            // The guest reaches nothing; clients on this machine reach its two ports.
+            .arg("-netdev")
+            .arg(format!(
+                "user,id=own,restrict=on,hostfwd=tcp:{address}:{SERVICE}-:{SERVICE},hostfwd=tcp:{address}:{CONTROL}-:{CONTROL}"
+            ))
+            .args(["-device", "virtio-net-pci,netdev=own,romfile="])
             .arg("-kernel")
             .arg(image)
             .arg("-initrd")
