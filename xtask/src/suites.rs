@@ -60,6 +60,8 @@ const PURE: &[&str] = &[
     "xtask (bin)",
     DOC,
 ];
+/// How many tests libtest runs at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
 const DOC: &str = "the documentation";
 
 impl Lane {
@@ -268,6 +270,12 @@ fn reported(suite: &Ran, tally: &mut Tally) -> bool {
     true
 }
 
+/// Tests of one program at a time: more than processors, for half of their time is waiting. Not of the live ones, which would load probes
+/// in each.
+fn threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, |processors| processors.get())
+}
+
 fn play(suite: &Suite, lane: Lane, times: bool, prepare: &(dyn Fn(&mut Command) + Sync), output: &Path) -> Result<Ran> {
     let mut command = match lane {
         // The live ones get their turn.
@@ -283,6 +291,9 @@ fn play(suite: &Suite, lane: Lane, times: bool, prepare: &(dyn Fn(&mut Command) 
     command
         .env("CARGO", shell::cargo_path())
         .env("CARGO_MANIFEST_DIR", &suite.directory);
+    if lane != Lane::Live && shell::env(THREADS).is_none() {
+        command.env(THREADS, threads().to_string());
+    }
     if times && !suite.own_harness {
         times::report_each(&mut command);
     }
@@ -415,6 +426,27 @@ mod tests {
         let (whole, tally) = shown("echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101");
         assert!(whole);
         assert_eq!((tally.passed, tally.failed), (1, 1));
+    }
+
+    #[test]
+    fn tests_that_load_no_probes_run_more_at_a_time() {
+        let seen = |lane| {
+            let suite = script("shell", "echo \"$RUST_TEST_THREADS\"", &shell::root());
+            let ran = play(
+                &suite,
+                lane,
+                false,
+                &|command| {
+                    command.env_remove(THREADS);
+                },
+                &std::env::temp_dir(),
+            );
+            ran.unwrap().printed
+        };
+        assert_eq!(seen(Lane::Live), [""]);
+        if shell::env(THREADS).is_none() {
+            assert_eq!(seen(Lane::Pure), [threads().to_string()]);
+        }
     }
 
     #[test]
