@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use epitaph_tests::cgroup::Mounts;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::{agent, skip::skip};
 
@@ -19,8 +20,17 @@ fn two_swapped_truths_are_found() -> Result<()> {
 }
 
 fn play(test: &str, args: &[&str]) -> Result<()> {
-    if !is_root() {
-        skip(test, "containers and probes need root");
+    let lacks = if !is_root() {
+        Some("containers and probes need root")
+    } else if Mounts::find()?.v2.is_none() {
+        Some("there is no cgroup v2")
+    } else if Command::new("ip").arg("-V").output().is_err() {
+        Some("there is no `ip` to start a network namespace with")
+    } else {
+        None
+    };
+    if let Some(lacks) = lacks {
+        skip(test, lacks);
         return Ok(());
     }
     let players = Path::new(env!("CARGO_BIN_EXE_victim"))

@@ -103,7 +103,7 @@ fn options(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Whether nothing was found but what is known.
+/// Whether all was played, and nothing was found but what is known.
 fn run(options: &Options) -> Result<bool> {
     println!("seed {}", options.seed);
     let drawn: Vec<(Option<u64>, History)> = match &options.history {
@@ -131,13 +131,13 @@ fn run(options: &Options) -> Result<bool> {
     let is_good = if options.self_test {
         self_test(&judged)?
     } else {
-        let failing = print(&judged, score);
+        let (failing, broken) = print(&judged, score);
         if options.shrinks {
             for (class, history) in failing.iter().take(SHRUNK) {
                 print_shrunk(&stage, &watch, *class, history)?;
             }
         }
-        failing.is_empty()
+        failing.is_empty() && broken == 0
     };
     let odd = watch.odd();
     watch.end()?;
@@ -169,13 +169,13 @@ fn under_killed_agents(options: &Options, drawn: &[(Option<u64>, History)]) -> R
         "{} agents; {seen} histories seen by one, {missing} not reported",
         runs.count()
     );
-    let failing = print(&judged, |played, reports| {
+    let (failing, broken) = print(&judged, |played, reports| {
         let mut findings = score(played, reports);
         let is_excused = !runs.saw(played.truth.started, played.truth.ended);
         findings.retain(|finding| !(finding.class == Class::Missing && is_excused));
         findings
     });
-    Ok(failing.is_empty())
+    Ok(failing.is_empty() && broken == 0)
 }
 
 fn print_all(judged: &[Judged]) -> Result<()> {
@@ -185,8 +185,8 @@ fn print_all(judged: &[Judged]) -> Result<()> {
     Ok(())
 }
 
-/// Prints findings and totals; one failing history of each kind.
-fn print(judged: &[Judged], score: impl Fn(&Played, &[Value]) -> Vec<Finding>) -> Vec<(Class, History)> {
+/// Prints findings and totals; one failing history of each kind, and how many were not played.
+fn print(judged: &[Judged], score: impl Fn(&Played, &[Value]) -> Vec<Finding>) -> (Vec<(Class, History)>, usize) {
     let mut counts: BTreeMap<Class, usize> = BTreeMap::new();
     let mut met: BTreeMap<&str, Vec<Option<u64>>> = BTreeMap::new();
     let mut failing = Vec::new();
@@ -226,7 +226,7 @@ fn print(judged: &[Judged], score: impl Fn(&Played, &[Value]) -> Vec<Finding>) -
     }
     let each = counts.iter().map(|(class, count)| format!(", {count} {}", class.shown()));
     println!("{} histories, {broken} not played{}", judged.len(), each.collect::<String>());
-    failing
+    (failing, broken)
 }
 
 fn named(seed: Option<u64>) -> String {
@@ -319,7 +319,9 @@ fn play(
     reports: impl Fn(&str) -> Vec<Value>,
 ) -> Result<Judged> {
     let ports = usize::from(PORTS.end - PORTS.start);
-    let port = PORTS.start + u16::try_from(index % ports)?;
+    // Runs side by side have other ports: pids of one moment are near to each other.
+    let own = usize::try_from(std::process::id())? * 200;
+    let port = PORTS.start + u16::try_from((own + index) % ports)?;
     let played = stage.play(history, port)?;
     let reports = match played.truth.broken {
         Some(_) => Vec::new(),
