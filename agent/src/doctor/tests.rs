@@ -1,3 +1,4 @@
+use epitaph_core::input::SeenClients;
 use expect_test::expect;
 
 use super::*;
@@ -52,6 +53,30 @@ fn a_machine_without_a_problem() {
         this machine can be observed
     "#]]
     .assert_eq(&text(&findings));
+}
+
+#[test]
+fn a_probe_that_shows_a_part_of_the_clients_is_a_note_with_the_remedy() {
+    let of = |clients| {
+        let by = "another".to_owned();
+        let mut facts = well();
+        facts.probes = Probes::Tried {
+            states: vec![("tcp_send_reset".to_owned(), ProbeState::Substituted { by, clients })],
+            shrunk: None,
+        };
+        text(&examine(&facts))
+    };
+    let part = of(SeenClients::OfThisMachine);
+    assert!(
+        part.contains("note     probe tcp_send_reset") && part.contains("refused clients of other machines are not seen"),
+        "{part}"
+    );
+    assert!(part.contains("remedy: run kernel 6.12 or newer"), "{part}");
+    let all = of(SeenClients::All);
+    assert!(
+        all.contains("ok       probe tcp_send_reset") && !all.contains("remedy"),
+        "{all}"
+    );
 }
 
 #[test]
