@@ -17,6 +17,12 @@ pub struct Known {
 
 pub const KNOWN: &[Known] = &[
     Known {
+        name: "no-tcp",
+        class: Class::FalseQuiet,
+        what: "sockets with a path, and of datagrams, are not observed",
+        is: |played| matches!(played.history.bind, Bind::Unix | Bind::Udp),
+    },
+    Known {
         name: "unasked-below-a-wrapper",
         class: Class::FalseQuiet,
         what: "the sockets of a program below the first process are not observed when the program ends without a stop",
@@ -45,12 +51,6 @@ pub const KNOWN: &[Known] = &[
             let truth = &played.truth;
             !truth.is_main() && truth.finished() && truth.read_signal()
         },
-    },
-    Known {
-        name: "no-tcp",
-        class: Class::FalseQuiet,
-        what: "sockets with a path, and of datagrams, are not observed",
-        is: |played| matches!(played.history.bind, Bind::Unix | Bind::Udp),
     },
     Known {
         name: "the-pool",
