@@ -52,7 +52,6 @@ const PURE: &[&str] = &[
     "kernel_btf",
     "image",
     "architecture",
-    "epitaph_tests (lib)",
     "epitaph_image (lib)",
     "epitaph_ebpf (lib)",
     "epitaph (bin)",
@@ -361,6 +360,8 @@ mod tests {
     fn what_no_list_names_is_live() {
         assert_eq!(Lane::of("stories").0, Lane::Live);
         assert_eq!(Lane::of("a test that is new").0, Lane::Live);
+        // Thousands of cgroups: every agent of the machine has records of them.
+        assert_eq!(Lane::of("epitaph_tests (lib)").0, Lane::Live);
         assert_eq!(Lane::of("observer").0, Lane::Servers);
         assert_eq!(Lane::of(DOC).0, Lane::Pure);
     }
