@@ -433,7 +433,7 @@ const _: () = {
 
 /// Which signals `signal_generate` and `signal_deliver` keep: bit `sig - 1`. Dropped: what runtimes, timers, terminals and
 /// children generate all day (SIGALRM, SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGPROF, SIGIO, and glibc's own
-/// 32 and 33). SIGWINCH is kept because it is httpd's stop signal: the probes drop it if the kernel made it.
+/// 32 and 33). SIGWINCH is kept because it is httpd's stop signal: of those that the kernel made, the probes drop the ones without a handler.
 pub const SIGNAL_MASK: u64 =
     !(bit(14) | bit(17) | bit(20) | bit(21) | bit(22) | bit(23) | bit(26) | bit(27) | bit(29) | bit(32) | bit(33));
 

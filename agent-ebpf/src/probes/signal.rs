@@ -86,10 +86,10 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         if is_own_fault(sig) && pid_tgid as u32 == Direct::get::<u32>(target, Field::TaskPid) {
             return;
         }
-        // The terminal signals its new size to all (SEND_SIG_PRIV, 1); only a kill(2) of that signal can be a stop: a pointer, or
-        // since 7.3 SEND_SIG_NOINFO, 0.
+        // The terminal signals its new size to all (SEND_SIG_PRIV, 1): of interest only where a handler can take it for a stop, as httpd's
+        // does. A kill(2) is a pointer, or since 7.3 SEND_SIG_NOINFO, 0.
         let from_kernel = is_from_kernel(info);
-        if sig == SIGWINCH && from_kernel {
+        if sig == SIGWINCH && from_kernel && disposition_of(target, sig) != disposition::HANDLER {
             return;
         }
         let code = signal_code(info);

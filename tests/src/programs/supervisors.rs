@@ -215,14 +215,19 @@ pub(super) static STORIES: &[Story] = &[
         stop: Stop::Wait,
         ..stopped(
             "bash-leaves-a-daemon",
-            "a shell starts the program in the background and exits",
+            "a shell starts a server in the background and exits",
             Installed {
-                command: &["/bin/bash", "-c", "$VICTIM idle & sleep 1; exit 0"],
+                command: &["/bin/bash", "-c", "$VICTIM serve drain 127.0.0.1:0 & sleep 1; exit 0"],
                 ..BASH_WITH_TRAP
             },
             Expected {
+                end: End::Code(0),
+                verdict: "force-killed",
                 cause: "completed",
-                sentence: &["PID 1 `bash` exited by itself with code 0; the kernel then killed `victim`, which still ran"],
+                exit: "force-killed",
+                sentence: &[
+                    "PID 1 `bash` exited by itself with code 0; the kernel then killed `victim`, which still ran, with its listener open",
+                ],
                 remedy: &["start it in the foreground"],
                 ..CLEAN
             },

@@ -86,6 +86,15 @@ pub(super) static STORIES: &[Story] = &[
             },
         )
     },
+    Story {
+        program: Program::Shell("trap 'exit 0' TERM; echo ready; sleep 100 & wait"),
+        ..stopped(
+            "trap-with-a-helper",
+            "PID 1 is a shell whose trap exits with 0; the `sleep` that it waited for has no sockets and is not a program",
+            &[],
+            CLEAN,
+        )
+    },
     // The stop signal terminates the process.
     Story {
         pid_namespace: false,

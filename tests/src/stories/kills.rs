@@ -152,4 +152,52 @@ pub(super) static STORIES: &[Story] = &[
             unasked(End::Code(137), "oom", "oom-child", &["memory", "137"]),
         )
     },
+    Story {
+        stop: Stop::Wait,
+        memory_limit: Some(MEMORY_LIMIT),
+        program: Program::Shell("echo ready; sleep 0.3; $VICTIM allocate-at-once || true"),
+        ..stopped(
+            "oom-child-hidden",
+            "a job exceeds the memory limit and is killed; the shell goes on (`job || true`) and exits with 0",
+            &[],
+            unasked(End::Code(0), "oom", "oom-child", &["`victim`", "memory", "code 0"]),
+        )
+    },
+    // The first process leaves, the program stays.
+    Story {
+        program: Program::Shell("trap 'exit 0' TERM; $VICTIM serve keep-alive 127.0.0.1:0 & wait"),
+        bystander: Bystander::Client {
+            verb: "keep-alive",
+            count: 2,
+        },
+        ..stopped(
+            "trap-forgets-its-server",
+            "PID 1 is a shell whose trap exits with 0: the kernel kills the server, which never got the signal",
+            &[],
+            Expected {
+                traffic: "undecided",
+                remedy: &["send SIGTERM on from PID 1 `sh` to `victim`"],
+                ..unclean(
+                    End::Code(0),
+                    "force-killed",
+                    &["killed `victim`, which never got the signal, with its listener and connections open"],
+                )
+            },
+        )
+    },
+    Story {
+        stop: Stop::Wait,
+        program: Program::Shell("$VICTIM serve drain 127.0.0.1:0 & sleep 1; exit 0"),
+        ..stopped(
+            "leaves-its-server-behind",
+            "PID 1 starts a server in the background and exits with 0: the kernel kills the server",
+            &[],
+            unasked(
+                End::Code(0),
+                "completed",
+                "force-killed",
+                &["by itself", "killed `victim`, which still ran, with its listener open"],
+            ),
+        )
+    },
 ];

@@ -65,6 +65,33 @@ pub struct InnerKill {
     pub role: Role,
 }
 
+/// A process other than the main process that a SIGKILL ended: after the stop signal, or, without one, after the exit of the main process.
+/// Not one that came in from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Killed {
+    pub process: InnerProcess,
+    pub kill: InnerKill,
+    /// Another process had sent it a signal after the stop signal and before the SIGKILL.
+    pub was_signalled: bool,
+    pub held: Held,
+}
+
+/// The sockets that the exit of a process closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The last time that one was closed.
+    pub listener: Option<Boot>,
+    /// The same of established connections, of clients and to servers.
+    pub connection: Option<Boot>,
+}
+
+impl Killed {
+    /// It served clients, or used a server: any other is a helper, such as the `sleep` of a shell.
+    pub fn is_program(&self) -> bool {
+        self.held.listener.is_some() || self.held.connection.is_some()
+    }
+}
+
 /// What the processes of the subject did with the stop signal among themselves. Bounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inside {
@@ -74,11 +101,12 @@ pub struct Inside {
     pub more: u64,
     /// At most [`Inside::UNSIGNALLED`].
     pub unsignalled: Vec<Unsignalled>,
-    /// The first SIGKILL to one of these.
-    pub unsignalled_killed: Option<Boot>,
-    /// Without a stop signal: processes that still ran when PID 1 exited by itself, and that the kernel then killed; at most
-    /// [`Inside::UNSIGNALLED`].
-    pub left_running: Vec<InnerProcess>,
+    /// Those with sockets first; at most [`Inside::KILLED`].
+    pub killed: Vec<Killed>,
+    /// The sockets that each of these had open are known.
+    pub sockets_known: bool,
+    /// Of a unit: systemd stopped other processes, too, and nothing shows whether one of them had sockets and is the program.
+    pub program_unsure: bool,
     /// The main process sent no signal to any other process after its stop signal.
     pub main_sent_nothing: bool,
     /// The kernel recorded the signals inside the subject from the stop signal on.
@@ -88,4 +116,10 @@ pub struct Inside {
 impl Inside {
     pub const MOST: usize = 16;
     pub const UNSIGNALLED: usize = 4;
+    pub const KILLED: usize = 4;
+
+    /// See [`Killed::is_program`].
+    pub fn killed_programs(&self) -> impl Iterator<Item = &Killed> + Clone {
+        self.killed.iter().filter(|killed| killed.is_program())
+    }
 }

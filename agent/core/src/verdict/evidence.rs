@@ -182,6 +182,24 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
             add(exit.at, Kind::ProcessExit, format!("{who} {}", status(exit.status)));
         }
     }
+    for killed in case.inside.killed_programs() {
+        let who = format!("`{}` (pid {})", killed.process.comm, killed.process.tgid);
+        let by = killed.kill.sender;
+        let sender = match killed.kill.role {
+            Role::Kernel => "the kernel".to_owned(),
+            _ => format!("`{}` (pid {})", by.comm, by.tgid),
+        };
+        add(
+            killed.kill.at,
+            Kind::SignalGenerate,
+            format!("SIGKILL from {sender} to {who}"),
+        );
+        for (closed, what) in [(killed.held.listener, "a listener"), (killed.held.connection, "connections")] {
+            if let Some(at) = closed {
+                add(at, Kind::Tcp, format!("the exit of {who} closed {what}"));
+            }
+        }
+    }
     let raised = case.stop().and_then(|stop| Some((stop.signal, stop.raised_again?)));
     if let Some((signal, raised)) = raised {
         let how = if raised.discarded { ": discarded by the kernel" } else { "" };

@@ -22,7 +22,7 @@ use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, Terminat
 pub use inside::is_at_once;
 
 pub(super) use hook::{Hook, HookEnd, quoted};
-pub(super) use inside::outlived_main;
+pub(super) use inside::{outlived_main, worst};
 pub(super) use shutdown::{by_systemd_shutdown, own_grace};
 
 /// If the main process exits this soon after the OOM kill of a child, the OOM kill is the reason.
@@ -95,6 +95,15 @@ pub(super) struct Finding {
     no_stop_seen: bool,
 }
 
+impl Finding {
+    pub fn with_why(&self, why: &Why) -> Finding {
+        Finding {
+            why: why.clone(),
+            ..self.clone()
+        }
+    }
+}
+
 /// The finer reason, for the sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
@@ -118,6 +127,8 @@ pub(super) enum Why {
     AfterGrace,
     /// A process that got the signal from another process of the subject; its number in `inside.forwards`.
     Inside(InnerEnd, usize),
+    /// The main process ended well, as the first says, and programs below it were killed.
+    Below(Box<Why>),
     Forced,
     Oom,
     OomChild,
@@ -196,6 +207,10 @@ pub(super) enum Missing {
     SenderNotSeen(Signal),
     /// The signals between the processes of the subject are not recorded here.
     Inside,
+    /// A process below the main one was killed, and nothing shows whether it had sockets.
+    Sockets,
+    /// Nothing shows whether the main process of a unit was only the wrapper of another process.
+    Program,
     /// The kernel sent a SIGKILL, and no evidence shows why.
     KernelKill,
     /// A deletion request, or one with a shorter grace period.
@@ -207,7 +222,7 @@ pub(super) enum Missing {
 /// Judges one termination. `kubernetes` is the Kubernetes context of a pod's container.
 pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
     let case = &Case::new(facts, kubernetes);
-    let found = kubernetes::refine(case, kernel::find(case));
+    let found = kubernetes::refine(case, kernel::unless_worse_below(case, kernel::find(case)));
     let finding = doubt(case, shutdown::refine(case, found));
     let traffic = match traffic(case.traffic()) {
         // Nothing counted what clients lost after a stop signal that came before the observation.

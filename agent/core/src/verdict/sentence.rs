@@ -31,25 +31,15 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     };
     let is_clean = finding.exit == Exit::Clean;
     let failed = inside::failed(case).filter(|_| is_clean);
-    let lost = inside::lost_with_others(case).filter(|_| is_clean);
-    let lost = lost.map(|others| {
-        format!(
-            "{} had sent no signal to {others}, and the kernel killed it",
-            target(case.main())
-        )
-    });
-    let lost = lost.or_else(|| {
-        let others = inside::killed_unasked(case).filter(|_| is_clean)?;
-        Some(format!(
-            "{} then killed {others}, which never got the signal",
-            inside::killer_of_others(case)
-        ))
-    });
-    let left = inside::left_running(case).map(|left| format!("the kernel then killed {left}, which still ran"));
+    // An exit that was not clean is the verdict, and this comes after it.
+    let left = (!is_clean && !matches!(finding.why, Why::Below(_)) && case.stop().is_none())
+        .then(|| inside::killed_below(case))
+        .flatten();
+    let oom = out_of_memory(case, finding);
     for clause in failed
         .into_iter()
-        .chain(lost)
         .chain(left)
+        .chain(oom)
         .chain(kubernetes::clauses(case, finding))
     {
         text.push_str("; ");
@@ -110,6 +100,11 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::DefaultAction => default_action(case, &who),
         Why::RaisedAgain => raised_again(case, &who),
         Why::Inside(end, of) => inside::how(case, *end, *of),
+        Why::Below(clean) => {
+            let main = how_it_ended(case, &finding.with_why(clean));
+            let below = inside::killed_below(case).unwrap_or_default();
+            format!("{main}; {below}")
+        }
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
             None if finding.cause == Cause::Unknown && may_have_been_stopped_before(case) => format!(
@@ -391,15 +386,42 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
 }
 
 fn oom_child(case: &Case<'_>, who: &str) -> String {
-    let child = case.oom().iter().find(|oom| !oom.is_main);
-    match child {
-        Some(OomKill { at, tgid, comm, .. }) => format!(
-            "the OOM killer killed `{comm}` (pid {tgid}) because memory ran out, and the main process, {who}, {}, {} later",
-            status(case),
-            since(case, *at)
-        ),
+    match case.oom().iter().rev().find(|oom| !oom.is_main && oom.at <= case.end) {
+        Some(OomKill { at, tgid, comm, .. }) => {
+            let stop = case.stop().map_or(String::new(), |stop| {
+                format!(", and {} after {}", since(case, stop.at), stop.signal)
+            });
+            format!(
+                "the OOM killer killed `{comm}` (pid {tgid}) because memory ran out, and the main process, {who}, {}, {} later{stop}",
+                status(case),
+                since(case, *at)
+            )
+        }
         None => format!("{who} {} after the OOM killer had killed another process", status(case)),
     }
+}
+
+/// An OOM kill that is not the verdict: the reader must not search for where the memory went.
+fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
+    if matches!(finding.why, Why::Oom | Why::OomChild) {
+        return None;
+    }
+    let children = || case.oom().iter().filter(|oom| !oom.is_main);
+    let last = children().next_back()?;
+    let others = match children().count() - 1 {
+        0 => String::new(),
+        1 => " and 1 other process".to_owned(),
+        more => format!(" and {more} other processes"),
+    };
+    let when = match case.stop() {
+        Some(stop) if stop.at > last.at => format!("{} before {}", seconds(stop.at.since(last.at)), stop.signal),
+        Some(stop) => format!("{} after {}", seconds(last.at.since(stop.at)), stop.signal),
+        None => format!("{} before the end", seconds(case.end.since(last.at))),
+    };
+    Some(format!(
+        "the OOM killer had killed `{}` (pid {}){others} because memory ran out, {when}",
+        last.comm, last.tgid
+    ))
 }
 
 fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
@@ -491,6 +513,13 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             "the signals between the processes of the {} are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated",
             subject(case)
         ),
+        Missing::Sockets => {
+            let helpers = inside::names_of_killed(case);
+            format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
+        }
+        Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
+             were not observed"
+            .to_owned(),
         Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
         Missing::Request => {
             "the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen"

@@ -152,8 +152,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 150,
-        meaning: "The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.",
-        proof: "mark_victim names another process of the same cgroup, and the main process then exited with a code other than 0.",
+        meaning: "The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.",
+        proof: "mark_victim names another process of the same cgroup, and the main process then exited.",
         remedy: "Raise the memory limit or run fewer workers; make the main process survive the loss of a worker.",
     },
     Row {
@@ -251,8 +251,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 110,
-        meaning: "The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.",
-        proof: "The runtime's SIGKILL reached the process, no stop signal of the runtime came before it, and no record was lost; or the deletion had a grace period of 0.",
+        meaning: "The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0. Or the main process exited cleanly, and a program below it, which had a listener or a connection open, was killed without a signal first.",
+        proof: "The runtime's SIGKILL reached the process, no stop signal of the runtime came before it, and no record was lost; or the deletion had a grace period of 0. Of a program below the main process: signal_generate shows the SIGKILL (at the exit of PID 1 the kernel's, otherwise that of the container runtime, of systemd, or of a process inside), and inet_sock_set_state that the exit of the program closed a listener or an established connection. Processes without sockets, and those that came in from outside (probes, `kubectl exec`), do not count.",
         remedy: "Stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0).",
     },
     Row {

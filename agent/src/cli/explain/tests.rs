@@ -74,7 +74,7 @@ fn all_with_a_line_each() {
         None,
         expect![[r#"
             ! oom-killed             The OOM killer killed the main process because memory ran out.
-            ! oom-child              The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
+            ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
             ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded.
             ! stuck                  The grace period ended long ago, and the process is still running.
@@ -295,7 +295,9 @@ fn what_kubectl_shows() {
             Verdicts that fit
               oom-killed  The OOM killer killed the main process because memory ran out.
               oom-child   The OOM killer killed another process of the container or unit,
-                          and the main process exited with an error within ten seconds.
+                          during the stop or within the ten seconds before the main
+                          process exited, with an error or with 0: that process's work was
+                          lost.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy
@@ -313,8 +315,9 @@ fn what_kubectl_shows() {
             Verdicts that fit
               nonzero-exit  The main process exited with a code other than 0.
               oom-child     The OOM killer killed another process of the container or
-                            unit, and the main process exited with an error within ten
-                            seconds.
+                            unit, during the stop or within the ten seconds before the
+                            main process exited, with an error or with 0: that process's
+                            work was lost.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy

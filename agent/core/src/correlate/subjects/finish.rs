@@ -16,8 +16,8 @@ use crate::verdict::judge::{OOM_CHILD_REACH, is_at_once};
 use super::clients::Clients;
 use super::coverage::{Coverage, Hole, Home, LATE_REACH};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
-use super::inside::{Way, acted, left_running, process};
-use super::subject::{Candidate, State};
+use super::inside::{Way, acted, killed, process};
+use super::subject::{Candidate, Others, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
 
@@ -25,6 +25,8 @@ use super::traffic::Window;
 const STOP_REACH: Duration = Duration::from_secs(3600);
 /// The same with that SIGKILL: the longest plausible grace period.
 const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
+/// The same of a signal that mostly means something else, as "reload".
+const HANDLED_REACH: Duration = Duration::from_secs(10);
 /// `mark_victim` comes just after the SIGKILL and possibly just after the exit.
 const OOM_SLACK: Duration = Duration::from_secs(1);
 /// abort(3) goes on at once after a signal in vain.
@@ -72,7 +74,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     });
     let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
     let deadline = kill_fact.map_or(end, |fact| fact.at);
-    let stop_signal = stop_signal(&signals, deadline, by_runtime);
+    let by_code = matches!(status, Some(ExitStatus::Exited(_)));
+    let stop_signal = stop_signal(&signals, deadline, by_runtime).or_else(|| handled_last(&signals, end).filter(|_| by_code));
     let stop = stop_signal.map(|fact| Stop {
         still_pending: kill_fact
             .and_then(|kill| kill.signal.pending)
@@ -87,14 +90,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         deadline,
         end,
     });
-    let inside = match (way, main.as_ref().filter(|main| main.is_ns_init()).zip(exit)) {
-        (Some(way), _) => way.inside(),
-        (None, Some((main, exit))) => Inside {
-            left_running: left_running(timeline, main, exit),
-            ..Inside::default()
-        },
-        (None, None) => Inside::default(),
-    };
+    let inside = way.map_or(Inside::default(), |way| way.inside());
     let failed_child = exit.filter(|_| stop.is_none()).and_then(|exit| failed_child(state, exit));
     // Without a stop request, a termination needs an observed exit.
     let unended = exit.is_none() && !matches!(open, Open::CgroupRemoved | Open::InGap { .. });
@@ -135,6 +131,12 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     missing.main_unsure = main_unsure(context, (own, state), main.as_ref(), by_runtime, now);
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
+    // An OOM kill of another process counts from before the stop signal on.
+    let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
+    let mut lost_then = context.coverage.losses(home, ooms_from, end).into_iter();
+    if lost_then.any(|(kind, _)| kind == Kind::OomVictim) && !missing.lost.contains(&Kind::OomVictim) {
+        missing.lost.push(Kind::OomVictim);
+    }
     if stop_signal.is_none() {
         missing.stop_lost_since = signal_lost_since(context, home, state, (reach, end));
     }
@@ -166,6 +168,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let doubts = &state.rare().doubts;
     for (kind, count) in of_each_kind(&|from| doubts.within(from, until).collect()) {
         // A socket's event matters until clients' errors no longer count, any other until the exit.
+        let reach = if kind == Kind::OomVictim {
+            reach.min(ooms_from)
+        } else {
+            reach
+        };
         let matters = doubts.within(reach, end).any(|(known, _)| known == kind);
         if matters && kind != Kind::Tcp && !missing.lost.contains(&kind) {
             missing.lost.push(kind);
@@ -188,18 +195,21 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
     let unclosed = exit.is_some() && until <= now && !state.is_removed_by(until);
-    let observed = context.coverage.sees_sockets()
-        && !sockets_lost
+    let seen = context.coverage.sees_sockets() && !sockets_lost && !missing.gap && !cgroup_v1 && !state.cgroups_over;
+    let seen_to_their_end = seen
         // The observation ended before all of the clients' time.
         && until <= now
-        && !missing.gap
-        && !context.coverage.has_gap(clients_since, until)
-        && timeline.sockets.over_cap() == 0
-        && !cgroup_v1
-        && !state.cgroups_over
         && !unclosed
         // Its record shows whether the sockets were recorded by then, and which connections it dropped.
-        && exit.is_some()
+        && exit.is_some();
+    let inside = with_killed(inside, (state, timeline), main.as_ref(), stop_signal, seen_to_their_end);
+    let inside = Inside {
+        program_unsure: is_program_unsure(context, home, (state, timeline), stop_signal, seen),
+        ..inside
+    };
+    let observed = seen_to_their_end
+        && !context.coverage.has_gap(clients_since, until)
+        && timeline.sockets.over_cap() == 0
         // Which process's end it is decides from when on clients count.
         && missing.main_unsure.is_none()
         // A lost stop signal would be the start of what counts, and of what the kernel recorded.
@@ -317,6 +327,51 @@ fn watched(state: &State, stop: Option<&SignalFact>, fatal: Option<&Fatal>, main
     is_armed && at.is_some_and(|at| state.is_watched_since(at))
 }
 
+/// With the processes that were killed, and whether it is known what they had open. `seen`: what closed was recorded, once the sockets were
+/// watched.
+fn with_killed(
+    inside: Inside,
+    (state, timeline): (&State, &Timeline),
+    main: Option<&Candidate>,
+    stop: Option<&SignalFact>,
+    seen: bool,
+) -> Inside {
+    let Some((main, exit)) = main.and_then(|main| Some((main, main.exit?))) else {
+        return inside;
+    };
+    let killed = killed(state, timeline, &main.id, stop.map_or(exit.at, |stop| stop.at));
+    let first = killed.iter().map(|killed| killed.kill.at).min().unwrap_or(exit.at);
+    // A process that was killed after that exit closed its sockets later.
+    let by_exit = first >= exit.at && main.exit_armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
+    let is_watched = by_exit || watched(state, stop, None, Some(main));
+    Inside {
+        sockets_known: seen && is_watched && timeline.sockets.knows_holders(first),
+        killed,
+        ..inside
+    }
+}
+
+/// See [`Inside::program_unsure`].
+fn is_program_unsure(
+    context: &Context<'_>,
+    home: Home<'_>,
+    (state, timeline): (&State, &Timeline),
+    stop: Option<&SignalFact>,
+    seen: bool,
+) -> bool {
+    let last = match state.others() {
+        Others::None => return false,
+        Others::Exited(last) => last.plus(context.linger),
+        Others::Run => Boot(u64::MAX),
+    };
+    let from = stop.map_or(last, |stop| stop.at);
+    let mut lost = context.coverage.losses_inside(home, from, last).into_iter();
+    let is_watched = stop.is_some_and(|stop| stop.armed_sockets() && state.is_watched_since(stop.at));
+    let dropped = state.rare().doubts.within(from, last).any(|(kind, _)| kind == Kind::Tcp);
+    let is_lost = lost.any(|(kind, _)| kind == Kind::Tcp) || dropped;
+    !seen || is_lost || !is_watched || !timeline.sockets.knows_holders(from)
+}
+
 /// The signals to the main process until its exit, in the order of their own times.
 fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
     let is_main = |fact: &&SignalFact| main.is_some_and(|main| main.id.is(&fact.signal.target));
@@ -387,6 +442,9 @@ fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime
     let reach = |fact: &SignalFact| match fact.sender.role {
         Role::Runtime if killed_by_runtime => GRACE_REACH,
         Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
+        Role::Runtime => RUN_GAP,
+        // A reload, mostly.
+        _ if !fact.is_conventional_stop() && fact.is_handled() => HANDLED_REACH,
         _ => RUN_GAP,
     };
     let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&'a SignalFact> {
@@ -410,6 +468,20 @@ fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime
         .or_else(|| run(&by(Role::Unknown)))
         .or_else(|| run(&by(Role::Kernel)))
         .or_else(|| run(&by(Role::Inside)))
+}
+
+/// Without a stop signal: one from another process or a terminal that the process handled shortly before it exited. The exit may follow
+/// from it, whatever its number: the process did not exit by itself.
+fn handled_last<'a>(signals: &[&'a SignalFact], end: Boot) -> Option<&'a SignalFact> {
+    let is_handled = |fact: &&&SignalFact| {
+        let by_other = matches!(fact.sender.role, Role::Other | Role::Inside | Role::Kernel);
+        by_other && !fact.signal.signal.is_job_control() && fact.is_handled() && end.since(fact.last) <= HANDLED_REACH
+    };
+    signals
+        .iter()
+        .filter(is_handled)
+        .max_by_key(|fact| (fact.last, fact.key()))
+        .copied()
 }
 
 /// Signals that may be stop signals.

@@ -1,14 +1,17 @@
 //! Signals among the processes of a subject after the main process got its stop signal: kept in any order, bounded, and put together
 //! as the way of the stop signal inside.
 
-use crate::attribute::Map;
+mod killed;
+
 use crate::event::{Disposition, ExitStatus, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
 use crate::ids::{Pid, Signal};
-use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role, Unsignalled};
+use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
 use crate::time::Boot;
 
-use super::subject::{Candidate, ProcessId, State};
+use super::subject::{ProcessId, State};
 use super::timeline::{SignalFact, Timeline};
+
+pub(super) use killed::killed;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -265,13 +268,13 @@ impl Way<'_> {
         let more = keep(&mut forwards);
         let is_main = |process: &InnerProcess| self.main.same(&id(process));
         let by_main = |fact: &InnerSignal| fact.role == Role::Inside && is_main(&fact.sender) && fact.last >= since;
-        let (unsignalled, unsignalled_killed) = self.unsignalled(&signals, &forwards);
         Inside {
+            unsignalled: self.unsignalled(&signals, &forwards),
             forwards,
             more,
-            unsignalled,
-            unsignalled_killed,
-            left_running: Vec::new(),
+            killed: Vec::new(),
+            sockets_known: false,
+            program_unsure: false,
             main_sent_nothing: !signals.iter().any(by_main),
             observed: self.stop.armed_sockets(),
         }
@@ -307,7 +310,7 @@ impl Way<'_> {
             let acted = acted(self.state, self.timeline, &id(&target), (entered, at));
             Some(RaisedAgain { at, discarded, acted })
         });
-        let exit = self.exit(&id(&target));
+        let exit = exit(self.state, &id(&target));
         let effective = |kill: &&InnerSignal| kill.result != SignalResult::Ignored && kill.at >= at && kill.to(&target);
         let mut kills = signals.iter().filter(effective);
         let kill = kills.clone().find(|kill| kill.signal == Signal::KILL);
@@ -336,98 +339,6 @@ impl Way<'_> {
             exit,
         }
     }
-
-    fn exit(&self, of: &ProcessId) -> Option<MainExit> {
-        let exits = self.state.exits.iter().filter(|(_, exit)| of.is(&exit.task));
-        let exits = exits.map(|(at, exit)| MainExit {
-            at: *at,
-            status: exit.status,
-        });
-        let candidates = self.state.candidates.iter().filter(|candidate| candidate.id.same(of));
-        exits
-            .chain(candidates.filter_map(|candidate| candidate.exit))
-            .min_by_key(|exit| exit.at)
-    }
-
-    /// With the time of the first SIGKILL.
-    fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> (Vec<Unsignalled>, Option<Boot>) {
-        let at_the_end = |fact: &&InnerSignal| {
-            let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
-            fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
-        };
-        let was_signalled = |process: &InnerProcess| {
-            let before = |fact: &&InnerSignal| fact.signal != Signal::KILL && fact.to(process) && fact.role != Role::Itself;
-            signals.iter().filter(before).any(|fact| fact.last >= self.stop.at)
-        };
-        // What begins after the stop signal is a step of the shutdown itself, such as the `sleep` of a trap.
-        let is_before = |kill: &&InnerSignal| kill.target.start <= self.stop.at;
-        let mains = self.state.candidates.iter().find(|of| of.id.same(&self.main));
-        let descent = Descent::new(mains, signals);
-        let mut killed: Vec<&InnerSignal> = signals
-            .iter()
-            .filter(at_the_end)
-            .filter(|kill| !was_signalled(&kill.target))
-            .filter(is_before)
-            .filter(|kill| descent.is_of_main(kill))
-            .collect();
-        let first = killed.iter().map(|kill| kill.last).min();
-        // First the children of a process that got the signal, and that may wait for them.
-        killed.sort_by_key(|kill| !forwards.iter().any(|forward| forward.target.tgid == kill.parent));
-        let mut unsignalled: Vec<Unsignalled> = Vec::new();
-        for kill in killed {
-            let is_new = unsignalled.iter().all(|of| of.process != kill.target);
-            if is_new && unsignalled.len() < Inside::UNSIGNALLED {
-                unsignalled.push(Unsignalled {
-                    process: kill.target,
-                    parent: kill.parent,
-                });
-            }
-        }
-        (unsignalled, first)
-    }
-}
-
-/// Which processes descend from PID 1. The others came in from outside (a probe, `kubectl exec`), and its shutdown does not concern them.
-struct Descent {
-    /// None: it is no init, so that its orphans have another parent, and nothing is known.
-    init: Option<Pid>,
-    parents: Map<Pid, Pid>,
-}
-
-impl Descent {
-    fn new(main: Option<&Candidate>, signals: &[InnerSignal]) -> Descent {
-        Descent {
-            init: main.filter(|main| main.is_ns_init()).map(|main| main.id.tgid),
-            parents: signals.iter().map(|fact| (fact.target.tgid, fact.parent)).collect(),
-        }
-    }
-
-    fn is_of_main(&self, fact: &InnerSignal) -> bool {
-        let Some(init) = self.init else { return true };
-        let mut parent = Some(fact.parent);
-        // No chain is longer; crafted parents may go in a circle.
-        for _ in 0..=self.parents.len() {
-            match parent {
-                Some(of) if of == init => return true,
-                Some(of) => parent = self.parents.get(&of).copied(),
-                None => return false,
-            }
-        }
-        false
-    }
-}
-
-/// See [`Inside::left_running`].
-pub(super) fn left_running(timeline: &Timeline, main: &Candidate, exit: MainExit) -> Vec<InnerProcess> {
-    let is_by_exit = |fact: &InnerSignal| {
-        let by_main = fact.role == Role::Kernel && main.id.same(&id(&fact.sender));
-        fact.signal == Signal::KILL && by_main && fact.at >= exit.at && !main.id.same(&id(&fact.target))
-    };
-    let mut all: Vec<InnerSignal> = signals(timeline).collect();
-    all.sort_by_key(InnerSignal::order);
-    let descent = Descent::new(Some(main), &all);
-    let left = all.iter().filter(|fact| is_by_exit(fact) && descent.is_of_main(fact));
-    left.take(Inside::UNSIGNALLED).map(|fact| fact.target).collect()
 }
 
 /// See [`RaisedAgain::acted`].
@@ -454,6 +365,18 @@ fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
     let of_timeline = timeline.signals.iter().map(InnerSignal::of);
     let inner = timeline.inside.signals.iter().copied();
     inner.chain(of_timeline.filter(InnerSignal::is_relevant))
+}
+
+fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
+    let exits = state.exits.iter().filter(|(_, exit)| of.is(&exit.task));
+    let exits = exits.map(|(at, exit)| MainExit {
+        at: *at,
+        status: exit.status,
+    });
+    let candidates = state.candidates.iter().filter(|candidate| candidate.id.same(of));
+    exits
+        .chain(candidates.filter_map(|candidate| candidate.exit))
+        .min_by_key(|exit| exit.at)
 }
 
 fn is_by(exit: MainExit, signal: Signal) -> bool {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, ProcessExit, Task};
+use crate::event::{Armed, Disposition, ExitStatus, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
-use crate::termination::{MainExit, MainProcess};
+use crate::termination::{MainExit, MainProcess, Role};
 use crate::time::Boot;
 
 use super::budget::NOT_LISTED;
 use super::doubt::{Doubts, EVIDENCE, Span};
 use super::inside::InnerFacts;
 use super::missed::Place;
-use super::timeline::Timeline;
+use super::timeline::{SignalFact, Timeline};
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
 const START_SLACK: Duration = Duration::from_millis(20);
@@ -35,6 +35,9 @@ const REFUSED_LATE: Duration = Duration::from_millis(500);
 /// The kernel closes the sockets of a process after the record of its exit: after seconds where others use the processors. The cgroup can
 /// be removed after that only, and a runtime removes it at once.
 const CLOSED: Duration = Duration::from_secs(10);
+
+/// systemd signals all processes of a unit in one go; without CPU time that takes longer.
+const TOGETHER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -98,6 +101,23 @@ static NOTHING_RARE: Rare = Rare {
     unwatched_at: None,
     doubts: Doubts::NONE,
 };
+
+/// See [`State::others`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Others {
+    None,
+    /// All; the last one then.
+    Exited(Boot),
+    Run,
+}
+
+/// The default action of that signal terminated it.
+fn is_by_default(process: &Candidate, stop: &SignalFact) -> bool {
+    let by = process
+        .exit
+        .is_some_and(|exit| matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal == stop.signal.signal));
+    by && stop.signal.disposition == Disposition::Default
+}
 
 /// A process, identified beyond the reuse of process ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +209,14 @@ impl State {
     /// from outside. For a unit: the first process from outside, because a namespace inside a unit is mostly a sandbox.
     ///
     /// A process that came from outside after the exit of a main process is the next main process, whatever its rank.
+    ///
+    /// Of a unit it may be a wrapper: see [`State::wrapped`].
     pub fn main(&self) -> Option<Candidate> {
+        let first = self.first_process()?;
+        self.wrapped(&first).or(Some(first))
+    }
+
+    fn first_process(&self) -> Option<Candidate> {
         // Nearly always, and for each record: there is nothing to choose.
         if let [only] = &self.candidates[..] {
             return Some(*only);
@@ -210,6 +237,79 @@ impl State {
             main = earlier;
         }
         Some(*main)
+    }
+
+    /// systemd sends the stop signal to each process of a unit, and the default action ends a shell that only waited for its program. The
+    /// program is the main process then: it closed sockets after the signal, the shell none. Of several the one that ended worst. None until
+    /// all have exited.
+    fn wrapped(&self, first: &Candidate) -> Option<Candidate> {
+        let stop = self.stopped_by_systemd(first).filter(|stop| is_by_default(first, stop))?;
+        let sockets = &self.timeline.as_deref()?.sockets;
+        let is_awaited = self.others_of(first) == Others::Run && self.removed.is_none();
+        if is_awaited || sockets.has_closed(first.id.tgid, stop.at) || !sockets.knows_holders(stop.at) {
+            return None;
+        }
+        let is_program = |fact: &&SignalFact| sockets.has_closed(fact.signal.target.tgid, stop.at);
+        let programs = self.stopped_with(first, stop).filter(is_program).map(|fact| {
+            let mut program = Candidate::of(&fact.signal.target, fact.at, true);
+            if let Some((at, exit)) = self.exit_of(&program.id) {
+                program.ended(*at, exit);
+            }
+            program
+        });
+        programs.min_by_key(|program| {
+            let rank = match program.exit.map(|exit| exit.status) {
+                None => 0,
+                Some(ExitStatus::Signaled { .. }) => 1,
+                Some(ExitStatus::Exited(1..)) => 2,
+                Some(ExitStatus::Exited(0)) => 3,
+            };
+            (rank, program.id.start, program.id.tgid)
+        })
+    }
+
+    /// The stop signal of the unit's first process, which has exited.
+    fn stopped_by_systemd(&self, first: &Candidate) -> Option<&SignalFact> {
+        let is_unit = matches!(self.subject, Subject::Unit { .. });
+        let exit = first.exit.filter(|_| is_unit)?;
+        let is_it = |fact: &&SignalFact| {
+            let is_to_it = fact.at <= exit.at && first.id.is(&fact.signal.target);
+            fact.sender.role == Role::Runtime && fact.is_conventional_stop() && is_to_it
+        };
+        let signals = &self.timeline.as_deref()?.signals;
+        signals.iter().filter(is_it).max_by_key(|fact| fact.key())
+    }
+
+    /// systemd's signals with that one to other processes.
+    fn stopped_with(&self, first: &Candidate, stop: &SignalFact) -> impl Iterator<Item = &SignalFact> {
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        let (first, at) = (first.id, stop.at);
+        let is_with = move |fact: &&SignalFact| {
+            let apart = fact.at.max(at).since(fact.at.min(at));
+            let is_other = !first.is(&fact.signal.target) && apart <= TOGETHER;
+            fact.sender.role == Role::Runtime && fact.is_stop() && is_other
+        };
+        signals.iter().filter(is_with)
+    }
+
+    fn exit_of(&self, id: &ProcessId) -> Option<&(Boot, ProcessExit)> {
+        self.exits.iter().find(|(_, exit)| id.is(&exit.task))
+    }
+
+    /// What became of the other processes to which systemd sent the stop signal of the unit's first process, once that has exited.
+    pub fn others(&self) -> Others {
+        self.first_process().map_or(Others::None, |first| self.others_of(&first))
+    }
+
+    fn others_of(&self, first: &Candidate) -> Others {
+        let Some(stop) = self.stopped_by_systemd(first) else {
+            return Others::None;
+        };
+        let exits = self
+            .stopped_with(first, stop)
+            .map(|fact| self.exit_of(&ProcessId::of(&fact.signal.target)));
+        let exit = |exit: Option<&(Boot, ProcessExit)>| exit.map_or(Others::Run, |(at, _)| Others::Exited(*at));
+        exits.map(exit).max().unwrap_or(Others::None)
     }
 
     /// The earliest exit of another candidate before `next` came in.

@@ -241,6 +241,18 @@ impl SignalFact {
         self.is_stop() && self.signal.signal.is_conventional_stop()
     }
 
+    /// The process has a handler, or reads the signal without one.
+    pub fn is_handled(&self) -> bool {
+        let SignalGenerate {
+            result,
+            disposition,
+            state,
+            ..
+        } = &self.signal;
+        let is_read = *disposition == Disposition::Handler || state.blocked || state.sigwait;
+        self.signal.signal != Signal::KILL && *result != SignalResult::Ignored && is_read
+    }
+
     /// Whether the kernel recorded the sockets from this signal on.
     pub fn armed_sockets(&self) -> bool {
         let is_inside = matches!(self.sender.role, Role::Inside | Role::Itself);

@@ -7,7 +7,7 @@ use crate::ids::CgroupId;
 use crate::termination::{OomKill, Open};
 use crate::time::Boot;
 
-use super::subject::{Candidate, ProcessId, State};
+use super::subject::{Candidate, Others, ProcessId, State};
 use super::{SubjectEvent, Subjects, finish, holes, traffic};
 use crate::correlate::Limits;
 use crate::correlate::attribution::Attributor;
@@ -23,6 +23,9 @@ const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
 /// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
 /// shows that the container terminated; without a removal, this is the longest wait for a process whose name does not show what it is.
 const STAGE: Duration = Duration::from_secs(60);
+
+/// systemd gives the processes of a unit 90 s by default, and some units more.
+const OTHERS: Duration = Duration::from_secs(600);
 
 /// The timers of the subjects.
 #[derive(Debug, Default)]
@@ -377,6 +380,12 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
     match (exit, due) {
         (Some(_), Some(_)) if removed.is_none() && state.may_be_stage() && state.is_named_as_stage() => None,
         (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
+        (Some(at), Some(due)) if removed.is_none() => Some(match state.others() {
+            Others::None => due,
+            Others::Exited(last) => due.max(last.plus(limits.linger)),
+            // They may still be killed, or one of them is the program.
+            Others::Run => due.max(at.plus(OTHERS)),
+        }),
         _ => due.or(removed),
     }
 }

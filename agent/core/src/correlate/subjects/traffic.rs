@@ -45,7 +45,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::event::{Client, Tcp, TcpOp, TcpState};
-use crate::termination::{Count, RefusedSource, Traffic};
+use crate::ids::Pid;
+use crate::termination::{Count, Held, RefusedSource, Traffic};
 use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
@@ -87,6 +88,10 @@ pub(super) struct Sockets {
     served_over: bool,
     /// The peers of the merged connections.
     known: Known,
+    /// What processes closed.
+    held: Vec<(Pid, Holder)>,
+    /// The last close of a socket by a process that is not among these.
+    held_over: Option<Boot>,
     /// First and last close of a connection on a socket of another cgroup.
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap that had other facts.
@@ -98,9 +103,18 @@ pub(super) struct Sockets {
     room: bounds::Room,
 }
 
+/// A process that closed sockets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holder {
+    at_exit: Held,
+    /// The last close, also by close(2).
+    last: Boot,
+}
+
 impl Sockets {
     /// False: over the cap.
     pub fn add(&mut self, now: Boot, at: Boot, tcp: &Tcp, clients: &mut Clients, cap: usize) -> bool {
+        self.hold(at, tcp);
         if tcp.foreign {
             let (first, last) = self.foreign.unwrap_or((at, at));
             self.foreign = Some((first.min(at), last.max(at)));
@@ -264,6 +278,56 @@ impl Sockets {
             }
         }
         true
+    }
+
+    fn hold(&mut self, at: Boot, tcp: &Tcp) {
+        let TcpOp::State { old, new } = tcp.op else { return };
+        // What the other side does is handled in the context of any process.
+        let is_closed = matches!(new, TcpState::FinWait1 | TcpState::LastAck | TcpState::Close) && tcp.sk_err == 0;
+        let is_listener = match old {
+            TcpState::Listen => true,
+            TcpState::Established | TcpState::CloseWait if is_closed && !tcp.unheld => false,
+            _ => return,
+        };
+        let known = self.held.iter().position(|(tgid, _)| *tgid == tcp.tgid);
+        let place = known.unwrap_or(self.held.len());
+        if place >= HOLDERS {
+            self.held_over = Some(at).max(self.held_over);
+            return;
+        }
+        if known.is_none() {
+            self.held.push((tcp.tgid, Holder::default()));
+        }
+        let holder = &mut self.held[place].1;
+        holder.last = holder.last.max(at);
+        let by_exit = match is_listener {
+            true => &mut holder.at_exit.listener,
+            false => &mut holder.at_exit.connection,
+        };
+        *by_exit = Some(at).filter(|_| tcp.by_exit).max(*by_exit);
+    }
+
+    /// What the exit of the process closed after that time.
+    pub fn held(&self, by: Pid, from: Boot) -> Held {
+        let Held { listener, connection } = self.holder(by).map(|holder| holder.at_exit).unwrap_or_default();
+        Held {
+            listener: listener.filter(|at| *at >= from),
+            connection: connection.filter(|at| *at >= from),
+        }
+    }
+
+    /// The process closed a listener or a connection after that time, by its exit or itself.
+    pub fn has_closed(&self, by: Pid, from: Boot) -> bool {
+        self.holder(by).is_some_and(|holder| holder.last >= from)
+    }
+
+    fn holder(&self, by: Pid) -> Option<&Holder> {
+        self.held.iter().find(|(tgid, _)| *tgid == by).map(|(_, holder)| holder)
+    }
+
+    /// Of each process that exited after that time it is known what its exit closed, as far as that was recorded.
+    pub fn knows_holders(&self, from: Boot) -> bool {
+        self.held_over.is_none_or(|over| over < from) && self.forgotten.is_none_or(|before| before < from)
     }
 
     pub fn listeners(&self) -> &Listeners {
@@ -533,5 +597,7 @@ fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
 const EXIT_TAKES: Duration = Duration::from_secs(1);
 const ECONNREFUSED: u32 = 111;
 const ETIMEDOUT: u32 = 110;
+/// Processes of a server with a worker for each connection.
+const HOLDERS: usize = 256;
 /// Addresses with ports.
 const SERVED: usize = 64;

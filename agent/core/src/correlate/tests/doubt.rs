@@ -43,13 +43,30 @@ fn a_loss_of_another_container_or_of_other_processes_does_not_matter() {
         +5.5 lost signal_generate +4.5 50000 within noisy
         +5.5 lost sched_process_exit +4.5 50000 within noisy
         +5.5 lost tcp +4.5 50000 within noisy
-        +5.5 lost signal_generate +4.5 50000 others app
         +5.5 lost sched_process_exit +4.5 50000 others app
         ",
         ),
         expect![[r#"
             clean: Completed/Clean/Quiet
               PID 1 `app` exited by itself with code 0
+        "#]],
+    );
+}
+
+/// One could be of the SIGKILL to a program that the exit left behind.
+#[test]
+fn a_lost_signal_to_another_process_at_the_end_matters() {
+    check(
+        &container(
+            "
+        +5 exit main 0
+        +5.5 lost signal_generate +4.5 50000 others app
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }
@@ -117,7 +134,7 @@ fn a_loss_after_the_end_does_not_matter() {
         &container(
             "
         +5 exit main 0
-        +6.5 lost signal_generate +5.5 3
+        +9.5 lost signal_generate +8.5 3
         ",
         ),
         expect![[r#"

@@ -115,20 +115,23 @@ fn a_daemon_in_the_background_ends_with_pid_1() {
         +2.001 exit server KILL
     ";
     check_evidence(
-        &format!("{SHELL}{killed}"),
+        &format!("{SHELL}{killed} +2.0011 tcp app closed 8080 0 by-exit by=server"),
         expect![[r#"
-        clean: Completed/Clean/Quiet
-          PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran
-          fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1
-          +2.000 sched_process_exit: PID 1 `bash` exited with code 0
-    "#]],
+            force-killed: Completed/ForceKilled/Quiet
+              PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran, with its listener open
+              fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with its first process
+              +2.000 sched_process_exit: PID 1 `bash` exited with code 0
+              +2.000 signal_generate: SIGKILL from the kernel to `server` (pid 107)
+              +2.001 tcp: the exit of `server` (pid 107) closed a listener
+              +2.001 tcp: listener 10.0.0.1:8080 closed by process exit
+        "#]],
     );
+    // A helper has no sockets.
     check(
         &format!("{SHELL}{killed}"),
         expect![[r#"
         clean: Completed/Clean/Quiet
-          PID 1 `bash` exited by itself with code 0; the kernel then killed `server`, which still ran
-          fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1
+          PID 1 `bash` exited by itself with code 0
     "#]],
     );
     // Its own clean-up is not one.
@@ -223,8 +226,7 @@ fn a_helper_without_a_handler_is_not_abandoned() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; the kernel then killed `server`, which never got the signal
-              fix: if `server` has work to finish, send SIGTERM on from PID 1 `bash` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later
         "#]],
     );
 }
@@ -237,13 +239,13 @@ fn connections_that_are_lost_with_a_program_that_got_no_signal() {
         +1.0002 exit main 0
         +1.0003 KILL main -> server kernel waiting=none already-armed
         +1.001 exit server KILL
-        +1.0011 tcp app closed 8080 0 by-exit
-        +1.0011 tcp app cut 8080 40001 sent=0 received=90 last-sent=0 last-received=20
+        +1.0011 tcp app closed 8080 0 by-exit by=server
+        +1.0011 tcp app cut 8080 40001 sent=0 received=90 last-sent=0 last-received=20 by=server
         ",
         ),
         expect![[r#"
-            cut-connections: Stopped/Clean/Cut
-              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; PID 1 `bash` had sent no signal to `server`, and the kernel killed it; 1 open connection was dropped at exit, with an unanswered request
+            force-killed: Stopped/ForceKilled/Cut
+              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; the kernel then killed `server`, which never got the signal, with its listener and connections open; 1 open connection was dropped at exit, with an unanswered request
               fix: send SIGTERM on from PID 1 `bash` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],
     );
@@ -255,15 +257,15 @@ fn connections_of_pid_1_are_not_lost_with_a_helper() {
         &shell(
             "
         +1.0002 exit main 0
-        +1.0003 tcp app closed 8080 0 by-exit
-        +1.0003 tcp app cut 8080 40001 sent=0 received=90 last-sent=0 last-received=20
+        +1.0003 tcp app closed 8080 0 by-exit by=main
+        +1.0003 tcp app cut 8080 40001 sent=0 received=90 last-sent=0 last-received=20 by=main
         +1.0004 KILL main -> server kernel waiting=none already-armed
         +1.001 exit server KILL
         ",
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; the kernel then killed `server`, which never got the signal; 1 open connection was dropped at exit, with an unanswered request
+              The container runtime sent SIGTERM to PID 1 `bash`, the handler ran, and the process exited with code 0, less than 1 ms later; 1 open connection was dropped at exit, with an unanswered request
               fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
         "#]],
     );

@@ -180,7 +180,7 @@ fn a_stop_from_inside_that_was_handled_is_no_crash() {
         ",
         ),
         expect![[r#"
-            clean-exit: Completed/Clean/Unknown
+            clean-exit: Unknown/Clean/Unknown
               `kill` (pid 120, container 670000000000, child of `shim`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 0.5 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown); the sockets of the container were not observed
         "#]],
     );

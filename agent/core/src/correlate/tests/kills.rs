@@ -314,6 +314,111 @@ fn oom_of_a_child_long_before_is_not_the_reason() {
     );
 }
 
+/// `job || true`: the code of the main process does not show it.
+#[test]
+fn oom_of_a_child_and_the_main_process_exits_with_0() {
+    let oom = "
+        proc job in=app pid=101 ns=2 start=+0.5 parent=main comm=job
+        +1 KILL job -> job kernel unarmed
+        +1.0001 oom job
+        +1.001 exit job KILL
+    ";
+    check(
+        &container(&format!("{oom} +1.05 exit main 0")),
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          The OOM killer killed `job` (pid 101) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 49 ms later
+          fix: raise the memory limit, or reduce the memory that is needed; let PID 1 `app` exit with an error if such a process fails
+    "#]],
+    );
+    // So long before that another reason is as likely.
+    check(
+        &container(&format!("{oom} +30 exit main 0")),
+        expect![[r#"
+        child oom in container 670000000000: job pid 101
+        clean: Completed/Clean/Quiet
+          PID 1 `app` exited by itself with code 0
+    "#]],
+    );
+    check(
+        &container(&format!(
+            "{oom} +4 TERM runc -> main handler armed\n+4.0001 enter main TERM\n+4.5 exit main 0"
+        )),
+        expect![[r#"
+            child oom in container 670000000000: job pid 101
+            oom-child: Oom/OomChild/Quiet
+              The OOM killer killed `job` (pid 101) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 3.5 s later, and 0.5 s after SIGTERM
+              fix: raise the memory limit, or reduce the memory that is needed; let PID 1 `app` exit with an error if such a process fails
+        "#]],
+    );
+    // Before the stop, and long before the exit: a word about it.
+    check(
+        &container(&format!(
+            "{oom} +4 TERM runc -> main handler armed\n+4.0001 enter main TERM\n+14 exit main 0"
+        )),
+        expect![[r#"
+            child oom in container 670000000000: job pid 101
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; the OOM killer had killed `job` (pid 101) because memory ran out, 3.0 s before SIGTERM
+        "#]],
+    );
+    check(
+        &container(&format!(
+            "{oom} +4 TERM runc -> main ignored default armed\n+14 KILL runc -> main\n+14.001 exit main KILL"
+        )),
+        expect![[r#"
+            child oom in container 670000000000: job pid 101
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later; the OOM killer had killed `job` (pid 101) because memory ran out, 3.0 s before SIGTERM
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+        "#]],
+    );
+    // Without its record another one is not known to be clean.
+    let lost = "+1.5 lost mark_victim +0.9 1";
+    check(
+        &container(&format!(
+            "{lost}\n+4 TERM runc -> main handler armed\n+4.0001 enter main TERM\n+4.5 exit main 0"
+        )),
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of OOM kills were lost during the termination
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+        "#]],
+    );
+    check(
+        &container(&format!("{lost}\n+1.05 exit main 0")),
+        expect![[r#"
+        unknown: Unknown/Unknown/Quiet
+          PID 1 `app` exited with code 0, but the reason is unknown: kernel records of OOM kills were lost during the termination
+          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+    "#]],
+    );
+}
+
+#[test]
+fn oom_of_a_child_during_the_stop() {
+    check(
+        &container(
+            "
+        proc job in=app pid=101 ns=2 start=+0.5 parent=main comm=job
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +2 KILL job -> job kernel already-armed
+        +2.0001 oom job
+        +2.001 exit job KILL
+        +20 exit main 0
+        ",
+        ),
+        expect![[r#"
+            child oom in container 670000000000: job pid 101
+            oom-child: Oom/OomChild/Quiet
+              The OOM killer killed `job` (pid 101) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 18.0 s later, and 19.0 s after SIGTERM
+              fix: raise the memory limit, or reduce the memory that is needed; let PID 1 `app` exit with an error if such a process fails
+        "#]],
+    );
+}
+
 #[test]
 fn oom_of_a_whole_cgroup_is_the_main_processes() {
     check(

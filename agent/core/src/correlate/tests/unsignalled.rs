@@ -211,30 +211,7 @@ fn a_supervisor_kills_a_shell_that_waits_for_its_program() {
     );
 }
 
-/// `trap 'exit 0' TERM`: the exit is clean, and the program that the shell had started never got a chance.
-#[test]
-fn a_shell_exits_and_its_program_never_got_the_signal() {
-    check(
-        &container(
-            "
-        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
-        +0.1 exec server
-        +1 TERM runc -> main handler armed
-        +1.0001 enter main TERM
-        +1.001 exit main 0
-        +1.0011 KILL main -> server kernel waiting=none already-armed
-        +1.002 exit server KILL
-        ",
-        ),
-        expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal
-              fix: if `server` has work to finish, send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
-        "#]],
-    );
-}
-
-/// Its own processes may have another way to end.
+/// Its own processes may have another way to end, if they had no sockets.
 #[test]
 fn workers_of_the_program_itself_need_no_signal() {
     check(

@@ -10,7 +10,7 @@ use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
-use crate::termination::{Forward, RaisedAgain, Role, Stop};
+use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
@@ -151,6 +151,33 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
     let failed = forwards.iter().position(failed).filter(|_| is_failure)?;
     Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)))
+}
+
+/// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
+pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
+    let exit = match worst(&case.inside) {
+        None if case.inside.killed.is_empty() || case.inside.sockets_known => return found,
+        None => return unknown(case, Missing::Sockets),
+        Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
+        Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
+        Some(_) => Exit::ForceKilled,
+    };
+    Finding {
+        no_stop_seen: found.no_stop_seen,
+        ..inside(exit, found.cause, Why::Below(Box::new(found.why)))
+    }
+}
+
+/// Of the programs that were killed.
+pub(in crate::verdict) fn worst(inside: &Inside) -> Option<&Killed> {
+    let by_other = |killed: &&Killed| matches!(killed.kill.role, Role::Other | Role::Unknown);
+    let unasked = |killed: &&Killed| !killed.was_signalled;
+    let mut programs = inside.killed_programs();
+    programs
+        .clone()
+        .find(by_other)
+        .or_else(|| programs.clone().find(unasked))
+        .or_else(|| programs.next())
 }
 
 /// As [`exited`], of a main process that raised the signal again: a wrapper does so as soon as its child has exited.

@@ -9,6 +9,11 @@ use crate::termination::{Kill, Role, Stop};
 use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
+/// What could show that an exit was not clean: a signal, or an OOM kill of another process.
+const CLEAN: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim];
+/// The same of a main process that sent its stop signal on.
+const CLEAN_INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
+
 pub(super) fn find(case: &Case<'_>) -> Finding {
     if let Some(finding) = oom_killed(case) {
         return finding;
@@ -145,22 +150,24 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             }
             return Finding {
                 inside: true,
-                ..finding(
-                    Exit::Clean,
-                    cause(case, Cause::Unknown),
-                    Why::Reraised,
-                    &[Kind::SignalGenerate],
-                )
+                ..finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, CLEAN)
             };
         }
         // The stop signal was fatal, unless the process later raised the same signal itself.
         if case.fatal().filter(by_itself).is_none() {
+            if case.inside.program_unsure {
+                return unknown(case, Missing::Program);
+            }
             let absent: &[Kind] = if stop.disposition == Disposition::Default {
                 &[Kind::SignalGenerate]
             } else {
                 &[Kind::SignalGenerate, Kind::SignalDeliver]
             };
-            return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, absent);
+            return Finding {
+                // systemd signals each process: another one may be the program.
+                inside: matches!(case.subject, Subject::Unit { .. }),
+                ..finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, absent)
+            };
         }
     }
     match case.fatal() {
@@ -211,40 +218,52 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
     match case.stop() {
         None => Finding {
             no_stop_seen: kubernetes::cause_before(case, case.end).is_none(),
-            ..finding(
-                Exit::Clean,
-                cause(case, Cause::Completed),
-                Why::Completed,
-                &[Kind::SignalGenerate],
-            )
-        },
-        Some(stop) if stop.result == SignalResult::Ignored => finding(
-            Exit::Clean,
-            cause(case, Cause::Completed),
-            Why::StoppedAfterDiscard,
-            &[Kind::SignalGenerate],
-        ),
-        Some(_) if !case.inside.forwards.is_empty() => inside(Exit::Clean, cause(case, Cause::Completed), Why::Stopped),
-        // It may have sent the signal on, unseen.
-        Some(_) => Finding {
+            // A program that the exit left behind was killed after it.
             inside: true,
-            ..finding(
-                Exit::Clean,
-                cause(case, Cause::Completed),
-                Why::Stopped,
-                &[Kind::SignalGenerate],
-            )
+            ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, CLEAN)
         },
+        // It may have sent the signal on, unseen.
+        Some(stop) => {
+            let why = match stop.result {
+                SignalResult::Ignored => Why::StoppedAfterDiscard,
+                _ => Why::Stopped,
+            };
+            let absent = if case.inside.forwards.is_empty() {
+                CLEAN
+            } else {
+                CLEAN_INSIDE
+            };
+            Finding {
+                inside: true,
+                ..finding(Exit::Clean, cause(case, Cause::Completed), why, absent)
+            }
+        }
+    }
+}
+
+/// The OOM killer killed another process during the stop, or so shortly before the exit that the exit follows from it.
+fn oom_child(case: &Case<'_>) -> Option<Finding> {
+    let end = case.exit?.at;
+    let stop = case.stop().map_or(end, |stop| stop.at).min(end.minus(OOM_CHILD_REACH));
+    let mut victims = case
+        .oom()
+        .iter()
+        .filter(|oom| !oom.is_main && stop <= oom.at && oom.at <= end);
+    victims.next()?;
+    Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]))
+}
+
+/// What is clean, if nothing below the main process was worse.
+pub(super) fn unless_worse_below(case: &Case<'_>, found: Finding) -> Finding {
+    match found.exit {
+        Exit::Clean => oom_child(case).unwrap_or_else(|| inside::unless_killed(case, found)),
+        _ => found,
     }
 }
 
 fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
-    let child = case
-        .oom()
-        .iter()
-        .any(|oom| !oom.is_main && oom.at <= at && at.since(oom.at) <= OOM_CHILD_REACH);
-    if child {
-        return finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]);
+    if let Some(finding) = oom_child(case) {
+        return finding;
     }
     let Some(stop) = case.stop() else {
         if case.failed_child.is_some() {
@@ -284,7 +303,7 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         return reflex(case, cause, Why::RaisedAgain);
     }
     if !is_signal_code && inside::raised_then_failed(case, stop, at) {
-        return inside(Exit::Clean, self::cause(case, Cause::Completed), Why::RaisedThenFailed);
+        return clean(case, Why::RaisedThenFailed);
     }
     // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
     let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
@@ -297,7 +316,7 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
                 cause,
                 Why::Nonzero,
                 // Another process may have had the worse end.
-                &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim],
+                CLEAN_INSIDE,
             )
         };
     }
@@ -305,11 +324,14 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     if stop.handler_entered.is_none() && !case.inside.observed {
         return unknown(case, Missing::Inside);
     }
-    inside(
-        Exit::Clean,
-        self::cause(case, Cause::Completed),
-        Why::StoppedWithSignalCode(stop.signal),
-    )
+    clean(case, Why::StoppedWithSignalCode(stop.signal))
+}
+
+fn clean(case: &Case<'_>, why: Why) -> Finding {
+    Finding {
+        inside: true,
+        ..finding(Exit::Clean, cause(case, Cause::Completed), why, CLEAN_INSIDE)
+    }
 }
 
 /// 128 + n of a signal that can stop a container: any but SIGKILL and the ones that pause a process.
@@ -356,9 +378,14 @@ fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
         // The kernel's stop signal is a terminal's: a key or a hangup.
         Some((Role::Unknown, at)) => kubernetes::cause_before(case, at).unwrap_or(Cause::Unknown),
         Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(by_kernel(Cause::External)),
-        Some((Role::Inside | Role::Itself, _)) | None => {
-            kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(otherwise))
+        Some((Role::Inside, _)) => {
+            // Who asked is not known: a supervisor, an `ExecStop=` or `kubectl exec`. Workers signal their parent for many reasons, none of
+            // an exit with an error.
+            let is_request = otherwise != Cause::Crash || case.stop().is_some_and(|stop| stop.signal.is_request());
+            let by = if is_request { Cause::Unknown } else { otherwise };
+            kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(by))
         }
+        Some((Role::Itself, _)) | None => kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(otherwise)),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::kernel::{finding, unknown};
+use super::kernel::{finding, unknown, unless_worse_below};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
@@ -78,13 +78,11 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
         Why::Nonzero | Why::DefaultAction | Why::RaisedAgain | Why::Inside(InnerEnd::DefaultAction | InnerEnd::Nonzero, _)
             if is_expected(case, context) =>
         {
-            Finding {
-                cause: match found.cause {
-                    Cause::Crash => Cause::Completed,
-                    cause => cause,
-                },
-                ..finding(Exit::Clean, found.cause, Why::Expected, &[])
-            }
+            let cause = match found.cause {
+                Cause::Crash => Cause::Completed,
+                cause => cause,
+            };
+            unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, &[]))
         }
         Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap)) if is_stuck(case, context) => {
             finding(Exit::Stuck, found.cause, Why::Stuck, &[Kind::ProcessExit])

@@ -1,12 +1,13 @@
 //! The stop signal's way from the main process to the process that people wrote.
 
 use super::{killed, seconds, upper};
+use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
-use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role, Unsignalled};
+use crate::termination::{Forward, InnerProcess, Inside, Killed, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
 use crate::verdict::evidence;
-use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main};
+use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main, worst};
 
 /// Longest chain of processes in a sentence.
 const CHAIN: usize = 4;
@@ -229,35 +230,76 @@ pub(super) fn are_its_own(case: &Case<'_>) -> bool {
     unsignalled(case).iter().all(|process| Some(process.comm) == main)
 }
 
-/// Connections were lost when the kernel killed processes to which the main process had sent no signal: not before, when the main process
-/// closed its own.
-pub(super) fn lost_with_others(case: &Case<'_>) -> Option<String> {
-    let others = forwards_to_nobody(case)?;
-    let killed = case
-        .inside
-        .unsignalled_killed
-        .filter(|_| case.main().is_some_and(|main| main.is_ns_init))?;
-    let traffic = case.traffic();
-    let mut lost = [traffic.cut, traffic.reset]
-        .into_iter()
-        .filter(|lost| lost.count > 0)
-        .peekable();
-    let is_after = lost.peek().is_some() && lost.all(|lost| lost.first >= killed) && killed >= case.end;
-    is_after.then_some(others)
+/// The programs that were killed below the main process: with the worst one those that ended alike.
+pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
+    let worst = worst(&case.inside)?;
+    let is_alike = |killed: &&Killed| {
+        let of = |killed: &Killed| (killed.was_signalled, killed.kill.role, killed.kill.sender.tgid);
+        of(killed) == of(worst)
+    };
+    let alike = || case.inside.killed_programs().filter(is_alike);
+    let who = names(case, &alike().map(|killed| killed.process).collect::<Vec<_>>());
+    let by = match worst.kill.role {
+        Role::Kernel => "the kernel".to_owned(),
+        Role::Runtime => super::the_runtime(case).to_owned(),
+        Role::Unknown => "an unknown sender".to_owned(),
+        Role::Itself | Role::Inside => name(case.main(), &case.inside, &worst.kill.sender),
+        Role::Other => format!("`{}` (pid {})", worst.kill.sender.comm, worst.kill.sender.tgid),
+    };
+    let signal = match case.stop() {
+        _ if worst.was_signalled => ", which had not finished,",
+        Some(_) => ", which never got the signal,",
+        None => ", which still ran,",
+    };
+    let listener = alike().any(|killed| killed.held.listener.is_some()).then_some("its listener");
+    let connections = alike()
+        .any(|killed| killed.held.connection.is_some())
+        .then_some("connections");
+    let open: Vec<&str> = listener.into_iter().chain(connections).collect();
+    let then = if worst.kill.at >= case.end { " then" } else { "" };
+    Some(format!("{by}{then} killed {who}{signal} with {} open", open.join(" and ")))
 }
 
-/// Processes that ran before the stop signal, never got it, and were killed because the main process had exited: a shell's other program,
-/// mostly. Those of the program itself may end in another way.
-pub(super) fn killed_unasked(case: &Case<'_>) -> Option<String> {
-    let inside = &case.inside;
-    let is_known = inside.observed && is_whole(case) && case.stop().is_some();
-    (is_known && !inside.unsignalled.is_empty() && !are_its_own(case)).then(|| names(case, &unsignalled(case)))
+pub(super) fn names_of_killed(case: &Case<'_>) -> String {
+    names(
+        case,
+        &case.inside.killed.iter().map(|killed| killed.process).collect::<Vec<_>>(),
+    )
 }
 
-/// Processes that outlived PID 1's own exit: a daemon that put itself into the background.
-pub(super) fn left_running(case: &Case<'_>) -> Option<String> {
-    let left = &case.inside.left_running;
-    (!left.is_empty()).then(|| names(case, left))
+/// Of programs that were killed below a main process that ended well.
+pub(super) fn remedy_below(case: &Case<'_>) -> Option<String> {
+    let killed = worst(&case.inside)?;
+    let who = name(case.main(), &case.inside, &killed.process);
+    let main = super::target(case.main());
+    let is_unit = matches!(case.subject, Subject::Unit { .. });
+    Some(match killed.kill.role {
+        Role::Other | Role::Unknown => format!(
+            "find out why {who} was killed, and use the stop command of the {} instead",
+            super::manager(case)
+        ),
+        _ if killed.was_signalled => wait_for(&main, &who),
+        _ if case.stop().is_none() => {
+            let ends = if is_unit { "a unit" } else { "a container" };
+            format!(
+                "if {who} is the service, start it in the foreground (with `exec` in a shell): {ends} ends with its first process"
+            )
+        }
+        // With any other setting systemd sends it to each process.
+        Role::Runtime if is_unit => {
+            let signal = super::remedy::stop_signal(case);
+            format!("let systemd send {signal} to {who} (`KillMode=control-group`), or let {main} stop {who} and wait for it")
+        }
+        _ => to_others(case, &main, &[killed.process], super::remedy::stop_signal(case)),
+    })
+}
+
+/// From the first process that has exited before the others.
+fn wait_for(main: &str, who: &str) -> String {
+    format!(
+        "let {main} wait until {who} has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must \
+         wait for its children before its own exit"
+    )
 }
 
 pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usize) -> Option<String> {
@@ -306,13 +348,7 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
                 super::manager(case)
             ))
         }
-        InnerEnd::Abandoned => {
-            let main = super::target(case.main());
-            Some(format!(
-                "let {main} wait until {who} has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a \
-                 program must wait for its children before its own exit"
-            ))
-        }
+        InnerEnd::Abandoned => Some(wait_for(&super::target(case.main()), &who)),
         InnerEnd::DefaultAction if left(case).is_empty() => Some(format!(
             "install a {signal} handler in {who} that finishes the work in flight and then exits with 0"
         )),

@@ -2,7 +2,7 @@
 
 use super::{actor, inside, kubernetes, lower, manager, many, seconds, target, were};
 use crate::attribute::Subject;
-use crate::event::Disposition;
+use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
 use crate::time::Boot;
@@ -92,14 +92,12 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             _ => after_grace(case, finding),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
-        (_, Exit::Clean) if inside::lost_with_others(case).is_some() => Some(inside::to_unsignalled(case)),
-        (_, Exit::Clean) => match (inside::left_running(case), inside::killed_unasked(case), clients_remedy(case, axis)) {
-            (Some(left), ..) => Some(format!(
-                "if {left} is the service, start it in the foreground (with `exec` in a shell): a container ends with PID 1"
-            )),
-            (None, Some(others), None) => Some(format!("if {others} has work to finish, {}", inside::to_unsignalled(case))),
-            (None, _, clients) => clients,
-        },
+        (Why::OomChild, _) if case.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) => Some(format!(
+            "raise the memory limit, or reduce the memory that is needed; let {} exit with an error if such a process fails",
+            target(case.main())
+        )),
+        (Why::Below(_), _) => inside::remedy_below(case),
+        (_, Exit::Clean) => clients_remedy(case, axis),
         (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
                 "find out why {} sent {}, and use the stop command of the {} instead",
@@ -303,6 +301,13 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
         }
         Missing::Request | Missing::Name => {
             "check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive".to_owned()
+        }
+        Missing::Sockets | Missing::Program if case.traffic().cgroup_v1 => {
+            "use cgroup v2: the sockets of processes are observed there only".to_owned()
+        }
+        Missing::Sockets | Missing::Program => {
+            "run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`"
+                .to_owned()
         }
         Missing::KernelKill => "search the kernel log (`dmesg`) for the reason of the SIGKILL".to_owned(),
     }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use crate::attribute::table;
+use crate::ids::Pid;
 use crate::termination::Count;
 use crate::time::Boot;
 
-use super::{Connection, Pair, Sockets, count, is_decided, later};
+use super::{Connection, Holder, Pair, Sockets, count, is_decided, later};
 
 /// When to look for room again: any client can make connections that cannot be dropped.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Sockets {
 
     /// Number of events, in pieces of bounded size.
     pub fn len(&self) -> usize {
-        let lists = self.listeners.len() + self.connections.len() + self.accepted.len() + self.known.len();
+        let lists = self.listeners.len() + self.connections.len() + self.accepted.len() + self.known.len() + self.held.len();
         lists + usize::from(self.foreign.is_some())
     }
 
@@ -93,6 +94,7 @@ impl Sockets {
         self.accepted_over = Count::default();
         self.kubelet_accepted = Count::default();
         self.known.clear();
+        self.held.retain(|(_, holder)| holder.last > before);
         self.foreign = self.foreign.filter(|&(_, last)| last > before);
         if let Some((first, _)) = &mut self.foreign {
             *first = (*first).max(before);
@@ -100,7 +102,11 @@ impl Sockets {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.listeners.is_empty() && self.connections.is_empty() && self.accepted.is_empty() && self.foreign.is_none()
+        self.listeners.is_empty()
+            && self.connections.is_empty()
+            && self.accepted.is_empty()
+            && self.held.is_empty()
+            && self.foreign.is_none()
     }
 
     /// Keeps only the times of connections that were just accepted; of too many, only their number.
@@ -149,6 +155,7 @@ impl Sockets {
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
         let lists = self.accepted.capacity() * size_of::<Boot>() + self.served.capacity() * size_of::<SocketAddr>();
+        let lists = lists + self.held.capacity() * size_of::<(Pid, Holder)>();
         table::<Pair, Connection>(self.connections.capacity()) + lists + self.listeners.bytes() + self.known.bytes()
     }
 

@@ -1,0 +1,117 @@
+//! Processes of the subject's own, other than the main one, that were killed.
+
+use super::{InnerSignal, Way, id, is_by, signals};
+use crate::attribute::Map;
+use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
+use crate::correlate::subjects::timeline::Timeline;
+use crate::event::SignalResult;
+use crate::ids::{Pid, Signal};
+use crate::termination::{Forward, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
+use crate::time::Boot;
+
+impl Way<'_> {
+    pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> Vec<Unsignalled> {
+        let at_the_end = |fact: &&InnerSignal| {
+            let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
+            fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
+        };
+        // What begins after the stop signal is a step of the shutdown itself, such as the `sleep` of a trap.
+        let is_before = |kill: &&InnerSignal| kill.target.start <= self.stop.at;
+        let descent = Descent::new(self.state, &self.main, signals);
+        let mut killed: Vec<&InnerSignal> = signals
+            .iter()
+            .filter(at_the_end)
+            .filter(|kill| !was_signalled(signals, &kill.target, self.stop.at))
+            .filter(is_before)
+            .filter(|kill| descent.is_of_main(kill))
+            .collect();
+        // First the children of a process that got the signal, and that may wait for them.
+        killed.sort_by_key(|kill| !forwards.iter().any(|forward| forward.target.tgid == kill.parent));
+        let mut unsignalled: Vec<Unsignalled> = Vec::new();
+        for kill in killed {
+            let is_new = unsignalled.iter().all(|of| of.process != kill.target);
+            if is_new && unsignalled.len() < Inside::UNSIGNALLED {
+                unsignalled.push(Unsignalled {
+                    process: kill.target,
+                    parent: kill.parent,
+                });
+            }
+        }
+        unsignalled
+    }
+}
+
+/// See [`Inside::killed`], from then on.
+pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline, main: &ProcessId, since: Boot) -> Vec<Killed> {
+    let mut all: Vec<InnerSignal> = signals(timeline).filter(|fact| !main.same(&id(&fact.target))).collect();
+    all.sort_by_key(InnerSignal::order);
+    let descent = Descent::new(state, main, &all);
+    let exits = |process: &InnerProcess| super::exit(state, &id(process));
+    let kills = all.iter().filter(|fact| {
+        let is_effective = fact.signal == Signal::KILL && fact.result != SignalResult::Ignored && fact.role != Role::Itself;
+        is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL)) && descent.is_of_main(fact)
+    });
+    let mut killed: Vec<Killed> = Vec::new();
+    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since)?, fact))) {
+        if killed.iter().any(|known| fact.to(&known.process)) {
+            continue;
+        }
+        killed.push(Killed {
+            process: fact.target,
+            kill: InnerKill {
+                at,
+                signal: fact.signal,
+                sender: fact.sender,
+                role: fact.role,
+            },
+            was_signalled: was_signalled(&all, &fact.target, since),
+            held: timeline.sockets.held(fact.target.tgid, at),
+        });
+    }
+    killed.sort_by_key(|killed| (!killed.is_program(), killed.kill.at, killed.process.tgid));
+    killed.truncate(Inside::KILLED);
+    killed
+}
+
+fn was_signalled(signals: &[InnerSignal], process: &InnerProcess, since: Boot) -> bool {
+    let before = |fact: &&InnerSignal| fact.signal != Signal::KILL && fact.to(process) && fact.role != Role::Itself;
+    signals.iter().filter(before).any(|fact| fact.last >= since)
+}
+
+/// Which processes descend from the main process. The others came in from outside (a probe, `kubectl exec`), and its shutdown does not
+/// concern them.
+struct Descent {
+    /// None: it is no init, so that its orphans have another parent, and only those below one of the outsiders are known.
+    init: Option<Pid>,
+    outsiders: Vec<Pid>,
+    parents: Map<Pid, Pid>,
+}
+
+impl Descent {
+    fn new(state: &State, main: &ProcessId, signals: &[InnerSignal]) -> Descent {
+        let (mains, others): (Vec<&Candidate>, Vec<&Candidate>) = state.candidates.iter().partition(|of| of.id.same(main));
+        Descent {
+            init: mains.first().filter(|main| main.is_ns_init()).map(|main| main.id.tgid),
+            outsiders: others
+                .iter()
+                .filter(|other| other.outside)
+                .map(|other| other.id.tgid)
+                .collect(),
+            parents: signals.iter().map(|fact| (fact.target.tgid, fact.parent)).collect(),
+        }
+    }
+
+    fn is_of_main(&self, fact: &InnerSignal) -> bool {
+        let mut of = Some(fact.target.tgid);
+        // No chain is longer; crafted parents may go in a circle.
+        for _ in 0..=self.parents.len() + 1 {
+            match of {
+                Some(of) if Some(of) == self.init => return true,
+                Some(of) if self.init.is_none() && self.outsiders.contains(&of) => return false,
+                Some(known) => of = self.parents.get(&known).copied(),
+                None => return self.init.is_none(),
+            }
+        }
+        self.init.is_none()
+    }
+}

@@ -1,0 +1,465 @@
+//! Programs below the main process that were killed when it had left: the verdict is about them. Helpers have no sockets.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container};
+
+/// `trap 'exit 0' TERM; server & wait`.
+fn trap(with: &str) -> String {
+    container(&format!(
+        "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL
+        {with}
+        "
+    ))
+}
+
+#[test]
+fn a_program_with_a_listener_never_got_the_signal() {
+    check_evidence(
+        &trap("+1.0021 tcp app closed 8080 0 by-exit by=server"),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with its listener open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.001 sched_process_exit: PID 1 `app` exited with code 0
+              +1.001 signal_generate: SIGKILL from the kernel to `server` (pid 107)
+              +1.002 tcp: the exit of `server` (pid 107) closed a listener
+              +1.002 tcp: listener 10.0.0.1:8080 closed by process exit
+        "#]],
+    );
+}
+
+#[test]
+fn a_program_with_a_connection_never_got_the_signal() {
+    check(
+        &trap("+1.0021 tcp app cut 8080 40001 sent=9 received=90 last-sent=20 last-received=19 by=server"),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with connections open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+        "#]],
+    );
+    // It had closed first, or its own half.
+    check(
+        &trap("+1.0021 tcp app half-closed 8080 40001 sent=9 received=90 last-sent=20 last-received=19 by=server"),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with connections open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+        "#]],
+    );
+}
+
+#[test]
+fn a_program_with_a_connection_to_a_server_never_got_the_signal() {
+    check(
+        &trap("+1.0021 tcp app cut 41000 5432 sent=9 received=90 last-sent=20 last-received=19 by=server"),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with connections open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+        "#]],
+    );
+}
+
+/// The `sleep` of a shell: neither a word nor an advice.
+#[test]
+fn a_helper_has_no_sockets() {
+    check(
+        &trap(""),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later
+    "#]],
+    );
+}
+
+/// The other side's FIN or RST is handled in the context of any process, also of one that exits.
+#[test]
+fn what_the_other_side_closes_is_not_the_helpers() {
+    check(
+        &trap("+1.0021 tcp app half-closed 8080 40001 errno=104 by=server"),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later
+        "#]],
+    );
+}
+
+#[test]
+fn whether_the_killed_process_had_sockets_is_not_known() {
+    let lost = "+1.5 lost tcp +1 1 within app";
+    check(
+        &trap(lost),
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed
+          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+    "#]],
+    );
+    let without = trap("")
+        .replace("handler armed", "handler unarmed")
+        .replace("already-armed", "unarmed");
+    check(
+        &without,
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed
+          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+    "#]],
+    );
+}
+
+/// A probe of the kubelet, or `kubectl exec`, with its connection.
+#[test]
+fn a_process_from_outside_is_not_a_program_of_the_container() {
+    check(
+        &container(
+            "
+        proc exec in=app pid=120 ns=20 start=+0.5 parent=shim comm=sh
+        proc probe in=app pid=121 ns=21 start=+0.6 parent=exec comm=curl
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.0011 KILL main -> exec kernel waiting=none already-armed
+        +1.0012 KILL main -> probe kernel waiting=none already-armed
+        +1.002 exit exec KILL
+        +1.0021 exit probe KILL
+        +1.0022 tcp app cut 41000 80 sent=9 received=90 last-sent=20 last-received=19 by=probe
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later
+        "#]],
+    );
+}
+
+/// Without a pid namespace of its own the container runtime kills what is left, a probe among them.
+#[test]
+fn a_process_from_outside_in_a_shared_pid_namespace() {
+    let script = |by: &str| {
+        format!(
+            "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=sh
+        proc server in=app pid=107 start=+0.1 parent=main comm=server
+        proc exec in=app pid=120 start=+0.5 parent=shim comm=sh
+        proc probe in=app pid=121 start=+0.6 parent=exec comm=curl
+        +0.001 exec main
+        +0.1 exec server
+        +0.5 exec exec
+        +0.6 exec probe
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.1 KILL runc -> server waiting=none already-armed
+        +1.1001 KILL runc -> exec waiting=none already-armed
+        +1.1002 KILL runc -> probe waiting=none already-armed
+        +1.102 exit server KILL
+        +1.1021 exit exec KILL
+        +1.1022 exit probe KILL
+        +1.1023 tcp app cut 41000 80 sent=9 received=90 last-sent=20 last-received=19 by={by}
+        "
+        )
+    };
+    check(
+        &script("probe"),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 1 ms later
+    "#]],
+    );
+    check(
+        &script("server"),
+        expect![[r#"
+        force-killed: Stopped/ForceKilled/Quiet
+          The container runtime sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 1 ms later; the container runtime then killed `server`, which never got the signal, with connections open
+          fix: send SIGTERM on from `sh` (pid 100) to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+    "#]],
+    );
+}
+
+/// A process group's signal, which the server ignores; the init waits for its own child only.
+#[test]
+fn a_program_that_got_the_signal_was_killed_all_the_same() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=dumb-init
+        proc sh in=app pid=107 ns=7 start=+0.1 parent=main comm=sh
+        proc server in=app pid=108 ns=8 start=+0.2 parent=sh comm=server
+        +0.001 exec main
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh handler already-armed
+        +1.0002 TERM main -> server ignored ignore already-armed
+        +1.0003 enter sh TERM
+        +1.1 exit sh 0
+        +1.101 exit main 0 already-armed
+        +1.1011 KILL main -> server kernel waiting=none already-armed
+        +1.102 exit server KILL
+        +1.1021 tcp app closed 8080 0 by-exit by=server
+        ",
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `dumb-init`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to 2 processes, and the process exited with code 0, 0.1 s later; the kernel then killed `server`, which had not finished, with its listener open
+              fix: let PID 1 `dumb-init` wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+        "#]],
+    );
+}
+
+/// `trap 'kill -9 $server; exit 0' TERM`.
+#[test]
+fn a_shell_kills_its_program() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0005 KILL main -> server waiting=none already-armed
+        +1.0006 exit server KILL
+        +1.0007 tcp app closed 8080 0 by-exit by=server
+        +1.001 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; `app` killed `server`, which never got the signal, with its listener open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+        "#]],
+    );
+}
+
+#[test]
+fn a_stranger_kills_the_program_of_a_shell() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0005 KILL bash -> server waiting=none already-armed
+        +1.0006 exit server KILL
+        +1.0007 tcp app closed 8080 0 by-exit by=server
+        +1.001 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: Stopped/KilledByOther/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; `bash` (pid 70) killed `server`, which never got the signal, with its listener open
+              fix: find out why `server` was killed, and use the stop command of the container runtime instead
+        "#]],
+    );
+}
+
+/// A SIGKILL that comes too late finds the process on its way out.
+#[test]
+fn a_program_that_had_exited_by_itself_was_not_killed() {
+    check(
+        &trap("+1.0021 tcp app closed 8080 0 by-exit by=server").replace("exit server KILL", "exit server 0"),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later
+        "#]],
+    );
+}
+
+/// `KillMode=mixed`.
+#[test]
+fn systemd_kills_the_program_of_a_unit() {
+    check(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc server in=app.service pid=107 start=+0.1 parent=main comm=server
+        +0.001 exec main
+        +0.1 exec server
+        +1 TERM systemd -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.01 KILL systemd -> server waiting=none already-armed
+        +1.011 exit server KILL
+        +1.0111 tcp app.service closed 8080 0 by-exit by=server
+        ",
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 1 ms later; systemd then killed `server`, which never got the signal, with its listener open
+              fix: let systemd send SIGTERM to `server` (`KillMode=control-group`), or let `sh` (pid 100) stop `server` and wait for it
+        "#]],
+    );
+}
+
+/// An exit code that is declared as expected, and 128 + n, are as clean as 0.
+#[test]
+fn another_clean_exit_of_the_first_process() {
+    check(
+        &trap("+1.0021 tcp app closed 8080 0 by-exit by=server").replace("exit main 0", "exit main 143"),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 1 ms later (128 + SIGTERM: the usual code of many language runtimes after a shutdown); the kernel then killed `server`, which never got the signal, with its listener open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+        "#]],
+    );
+    check(
+        &trap("+1.0021 tcp app closed 8080 0 by-exit by=server").replace("exit main 0", "exit main 3"),
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 3, 1 ms later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+}
+
+/// A unit whose main process is a shell without a trap (`KillMode=control-group`).
+fn shell_of_a_unit(with: &str) -> String {
+    format!(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc server in=app.service pid=107 start=+0.1 parent=main comm=server
+        +0.001 exec main
+        +0.1 exec server
+        +1 TERM systemd -> main default exiting armed
+        +1.0001 TERM systemd -> server handler already-armed
+        +1.0002 exit main TERM already-armed
+        +1.0003 enter server TERM
+        {with}
+        "
+    )
+}
+
+#[test]
+fn the_program_below_the_shell_of_a_unit_finishes() {
+    check_evidence(
+        &shell_of_a_unit("+4 tcp app.service closed 8080 0 by=server\n+4.5 exit server 0 already-armed"),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              systemd sent SIGTERM to `server` (pid 107), the handler ran, and the process exited with code 0, 3.5 s later
+              +1.000 signal_generate: SIGTERM from `systemd` (pid 1, on the host), systemd, to `server` (pid 107): delivered, handler installed
+              +1.000 signal_deliver: `server` (pid 107) entered the SIGTERM handler
+              +4.000 tcp: listener 10.0.0.1:8080 closed by close()
+              +4.500 sched_process_exit: `server` (pid 107) exited with code 0
+        "#]],
+    );
+    check(
+        &shell_of_a_unit("+4 tcp app.service closed 8080 0 by=server\n+4.5 exit server 3 already-armed"),
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              systemd sent SIGTERM to `server` (pid 107), the handler ran, and the process exited with code 3, 3.5 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+    check(
+        &shell_of_a_unit("+4 tcp app.service closed 8080 0 by=server\n+4.5 exit server SEGV already-armed"),
+        expect![[r#"
+            crashed: Stopped/Crashed/Quiet
+              `server` (pid 107) crashed with SIGSEGV, 3.5 s after SIGTERM
+              fix: look at the core dump or the last lines of the log: the fault is in the program
+        "#]],
+    );
+    check(
+        &shell_of_a_unit(
+            "+91 KILL systemd -> server waiting=none already-armed\n+91.001 exit server KILL already-armed\n+91.0011 tcp app.service closed 8080 0 by-exit by=server",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              systemd sent SIGTERM to `server` (pid 107), the handler started, but the process did not exit: systemd sent SIGKILL 90 s later
+              fix: the shutdown needs more than the 90 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGTERM may not stop this program (some reload at SIGTERM): then declare the signal that does (`KillSignal=` of the unit)
+        "#]],
+    );
+    check(
+        &shell_of_a_unit("+1.001 exit server TERM already-armed\n+1.0011 tcp app.service closed 8080 0 by-exit by=server")
+            .replace("server handler", "server default exiting")
+            .replace("+1.0003 enter server TERM\n", "\n"),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              SIGTERM terminated `server` (pid 107): the process has no SIGTERM handler, so any work in flight was lost
+              fix: install a handler that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+/// Nothing shows that the shell was not the program: its script may have had more to do.
+#[test]
+fn the_shell_of_a_unit_and_a_helper() {
+    check(
+        &shell_of_a_unit("+4.5 exit server 0 already-armed"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Unknown
+          SIGTERM terminated `sh` (pid 100): the process has no SIGTERM handler, so any work in flight was lost
+          fix: install a handler that finishes the work in flight and then exits with 0
+    "#]],
+    );
+    let own = "+1.00021 tcp app.service closed 80 0 by-exit by=main\n+4 tcp app.service closed 8080 0 by=server\n+4.5 exit server 0 already-armed";
+    check(
+        &shell_of_a_unit(own),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Unknown
+          SIGTERM terminated `sh` (pid 100): the process has no SIGTERM handler, so any work in flight was lost
+          fix: install a handler that finishes the work in flight and then exits with 0
+    "#]],
+    );
+}
+
+#[test]
+fn what_the_others_of_a_unit_had_is_not_known() {
+    let lost = "+4.5 exit server 0 already-armed\n+4.6 lost tcp +4 1 within app.service";
+    check(
+        &shell_of_a_unit(lost),
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          `sh` (pid 100) was terminated by SIGTERM, but the reason is unknown: systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets were not observed
+          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+    "#]],
+    );
+    let unarmed = shell_of_a_unit("+4.5 exit server 0 unarmed")
+        .replace("already-armed", "unarmed")
+        .replace(" armed", " unarmed");
+    check(
+        &unarmed,
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          `sh` (pid 100) was terminated by SIGTERM, but the reason is unknown: systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets were not observed
+          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+    "#]],
+    );
+}
+
+/// Its main process is gone for a minute when systemd kills what still runs.
+#[test]
+fn systemd_kills_the_rest_of_a_unit_late() {
+    check(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc server in=app.service pid=107 start=+0.1 parent=main comm=server
+        +0.001 exec main
+        +0.1 exec server
+        +1 TERM systemd -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM systemd -> server handler already-armed
+        +1.001 exit main 0 already-armed
+        +1.002 enter server TERM
+        +91 KILL systemd -> server waiting=none already-armed
+        +91.001 exit server KILL
+        +91.0011 tcp app.service closed 8080 0 by-exit by=server
+        ",
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
+              systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 1 ms later; systemd then killed `server`, which had not finished, with its listener open
+              fix: let `sh` (pid 100) wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+        "#]],
+    );
+}
