@@ -32,10 +32,12 @@ pub enum Class {
     ExitOfOther = 11,
     /// The end of a client's connect: evidence about the owner of the other end.
     Client = 12,
+    /// Not a record: a cgroup that its own processes made the probes arm.
+    Arm = 13,
 }
 
 impl Class {
-    pub const ALL: [Class; 12] = [
+    pub const ALL: [Class; 13] = [
         Class::Signal,
         Class::Deliver,
         Class::Exit,
@@ -48,13 +50,14 @@ impl Class {
         Class::SignalToOther,
         Class::ExitOfOther,
         Class::Client,
+        Class::Arm,
     ];
     /// Entries of an array indexed by class; the last makes the arrays of an [`Account`] end on 8 bytes.
-    pub const SLOTS: usize = 14;
+    pub const SLOTS: usize = 16;
     /// The place of `LOST` that counts the losses counted by owner: while it stands still, no account needs to be read.
     pub const BY_OWNER: u32 = 0;
     /// The place of `LOST` that counts the losses counted in `LOST_CONNECTS`, see [`connects`].
-    pub const BY_SERVER: u32 = 13;
+    pub const BY_SERVER: u32 = 14;
 
     /// Kind of the lost record.
     pub const fn kind(self) -> Kind {
@@ -66,7 +69,7 @@ impl Class {
             Class::Oom => Kind::OomVictim,
             Class::Mkdir => Kind::CgroupMkdir,
             Class::Rmdir => Kind::CgroupRmdir,
-            Class::Tcp | Class::Client => Kind::Tcp,
+            Class::Tcp | Class::Client | Class::Arm => Kind::Tcp,
         }
     }
 
@@ -81,6 +84,9 @@ impl Class {
             Class::Exec | Class::ExitOfOther | Class::Client => 2048,
             Class::Signal | Class::Deliver | Class::SignalWithin | Class::SignalToOther | Class::Rmdir => 1024,
             Class::Exit | Class::Oom | Class::Mkdir => 512,
+            // A container has one cgroup with sockets, and stays armed for seconds: 500 containers that nest cgroups cannot fill `ARMED`
+            // in the time that user space takes to disarm what goes on.
+            Class::Arm => 8,
         }
     }
 }
@@ -122,4 +128,4 @@ pub struct Account {
 /// Key in `ACCOUNTS`; no cgroup has this id.
 pub const SHARED: u64 = 0;
 
-const _: () = assert!(size_of::<Account>() == 176 && offset_of!(Account, lost) == 64);
+const _: () = assert!(size_of::<Account>() == 200 && offset_of!(Account, lost) == 72);

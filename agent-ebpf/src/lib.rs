@@ -233,6 +233,18 @@ pub mod armed_flags {
     pub const ARMED: u32 = 1 << 0;
     /// This event is a reason to record them, even if they were recorded already.
     pub const ARMS: u32 = 1 << 1;
+    /// With `ARMS`: a process of the cgroup's own exited with sockets that clients may use, for a reason that is not known. User space
+    /// disarms the cgroup soon if the subject goes on.
+    pub const BY_OWN: u32 = 1 << 2;
+    /// Of [`ProcessExit`]: the sockets among the process's files were looked at, and the flags below are known. Probes of earlier
+    /// releases, and exits that are not the subject's own, lack it.
+    pub const LOOKED: u32 = 1 << 3;
+    /// The process had a TCP listener open.
+    pub const LISTENER: u32 = 1 << 4;
+    /// It had a TCP connection open on a port that a process had bound: of a client, as far as the kernel shows that.
+    pub const CONNECTION: u32 = 1 << 5;
+    /// It may have had more sockets: not all of its descriptors were looked at.
+    pub const MORE: u32 = 1 << 6;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.
@@ -326,6 +338,9 @@ pub mod tcp_flags {
     /// The process ended sending with shutdown(2): neither close(2) nor an exit ends sending alone. Early records of version 4
     /// lack the flag.
     pub const SHUTDOWN: u32 = 1 << 10;
+    /// A listener closed, and its cgroup is observed for its own doing only: by this close, or by [`armed_flags::BY_OWN`]. A later
+    /// listener on the port of one that is observed for another reason does not get its refused clients.
+    pub const BY_OWN: u32 = 1 << 11;
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with
@@ -503,6 +518,14 @@ pub mod capacity {
         ("PORTS_HELD", PORTS_HELD),
         ("LOST_CONNECTS", LOST_CONNECTS),
     ];
+}
+
+/// Values in the `ARMED` map: why the sockets of the cgroup are recorded.
+pub mod armed_by {
+    /// A reason that the cgroup's own processes cannot make, or user space.
+    pub const OTHERS: u32 = 1;
+    /// See [`armed_flags::BY_OWN`](super::armed_flags::BY_OWN).
+    pub const OWN: u32 = 2;
 }
 
 /// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups. While it is 0, TCP probes record nothing.

@@ -364,6 +364,7 @@ fn full_recording(file: &Path, containers: u32) {
             task,
             status: ExitStatus::Exited(1),
             armed: Some(Armed::No),
+            held: None,
         }));
         write(&Event::CgroupRmdir(CgroupRmdir { cgroup }));
     }

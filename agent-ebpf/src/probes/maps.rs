@@ -10,8 +10,8 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_count, capacity, closed_by,
-    closed_port, limits, nested, watch,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_by, armed_count,
+    armed_flags, capacity, closed_by, closed_port, limits, nested, watch,
 };
 
 use super::kernel::{Cgroups, distance, hierarchy, v1_hierarchy};
@@ -59,7 +59,7 @@ static SIGNALLED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(capacity::
 #[map]
 static ENDED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(capacity::ENDED, 0);
 
-/// cgroup v2 ids whose sockets are recorded.
+/// cgroup v2 ids whose sockets are recorded, with an [`armed_by`].
 #[map]
 static ARMED: HashMap<u64, u32> = HashMap::with_max_entries(capacity::ARMED, 0);
 
@@ -371,6 +371,14 @@ pub fn is_armed(cgroup: u64) -> bool {
     ARMED.get_ptr(cgroup).is_some()
 }
 
+/// Armed, and not for its own doing only.
+#[inline(always)]
+pub fn is_armed_by_others(cgroup: u64) -> bool {
+    ARMED
+        .get_ptr(cgroup)
+        .is_some_and(|by| unsafe { by.read_volatile() } != armed_by::OWN)
+}
+
 /// Arms the cgroup of a task if there is a reason to. As flags: `armed` if the cgroup is armed now, and `arms` for the reason.
 ///
 /// Called after the record is reserved: user space disarms only cgroups that a record shows, and a record over its budget must not take
@@ -392,13 +400,46 @@ pub fn arm_where<T>(record: *mut T, reason: bool, cgroup: u64, owner: Owner, arm
     }
 }
 
+/// Arms the cgroup of a task or of a socket for its own doing, within the owner's budget. As [`armed_flags`]; called after the record is
+/// reserved, as [`arm_where`].
+#[inline(always)]
+pub fn arm_for_own<T>(record: *mut T, cgroup: u64, owner: Owner) -> u32 {
+    let charge = Charge {
+        class: Class::Arm,
+        owner,
+        is_rare: false,
+    };
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    let is_armed = if is_armed(cgroup) {
+        true
+    } else if spend(account(owner.id), charge, now) {
+        insert_armed(cgroup, owner, armed_by::OWN)
+    } else {
+        lost_of(owner, Class::Arm);
+        false
+    };
+    if !is_armed {
+        return 0;
+    }
+    // SAFETY: every record starts with a header.
+    unsafe { (*record.cast::<Header>()).boot_ns = bpf_ktime_get_boot_ns() };
+    armed_flags::ARMED | armed_flags::ARMS | armed_flags::BY_OWN
+}
+
 /// Whether the cgroup is armed now.
 #[inline(always)]
 fn arm(cgroup: u64, owner: Owner) -> bool {
-    if is_armed(cgroup) {
+    if let Some(by) = ARMED.get_ptr_mut(cgroup) {
+        // SAFETY: an entry of the map; other CPUs write the same.
+        unsafe { by.write_volatile(armed_by::OTHERS) };
         return true;
     }
-    match ARMED.insert(cgroup, 1, BPF_NOEXIST as u64) {
+    insert_armed(cgroup, owner, armed_by::OTHERS)
+}
+
+#[inline(always)]
+fn insert_armed(cgroup: u64, owner: Owner, by: u32) -> bool {
+    match ARMED.insert(cgroup, by, BPF_NOEXIST as u64) {
         Ok(()) => {
             if let Some(count) = ARMED_COUNT.get_ptr_mut(armed_count::KERNEL) {
                 // SAFETY: the probes' own slot; other CPUs add to it too.
@@ -466,8 +507,13 @@ pub fn is_kubelet(cgroup: u64) -> bool {
 }
 
 /// Keeps the port of a closed listener. A port that found no room is a loss: its refusals are not seen.
+///
+/// `by_own`: the cgroup is observed for its own doing only, which any container can make happen. It does not get the port of another.
 #[inline(always)]
-pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner) {
+pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner, by_own: bool) {
+    if by_own && listener(&key).is_some_and(|port| unsafe { (*port)[closed_by::OWNER] } != owner.id) {
+        return lost_of(owner, Class::Tcp);
+    }
     // The entry of an earlier listener would keep the earlier owner. From now on the refusals of its clients count for this owner.
     if let Some(earlier) = forget_port(&key)
         && earlier != owner.id

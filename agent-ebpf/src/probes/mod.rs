@@ -11,6 +11,7 @@
 )]
 
 mod cgroup;
+mod files;
 mod kernel;
 mod maps;
 mod process;

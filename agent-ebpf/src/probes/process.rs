@@ -5,9 +5,10 @@ use core::ptr::addr_of_mut;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Class, Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags};
+use epitaph_ebpf::{Class, Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags, watch};
 
-use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, place, task_cgroups};
+use super::files;
+use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, hierarchy, ns_level, ns_pid, place, task_cgroups};
 use super::maps::{self, Charge, Owner};
 
 /// For kernels that report which thread is the last one (6.16 and later).
@@ -37,13 +38,22 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
+/// Sockets that clients may use.
+const OF_CLIENTS: u32 = armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
+
 /// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]
 unsafe fn process_exit(task: Ptr) {
     unsafe {
+        let cgroups = task_cgroups::<Direct>(task);
+        // First of all: the verifier goes through the loop once for each set of values that it knows by then.
+        let held = if hierarchy() == 0 && maps::watched(cgroups.id)[watch::BITS] & watch::SELF != 0 {
+            files::look(task)
+        } else {
+            0
+        };
         let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
         let tgid: u32 = Direct::get(task, Field::TaskTgid);
-        let cgroups = task_cgroups::<Direct>(task);
         let level = ns_level::<Direct>(leader);
         let ns_init = level > 0 && ns_pid::<Direct>(leader, level).0 == 1;
         let known = maps::known(cgroups);
@@ -66,7 +76,12 @@ unsafe fn process_exit(task: Ptr) {
         let to = addr_of_mut!((*record).task);
         fill_task::<Direct>(to, task, cgroups, known.container);
         (*record).status = status;
-        (*record).flags = maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS);
+        let armed = if !from_outside && held & OF_CLIENTS != 0 {
+            maps::arm_for_own(record, cgroups.id, known.owner)
+        } else {
+            maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
+        };
+        (*record).flags = armed | if from_outside { 0 } else { held };
         entry.submit(0);
     }
 }

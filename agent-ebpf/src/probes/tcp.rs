@@ -17,7 +17,7 @@ use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
 use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
-use super::maps::{self, Charge, Owner};
+use super::maps::{self, Charge};
 
 const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
@@ -34,7 +34,7 @@ const ECONNREFUSED: u32 = 111;
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
     maps::take(&ctx, state_event(&ctx));
-    if maps::any_armed() {
+    if maps::any_armed() || closes_listener(ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) {
         // SAFETY: the tracepoint gives a full socket, never NULL.
         unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
     }
@@ -104,11 +104,10 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
         let Some(tcp) = as_tcp(sk) else { return };
         let netns = netns(sk);
         let cgroup = socket_cgroup(sk);
+        if closes_listener(old, new) {
+            return listener_closed(sk, tcp, cgroup, netns);
+        }
         if maps::is_armed(cgroup) {
-            if old == LISTEN && new == CLOSE {
-                let (local, _) = ends(sk);
-                maps::close_port(closed_port(netns, local_port(tcp), local), cgroup, owner_of(cgroup));
-            }
             record(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
         if old == SYN_SENT {
@@ -125,6 +124,39 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
         {
             refused_client(sk, tcp, netns);
         }
+    }
+}
+
+#[inline(always)]
+fn closes_listener(old: u8, new: u8) -> bool {
+    old == LISTEN && new == CLOSE
+}
+
+/// A listener of a watched cgroup that closes without a stop request arms the cgroup: below a wrapper, the program may have exited, or may
+/// do so soon.
+#[inline(always)]
+unsafe fn listener_closed(sk: Ptr, tcp: Ptr, cgroup: u64, netns: u32) {
+    unsafe {
+        let known = maps::watched(cgroup);
+        let is_by_own = !maps::is_armed_by_others(cgroup);
+        if is_by_own && known[watch::BITS] & watch::SELF == 0 {
+            return;
+        }
+        let owner = maps::owner(cgroup, known);
+        let Some(mut entry) = blank(Class::Tcp, tcp_op::STATE, cgroup, netns) else {
+            return;
+        };
+        let mut flags = 0;
+        if is_by_own {
+            if maps::arm_for_own(entry.as_mut_ptr(), cgroup, owner) == 0 {
+                return entry.discard(0);
+            }
+            flags = tcp_flags::BY_OWN;
+        }
+        let (local, _) = ends(sk);
+        maps::close_port(closed_port(netns, local_port(tcp), local), cgroup, owner, is_by_own);
+        fill(&mut entry, sk, tcp, cgroup, (LISTEN, CLOSE), 0, flags);
+        entry.submit(0);
     }
 }
 
@@ -495,13 +527,21 @@ const PROGRESS: [Field; 6] = [
 
 /// A record of a full socket.
 #[inline(always)]
-unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), reason: u32) {
+unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, states: (u8, u8), reason: u32) {
     unsafe {
         let Some(mut entry) = blank(Class::Tcp, op, cgroup, netns(sk)) else {
             return;
         };
+        fill(&mut entry, sk, tcp, cgroup, states, reason, 0);
+        entry.submit(0);
+    }
+}
+
+#[inline(always)]
+unsafe fn fill(entry: &mut RingBufEntry<Tcp>, sk: Ptr, tcp: Ptr, cgroup: u64, (old, new): (u8, u8), reason: u32, flags: u32) {
+    unsafe {
         let record = entry.as_mut_ptr();
-        let mut flags = tcp_flags::FULL_SOCKET;
+        let mut flags = flags | tcp_flags::FULL_SOCKET;
         (*record).old_state = old;
         (*record).new_state = new;
         copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
@@ -536,7 +576,6 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
             flags |= tcp_flags::SHUTDOWN;
         }
         (*record).flags = flags;
-        entry.submit(0);
     }
 }
 
@@ -607,11 +646,6 @@ unsafe fn blank(class: Class, op: u8, cgroup: u64, netns: u32) -> Option<RingBuf
         (*record).tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     }
     Some(entry)
-}
-
-#[inline(always)]
-fn owner_of(cgroup: u64) -> Owner {
-    maps::owner(cgroup, maps::watched(cgroup))
 }
 
 /// The socket as a `tcp_sock`; None for a mini socket and for other protocols. The verifier accepts no other cast.

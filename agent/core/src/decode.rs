@@ -7,9 +7,9 @@ use epitaph_ebpf as wire;
 use epitaph_ebpf::{Kind, armed_flags, deliver_flags, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, OomVictim, PeerAnnouncement, ProcessExec,
-    ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp, TcpCounts,
-    TcpOp, TcpProgress, TcpState, si_code,
+    Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, HeldSockets, OomVictim, PeerAnnouncement,
+    ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp,
+    TcpCounts, TcpOp, TcpProgress, TcpState, si_code,
 };
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::text::escape;
@@ -83,11 +83,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
                 false => Event::SignalDeliver(SignalDeliver { task, signal }),
             }
         }
-        Kind::ProcessExit => Event::ProcessExit(ProcessExit {
-            task: task(b, form),
-            status: exit_status(b.get_u32_le())?,
-            armed: armed_by(b, form),
-        }),
+        Kind::ProcessExit => Event::ProcessExit(process_exit(b, form)?),
         Kind::ProcessExec => Event::ProcessExec(ProcessExec {
             task: task(b, form),
             parent_cgroup: cgroup(b, hierarchy),
@@ -331,6 +327,7 @@ fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
         by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
         by_shutdown: flags & tcp_flags::SHUTDOWN != 0,
         foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
+        by_own: flags & tcp_flags::BY_OWN != 0,
         sk_err: error,
         tgid,
         counts: (flags & tcp_flags::COUNTS != 0).then_some(TcpCounts {
@@ -425,6 +422,25 @@ fn of_v1(value: u64) -> Option<CgroupId> {
     Some(CgroupId {
         hierarchy: hierarchy.into(),
         id,
+    })
+}
+
+fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
+    let (task, status) = (task(b, form), exit_status(b.get_u32_le())?);
+    let mut rest: &[u8] = b;
+    let flags = rest.get_u32_le();
+    let has = |flag: u32| flags & flag != 0;
+    let held = HeldSockets {
+        listener: has(armed_flags::LISTENER),
+        connection: has(armed_flags::CONNECTION),
+        more: has(armed_flags::MORE),
+    };
+    let is_by_own = |armed: &Armed| has(armed_flags::BY_OWN) && *armed == Armed::ByThis;
+    Ok(ProcessExit {
+        task,
+        status,
+        armed: armed_by(b, form).map(|armed| if is_by_own(&armed) { Armed::ByOwn } else { armed }),
+        held: (form.has_containers() && has(armed_flags::LOOKED)).then_some(held),
     })
 }
 

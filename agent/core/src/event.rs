@@ -127,6 +127,8 @@ pub enum Armed {
     Already,
     /// This event arms the sockets, as the first reason or as another.
     ByThis,
+    /// The same, for a doing of the subject's own: disarmed soon if the subject goes on.
+    ByOwn,
 }
 
 impl Armed {
@@ -219,6 +221,25 @@ pub struct ProcessExit {
     pub status: ExitStatus,
     /// As [`SignalGenerate::armed`], of the task's cgroup.
     pub armed: Option<Armed>,
+    /// None: not looked at, as by older probes, and if the process came in from outside.
+    pub held: Option<HeldSockets>,
+}
+
+/// The sockets that a process had open at its exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldSockets {
+    pub listener: bool,
+    /// A TCP connection on a port that a process had bound: of a client, as far as the kernel shows that.
+    pub connection: bool,
+    /// It may have had more: not all of its descriptors were looked at.
+    pub more: bool,
+}
+
+impl HeldSockets {
+    /// The exit may have cost a client a connection.
+    pub const fn is_of_clients(self) -> bool {
+        self.listener || self.connection || self.more
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,6 +383,8 @@ pub struct Tcp {
     pub by_shutdown: bool,
     /// A process of `cgroup` exited and closed a connection on a handed-over socket that belongs to another cgroup.
     pub foreign: bool,
+    /// A listener closed, and the sockets are recorded for the subject's own doing only, as [`Armed::ByOwn`].
+    pub by_own: bool,
     /// `sk_err` at the event; 0 none.
     pub sk_err: u32,
     /// The current process.

@@ -191,6 +191,7 @@ fn exit(cgroup: u64, tgid: u32) -> Event {
         task: task(cgroup, tgid),
         status: ExitStatus::Exited(0),
         armed: Some(Armed::Already),
+        held: None,
     })
 }
 
@@ -210,6 +211,7 @@ fn tcp(cgroup: u64, op: TcpOp, peer: u32) -> Tcp {
         by_exit: false,
         by_shutdown: false,
         foreign: false,
+        by_own: false,
         sk_err: 0,
         tgid: Pid(1),
         counts: None,

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -169,6 +169,15 @@ fn main() -> anyhow::Result<()> {
             let count = args.next().unwrap_or_default().parse()?;
             at_each_line(|| exits(count))
         }
+        "holds" => {
+            let kept = TcpListener::bind("127.0.0.1:0")?;
+            emit("ready")?;
+            for (line, what) in io::stdin().lock().lines().zip(args) {
+                line?;
+                emit(&holds(&what, &kept)?.to_string())?;
+            }
+            Ok(())
+        }
         "churn" => {
             let count: u32 = args.next().unwrap_or_default().parse()?;
             at_each_line(|| (0..count).try_for_each(|_| Ok(TcpListener::bind("127.0.0.1:0").map(drop)?)))
@@ -308,6 +317,48 @@ fn exits(count: u32) -> anyhow::Result<()> {
         };
     }
     Ok(())
+}
+
+/// A child that exits with open sockets; its process id.
+fn holds(what: &str, kept: &TcpListener) -> anyhow::Result<i32> {
+    let at = kept.local_addr()?;
+    // SAFETY: this process has one thread, so the child may do what this one may.
+    let child = match unsafe { fork() }? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            let held = open_files(what, kept, at);
+            let code = i32::from(held.is_err());
+            std::mem::forget(held);
+            // SAFETY: as above.
+            unsafe { libc::_exit(code) }
+        }
+    };
+    anyhow::ensure!(
+        waitpid(child, None)? == WaitStatus::Exited(child, 0),
+        "a child that holds {what}"
+    );
+    Ok(child.as_raw())
+}
+
+fn open_files(what: &str, kept: &TcpListener, at: SocketAddr) -> io::Result<Vec<OwnedFd>> {
+    let mut held: Vec<OwnedFd> = Vec::new();
+    match what {
+        "client" => held.push(TcpStream::connect(at)?.into()),
+        "accepted" => held.extend([TcpStream::connect(at)?.into(), kept.accept()?.0.into()]),
+        "listener" => held.push(TcpListener::bind("127.0.0.1:0")?.into()),
+        "last-of-100" | "last-of-200" | "300" => {
+            let files = what.trim_start_matches("last-of-").parse().unwrap_or(0);
+            for _ in 0..files {
+                held.push(fs::File::open("/dev/null")?.into());
+            }
+            held.push(TcpListener::bind("127.0.0.1:0")?.into());
+        }
+        _ => {}
+    }
+    // The parent's own stays open.
+    // SAFETY: the child uses the descriptor no more.
+    unsafe { libc::close(kept.as_raw_fd()) };
+    Ok(held)
 }
 
 /// A new cgroup, in which a process exits.

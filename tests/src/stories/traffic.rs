@@ -136,4 +136,38 @@ pub(super) static STORIES: &[Story] = &[
             CLEAN,
         )
     },
+    Story {
+        program: Program::Shell("$VICTIM serve give-up 127.0.0.1:0; exit $?"),
+        ..left(
+            "cut-below-a-shell",
+            "a server below a shell exits by itself with two requests read but not answered, and the shell after it",
+            Expected {
+                traffic: "cut",
+                ..unasked(End::Code(7), "crash", "nonzero-exit", &["2", "dropped at exit"])
+            },
+        )
+    },
+    Story {
+        program: Program::Shell("$VICTIM serve give-up 127.0.0.1:0; sleep 0.3"),
+        ..left(
+            "cut-below-a-shell-that-cleans-up",
+            "the same, and the shell exits with 0 a little later",
+            Expected {
+                cause: "completed",
+                ..suffered("cut-connections", "cut", &["2", "dropped at exit"])
+            },
+        )
+    },
 ];
+
+/// Nobody stops the server; two clients have requests under way.
+const fn left(name: &'static str, what: &'static str, expected: Expected) -> Story {
+    Story {
+        stop: Stop::Wait,
+        bystander: Bystander::Client {
+            verb: "request",
+            count: 2,
+        },
+        ..stopped(name, what, &[], expected)
+    }
+}

@@ -17,6 +17,8 @@ use crate::sys::boot_now;
 const WORK_NS: u64 = 1_000_000_000;
 /// What is left to do after the stop signal with `close-listener` and `accept-on`.
 const AFTERMATH_NS: u64 = 2_000_000_000;
+/// How long after the last request `give-up` exits: all of them are read.
+const PATIENCE_NS: u64 = 500_000_000;
 /// How long the next client may let itself be waited for with `close-listener`.
 const NEXT_CLIENT_NS: u64 = 1_000_000_000;
 
@@ -36,6 +38,8 @@ enum Mode {
     HangUp,
     /// Reads and never answers; goes on after the signal.
     AnswerNeverSlowly,
+    /// Reads and never answers; exits with 7 by itself.
+    GiveUp,
     /// Answers and keeps the connection; ends at the signal.
     KeepAlive,
     /// Answers after a second, closes; at the signal finishes what it has, then ends.
@@ -52,6 +56,7 @@ impl Mode {
             "answer-never" => Mode::AnswerNever,
             "hang-up" => Mode::HangUp,
             "answer-never-slowly" => Mode::AnswerNeverSlowly,
+            "give-up" => Mode::GiveUp,
             "keep-alive" => Mode::KeepAlive,
             "drain" => Mode::Drain,
             _ => return Err(Error::other(format!("no mode `{mode}`"))),
@@ -82,6 +87,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
     let mut connections: Vec<Connection> = Vec::new();
     // When the work in hand at the stop signal is done, except for the connections.
     let mut over_at = None;
+    let mut gives_up_at = None;
     loop {
         if wait(
             &handled,
@@ -108,12 +114,19 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::HangUp => return Ok(0),
-                Mode::AnswerNeverSlowly => sleep(FOREVER),
+                Mode::AnswerNeverSlowly | Mode::GiveUp => sleep(FOREVER),
                 Mode::Drain => over_at = Some(boot_now()),
             }
         }
         if let Some(listener) = listener.as_ref().filter(|_| mode != Mode::AcceptNever) {
+            let known = connections.len();
             accept(listener, &mut connections)?;
+            if connections.len() > known {
+                gives_up_at = Some(boot_now() + PATIENCE_NS);
+            }
+        }
+        if mode == Mode::GiveUp && gives_up_at.is_some_and(|at| boot_now() >= at) {
+            std::process::exit(7);
         }
         if mode != Mode::ReadNever {
             for connection in &mut connections {
@@ -164,7 +177,11 @@ impl Connection {
         let mut bytes = [0; 512];
         match self.stream.read(&mut bytes) {
             Ok(0) => self.over = true,
-            Ok(_) if matches!(mode, Mode::AnswerNever | Mode::HangUp | Mode::AnswerNeverSlowly) => {}
+            Ok(_)
+                if matches!(
+                    mode,
+                    Mode::AnswerNever | Mode::HangUp | Mode::AnswerNeverSlowly | Mode::GiveUp
+                ) => {}
             Ok(_) => self.due = Some(boot_now() + if mode == Mode::Drain { WORK_NS } else { 0 }),
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) if e.kind() == ErrorKind::ConnectionReset => self.over = true,

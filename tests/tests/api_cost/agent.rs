@@ -269,6 +269,7 @@ impl Agent {
                 task,
                 status,
                 armed: None,
+                held: None,
             })
         };
         let entered = Event::SignalDeliver(SignalDeliver {

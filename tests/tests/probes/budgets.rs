@@ -1,7 +1,9 @@
 //! What a container can make the probes record: noise that can be no evidence is dropped, the rest is bounded, and what goes
 //! beyond is counted as that container's own loss.
 
+use epitaph_core::event::HeldSockets;
 use epitaph_ebpf::{Class, limits};
+use epitaph_tests::sys::boot_now;
 
 use super::*;
 
@@ -167,6 +169,122 @@ fn listeners_of_one_container_leave_room_for_those_of_others() {
     done(&mut player);
     let losses = probes.kernel.lost();
     assert_eq!(lost(&losses, Kind::Tcp, LossScope::Within(noisy.id())), 0, "{losses:?}");
+}
+
+#[test]
+fn an_exit_with_a_clients_socket_has_the_sockets_recorded_and_no_other_exit() {
+    let of = |listener: bool, connection: bool, more: bool| HeldSockets {
+        listener,
+        connection,
+        more,
+    };
+    let cases = [
+        ("nothing", of(false, false, false)),
+        ("client", of(false, false, false)),
+        ("listener", of(true, false, false)),
+        ("accepted", of(false, true, false)),
+        ("last-of-100", of(true, false, false)),
+        ("last-of-200", of(false, false, true)),
+        ("300", of(false, false, true)),
+    ];
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    let args: Vec<&str> = ["--cgroup", path(&cgroup), "holds"]
+        .into_iter()
+        .chain(cases.iter().map(|(what, _)| *what))
+        .collect();
+    let (mut player, _) = Player::ready(&args);
+    for (what, held) in cases {
+        player.order();
+        let line = player.line();
+        let exit = probes.exit_of(line.trim().parse().expect("a process id"));
+        assert!(exit.held == Some(held), "{what}: {exit:?}");
+        let is_armed = probes.kernel.armed().contains(&cgroup.id());
+        assert_eq!(is_armed, held.is_of_clients(), "{what}");
+        let armed = if held.is_of_clients() { Armed::ByOwn } else { Armed::No };
+        assert_eq!(exit.armed, Some(armed), "{what}");
+        probes.kernel.disarm(cgroup.id()).expect("disarm");
+    }
+    // The player itself came in from outside.
+    let pid = player.pid();
+    drop(player.child.stdin.take());
+    player.wait();
+    assert_eq!(probes.exit_of(pid).held, None);
+}
+
+#[test]
+fn a_listener_that_closes_has_the_sockets_of_a_watched_cgroup_recorded() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    let churn = || {
+        let (mut player, _) = Player::ready(&["--cgroup", path(&cgroup), "churn", "1"]);
+        done(&mut player);
+        player
+    };
+    let _first = churn();
+    let closed = probes.tcp("closed", |tcp| tcp.closes_listener() && tcp.cgroup == Some(cgroup.id()));
+    assert!(closed.by_own, "{closed:?}");
+    assert!(probes.kernel.armed().contains(&cgroup.id()));
+    // Observed for another reason from now on.
+    probes.kernel.arm(cgroup.id()).expect("arm");
+    let _again = churn();
+    let closed = probes.tcp("closed for others", |tcp| {
+        tcp.closes_listener() && tcp.cgroup == Some(cgroup.id()) && !tcp.by_own
+    });
+    assert!(!closed.by_own);
+    probes.kernel.disarm(cgroup.id()).expect("disarm");
+    assert!(!probes.kernel.armed().contains(&cgroup.id()));
+}
+
+/// Of many nested cgroups; and none of its ports takes the refused clients of another container.
+#[test]
+fn a_container_has_few_of_its_cgroups_recorded_for_its_own_doing() {
+    const NESTED: usize = 40;
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let nested: Vec<Cgroup> = (0..NESTED).map(|n| noisy.child(&format!("n{n}"))).collect();
+    let mut players: Vec<Player> = nested
+        .iter()
+        .map(|cgroup| Player::ready(&["--cgroup", path(cgroup), "churn", "1"]).0)
+        .collect();
+    let begin = boot_now();
+    players.iter_mut().for_each(done);
+    let windows = (boot_now() - begin) / limits::WINDOW_NS + 2;
+    let of_noisy = |cgroup: &CgroupId| nested.iter().any(|nested| nested.id() == *cgroup);
+    let armed = probes.kernel.armed().iter().filter(|cgroup| of_noisy(cgroup)).count() as u64;
+    assert!(
+        armed <= windows * u64::from(Class::Arm.budget()),
+        "{armed} in {windows} windows"
+    );
+    let losses = probes.kernel.lost();
+    let lost = lost(&losses, Kind::Tcp, LossScope::Within(noisy.id()));
+    assert_eq!(armed + lost, NESTED as u64, "{losses:?}");
+}
+
+#[test]
+fn a_listener_of_ones_own_takes_no_port_of_a_container_that_is_stopped() {
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let quiet = need!(container(&mut probes), "no cgroup v2");
+    let (mut server, at) = Player::ready(&["--cgroup", path(&quiet), "listen", "127.0.0.1:0"]);
+    probes.kernel.arm(quiet.id()).expect("arm");
+    server.order();
+    assert_eq!(server.line(), "closed\n");
+    let (mut neighbour, same) = Player::ready(&["--cgroup", path(&noisy), "listen", &at]);
+    assert_eq!(at, same);
+    neighbour.order();
+    assert_eq!(neighbour.line(), "closed\n");
+    let at: std::net::SocketAddr = at.parse().expect("an address");
+    let closed = probes.tcp("closed", |tcp| {
+        tcp.closes_listener() && tcp.cgroup == Some(noisy.id()) && tcp.local == at
+    });
+    assert!(closed.by_own);
+    TcpStream::connect(at).expect_err("nothing listens");
+    let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local == at);
+    assert_eq!(refused.cgroup, Some(quiet.id()));
+    let losses = probes.kernel.lost();
+    assert_eq!(lost(&losses, Kind::Tcp, LossScope::Within(quiet.id())), 0, "{losses:?}");
+    assert!(lost(&losses, Kind::Tcp, LossScope::Within(noisy.id())) > 0, "{losses:?}");
 }
 
 #[test]

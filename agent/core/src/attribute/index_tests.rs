@@ -68,6 +68,7 @@ impl Machine {
             task,
             status: ExitStatus::Exited(0),
             armed: None,
+            held: None,
         }))
     }
 }

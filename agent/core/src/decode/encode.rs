@@ -139,7 +139,12 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 ExitStatus::Exited(code) => u32::from(code) << 8,
                 ExitStatus::Signaled { signal, core_dumped } => u32::from(signal.number()) | u32::from(core_dumped) << 7,
             });
-            b.put_u32_le(armed_flags(e.armed));
+            let held = e.held.map_or(0, |held| {
+                let bits = [held.listener, held.connection, held.more];
+                let [listener, connection, more] = bits.map(u32::from);
+                armed_flags::LOOKED | listener << 4 | connection << 5 | more << 6
+            });
+            b.put_u32_le(armed_flags(e.armed) | held);
             b
         }
         Event::ProcessExec(e) => {
@@ -210,6 +215,7 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
         t.client == Some(Client::Kubelet),
         t.progress.is_some(),
         t.by_shutdown,
+        t.by_own,
     ];
     let progress = t.progress.unwrap_or(TcpProgress {
         jiffies: 0,
@@ -271,13 +277,13 @@ fn armed_bits(armed: Option<Armed>) -> [bool; 2] {
         None => panic!("a record of this version has the field"),
         Some(Armed::No) => [false, false],
         Some(Armed::Already) => [true, false],
-        Some(Armed::ByThis) => [true, true],
+        Some(Armed::ByThis | Armed::ByOwn) => [true, true],
     }
 }
 
-fn armed_flags(armed: Option<Armed>) -> u32 {
-    let [armed, arms] = armed_bits(armed);
-    u32::from(armed) | u32::from(arms) << 1
+fn armed_flags(of: Option<Armed>) -> u32 {
+    let [armed, arms] = armed_bits(of);
+    u32::from(armed) | u32::from(arms) << 1 | u32::from(of == Some(Armed::ByOwn)) << 2
 }
 
 /// An id of v2 (the headers here are of a machine with v2), or an id of v1.

@@ -91,6 +91,7 @@ fn a_task_has_a_cgroup_of_v1_since_version_3_and_a_container_since_version_4() {
         },
         status: ExitStatus::Exited(3),
         armed: Some(Armed::ByThis),
+        held: None,
     };
     let mut bytes = encode(1, &Event::ProcessExit(exit));
     assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(exit))));
@@ -285,6 +286,20 @@ fn v1_cgroup() -> impl Strategy<Value = Option<CgroupId>> {
     prop::option::of((1_u32..=0xffff, 0_u64..1 << 48).prop_map(|(hierarchy, id)| CgroupId { hierarchy, id }))
 }
 
+fn armed_at_exit() -> impl Strategy<Value = Armed> {
+    prop::sample::select(vec![Armed::No, Armed::Already, Armed::ByThis, Armed::ByOwn])
+}
+
+fn held() -> impl Strategy<Value = Option<HeldSockets>> {
+    any::<Option<[bool; 3]>>().prop_map(|bits| {
+        bits.map(|[listener, connection, more]| HeldSockets {
+            listener,
+            connection,
+            more,
+        })
+    })
+}
+
 fn armed_any() -> impl Strategy<Value = Armed> {
     prop::sample::select(vec![Armed::No, Armed::Already, Armed::ByThis])
 }
@@ -368,9 +383,14 @@ fn event() -> impl Strategy<Value = Event> {
             true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
             false => Event::SignalDeliver(SignalDeliver { task, signal }),
         }),
-        (task(), exit, armed_any()).prop_map(|(task, status, armed)| {
+        (task(), exit, armed_at_exit(), held()).prop_map(|(task, status, armed, held)| {
             let armed = Some(armed);
-            Event::ProcessExit(ProcessExit { task, status, armed })
+            Event::ProcessExit(ProcessExit {
+                task,
+                status,
+                armed,
+                held,
+            })
         }),
         (task(), any::<u64>(), v1_cgroup(), container_of(), any::<[u8; 16]>()).prop_map(
             |(task, parent, parent_v1_cgroup, parent_container, comm)| {
@@ -479,7 +499,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
         any::<[u32; 3]>(),
         end(),
         end(),
-        any::<[bool; 6]>(),
+        any::<[bool; 7]>(),
         prop::option::of(prop_oneof![Just(Client::Kubelet), Just(Client::Other)]),
         (prop::option::of(counts), prop::option::of(progress)),
     )
@@ -490,7 +510,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                 [netns, sk_err, tgid],
                 local,
                 remote,
-                [has_socket, by_exit, by_shutdown, foreign, unheld, not_syn],
+                [has_socket, by_exit, by_shutdown, foreign, unheld, not_syn, by_own],
                 client,
                 (counts, progress),
             )| {
@@ -513,6 +533,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     by_exit,
                     by_shutdown,
                     foreign,
+                    by_own,
                     sk_err,
                     tgid: Pid(tgid),
                     counts,

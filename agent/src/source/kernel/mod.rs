@@ -20,7 +20,7 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_count, closed_by, watch};
+use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_by, armed_count, closed_by, watch};
 
 pub use attached::{Attached, NEWER, incapable};
 use btf::Layout;
@@ -414,17 +414,19 @@ impl Kernel {
     }
 
     /// Records the TCP events of a cgroup's sockets until [`Kernel::disarm`]. The probes arm a cgroup themselves when a signal that
-    /// can end it comes to its first process from another container or the host, when that process exits, and when the OOM killer
-    /// chose one of its processes.
+    /// can end it comes to its first process from another container or the host, when that process exits, when the OOM killer
+    /// chose one of its processes, and, within a budget, when a process with a client's socket exits or a listener closes.
     ///
     /// # Errors
     /// As [`Kernel::watch`]. The hierarchy must be v2: the kernel knows a socket's cgroup of v2 only.
     pub fn arm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
         const NO_EXIST: u64 = 1;
+        const EXIST: u64 = 2;
         let id = v2(cgroup)?;
-        match self.armed.insert(id, 1, NO_EXIST) {
+        match self.armed.insert(id, armed_by::OTHERS, NO_EXIST) {
             Ok(()) => self.count_armed(1),
-            Err(_) if self.armed.get(&id, 0).is_ok() => Ok(()),
+            // Only user space disarms.
+            Err(_) if self.armed.insert(id, armed_by::OTHERS, EXIST).is_ok() => Ok(()),
             Err(source) => Err(MapError::Write { map: "ARMED", source }),
         }
     }

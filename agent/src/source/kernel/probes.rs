@@ -64,6 +64,23 @@ const TARGET: &[Field] = &[
     SiginfoCode,
 ];
 const EXIT: &[Field] = &[TaskSignal, SignalFlags, SignalGroupExitCode, TaskExitCode];
+/// The sockets that the exit closes.
+const FILES: &[Field] = &[
+    TaskFiles,
+    FilesTable,
+    TableMost,
+    TableFiles,
+    TableOpen,
+    FileInode,
+    FilePrivate,
+    InodeMode,
+    SocketSk,
+    SockFamily,
+    SockState,
+    SockProtocol,
+    CsockBindBucket,
+    BindBucketReuse,
+];
 const CGROUP: &[Field] = &[
     CgroupKn,
     KernfsNodeId,
@@ -131,8 +148,8 @@ pub const PROBES: &[Probe] = &[
         tracepoint: "sched_process_exit",
         kind: Kind::ProcessExit,
         variants: &[
-            one("process_exit_group_dead", &[Pointer, Value], &[TASK, EXIT]),
-            one("process_exit_live", &[Pointer], &[TASK, EXIT, &[SignalLive]]),
+            one("process_exit_group_dead", &[Pointer, Value], &[TASK, EXIT, FILES]),
+            one("process_exit_live", &[Pointer], &[TASK, EXIT, FILES, &[SignalLive]]),
         ],
     },
     Probe {

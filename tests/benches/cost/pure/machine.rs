@@ -231,6 +231,7 @@ impl Machine {
             task: process.task(),
             status: ExitStatus::Exited(0),
             armed: Some(Armed::No),
+            held: None,
         }));
     }
 
@@ -275,6 +276,7 @@ impl Machine {
             by_exit: false,
             by_shutdown: false,
             foreign: false,
+            by_own: false,
             sk_err: 0,
             tgid: Pid(0),
             counts: Some(TcpCounts {

@@ -1,7 +1,7 @@
 //! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
+use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
@@ -15,7 +15,7 @@ use super::doubt::Span;
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
-use super::{SubjectEvent, Subjects, TOUCH};
+use super::{SubjectEvent, Subjects, TOUCH, own_exits};
 use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, Sender, What};
 
 impl Subjects {
@@ -50,6 +50,7 @@ impl Subjects {
         let sockets_of = sockets_of.as_ref();
         let home = sockets_of.map_or(own, |(home, subject)| self.shared(*home, subject));
         self.armed(own, home, what, out);
+        self.own_exit(at, home, what, out);
         let armed = armed_by(what);
         match what {
             What::Signal { signal, sender } => self.signal(at, own, signal, sender, out),
@@ -101,6 +102,39 @@ impl Subjects {
             self.reschedule(cgroup, out);
         }
         out.push(SubjectEvent::Removed { at, cgroup });
+    }
+
+    /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
+    fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
+        let (is_recorded, cgroup) = match what {
+            What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {
+                (exit.armed.is_some_and(Armed::is_armed), exit.task.cgroup)
+            }
+            What::Tcp(tcp) if tcp.by_own => match tcp.cgroup {
+                Some(cgroup) => (true, cgroup),
+                None => return,
+            },
+            _ => return,
+        };
+        let watch = self.watch();
+        let Some(state) = self.subjects.get_mut(&home) else { return };
+        state.rare_mut().own_exits.add(at, is_recorded);
+        if !is_recorded {
+            return;
+        }
+        if !state.arm(home, cgroup) {
+            out.push(SubjectEvent::Unwatched(cgroup));
+        }
+        // As if armed earlier: due after a shorter time.
+        let as_of = self.now.minus(watch.saturating_sub(own_exits::WATCH));
+        if state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH) {
+            if let Some(armed) = state.armed.replace(as_of) {
+                self.armed.remove(&(armed, home));
+            }
+            self.armed.insert((as_of, home));
+            self.due.soon(as_of.plus(watch));
+            state.forget_sockets(self.now);
+        }
     }
 
     /// Records that the kernel watches the sockets on its own.

@@ -17,6 +17,7 @@ use super::clients::Clients;
 use super::coverage::{Coverage, Hole, Home, LATE_REACH};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
 use super::inside::{Way, acted, killed, process};
+use super::own_exits;
 use super::subject::{Candidate, Others, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -149,8 +150,20 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .coverage
         .losses_by(&[Hole::NotRecorded], home, late_reach.0, late_reach.1)
         .is_empty();
-    // Clients count from the deletion request on.
-    let clients_since = state.requested.map_or(begin, |at| at.min(begin));
+    // Clients count from the deletion request on; of a termination that nobody requested, from the exit of the program below the main process.
+    let is_unasked = stop_signal.is_none() && kill_fact.is_none() && state.requested.is_none();
+    let before = begin.minus(own_exits::REACH).max(born);
+    let own_exits = is_unasked.then(|| &state.rare().own_exits);
+    let own_since = own_exits.and_then(|own| own.since(before, begin));
+    let clients_since = state.requested.or(own_since).map_or(begin, |at| at.min(begin));
+    let exits_lost = || {
+        let lost = context.coverage.losses_inside(home, before, end);
+        lost.iter().any(|(kind, _)| *kind == Kind::ProcessExit)
+    };
+    let is_recorded = own_exits.is_none_or(|own| {
+        let is_watched = own_since.is_none_or(|at| state.is_watched_since(at));
+        is_watched && !own.has_unrecorded(before, end) && !exits_lost()
+    });
     let of_each_kind = |of: &dyn Fn(Boot) -> Vec<(Kind, u64)>| -> Vec<(Kind, u64)> {
         let others = of(reach).into_iter().filter(|(kind, _)| *kind != Kind::Tcp);
         let sockets = of(reach.min(clients_since))
@@ -214,6 +227,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && missing.main_unsure.is_none()
         // A lost stop signal would be the start of what counts, and of what the kernel recorded.
         && signal_lost_since(context, home, state, (first_stop, observed_from)).is_none()
+        && is_recorded
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {
         since: clients_since,

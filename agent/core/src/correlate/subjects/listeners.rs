@@ -18,29 +18,43 @@ const LISTENERS: usize = 64;
 const UNHASHED: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
-pub(super) struct Listeners(Vec<ListenerClosed>);
+pub(super) struct Listeners {
+    closed: Vec<Closed>,
+    /// Ports of listeners that closed so long ago that they are forgotten: accepted connections may still be open.
+    ports: Vec<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Closed {
+    listener: ListenerClosed,
+    /// Recorded for the subject's own doing only: the refusals of its port go to an earlier subject that closed the port.
+    by_own: bool,
+}
 
 impl Listeners {
     /// False: over the cap.
     pub fn add(&mut self, at: Boot, tcp: &Tcp) -> bool {
-        let closed = ListenerClosed {
-            at,
-            local: tcp.local,
-            by_exit: tcp.by_exit,
+        let closed = Closed {
+            listener: ListenerClosed {
+                at,
+                local: tcp.local,
+                by_exit: tcp.by_exit,
+            },
+            by_own: tcp.by_own,
         };
-        if self.0.contains(&closed) {
+        if self.closed.contains(&closed) {
             return true;
         }
-        let has_room = self.0.len() < LISTENERS;
+        let has_room = self.closed.len() < LISTENERS;
         if has_room {
-            self.0.push(closed);
+            self.closed.push(closed);
         }
         has_room
     }
 
     /// The closes within the time that counts, in order.
     pub fn closed(&self, counts: impl Fn(Boot) -> bool) -> Vec<ListenerClosed> {
-        let mut closed: Vec<_> = self.0.iter().filter(|listener| counts(listener.at)).copied().collect();
+        let mut closed: Vec<_> = self.all().filter(|listener| counts(listener.at)).copied().collect();
         closed.sort_by_key(|listener| (listener.at, listener.local));
         closed
     }
@@ -48,64 +62,82 @@ impl Listeners {
     /// Whether clients of other machines could be refused by then, also where the listener closed long before. On a loopback address, all
     /// clients are of this machine.
     pub fn has_closed_to_others(&self, until: Boot) -> bool {
-        let mut closed = self.0.iter().filter(|listener| listener.at <= until);
+        let mut closed = self.all().filter(|listener| listener.at <= until);
         closed.any(|listener| !listener.local.ip().is_loopback())
     }
 
+    fn all(&self) -> impl Iterator<Item = &ListenerClosed> {
+        self.closed.iter().map(|closed| &closed.listener)
+    }
+
     pub fn had_port(&self, port: u16) -> bool {
-        self.0.iter().any(|listener| listener.local.port() == port)
+        self.ports.contains(&port) || self.all().any(|listener| listener.local.port() == port)
     }
 
     pub fn took(&self, to: SocketAddr) -> bool {
-        self.0.iter().any(|listener| takes(listener.local, to))
+        self.all().any(|listener| takes(listener.local, to))
     }
 
     /// Whether another subject's listener, closed on that address at that time, gets the refusals of one of these listeners: the probes
     /// keep the last closed listener of a port.
     pub fn is_succeeded_by(&self, local: SocketAddr, at: Boot) -> bool {
-        self.0
-            .iter()
-            .any(|listener| takes(listener.local, local) && listener.at <= at)
+        self.all().any(|listener| takes(listener.local, local) && listener.at <= at)
     }
 
     /// Whether one of these listeners gets the refusals of another subject's listener: the record of the earlier close arrived later.
     pub fn succeeds(&self, local: SocketAddr, at: Boot) -> bool {
-        self.0
+        let mut takers = self
+            .closed
             .iter()
-            .any(|listener| takes(local, listener.local) && listener.at >= at)
+            .filter(|closed| !closed.by_own)
+            .map(|closed| &closed.listener);
+        takers.any(|listener| takes(local, listener.local) && listener.at >= at)
     }
 
     /// Whether a SYN at that time may have met a closed port: not while a known listener was still open.
     pub fn may_refuse(&self, to: SocketAddr, at: Boot) -> bool {
-        let mut closes = self.0.iter().filter(|listener| takes(listener.local, to));
+        let mut closes = self.all().filter(|listener| takes(listener.local, to));
         !self.took(to) || closes.any(|listener| listener.at <= at.plus(UNHASHED))
     }
 
     /// A port without a known close accepts any address.
     pub fn could_take(&self, to: SocketAddr) -> bool {
-        !self.had_port(to.port()) || self.took(to)
+        !self.all().any(|listener| listener.local.port() == to.port()) || self.took(to)
+    }
+
+    /// Keeps only the ports of listeners closed until `before`, as many as there is room for.
+    pub fn forget(&mut self, before: Boot) {
+        let old = self.closed.iter().filter(|closed| closed.listener.at <= before);
+        for port in old.map(|closed| closed.listener.local.port()) {
+            if !self.ports.contains(&port) {
+                self.ports.push(port);
+            }
+        }
+        let over = self.ports.len().saturating_sub(LISTENERS);
+        self.ports.drain(..over);
+        self.expire(before);
     }
 
     /// Keeps only listeners closed after `before`.
     pub fn expire(&mut self, before: Boot) {
-        self.0.retain(|listener| listener.at > before);
+        self.closed.retain(|closed| closed.listener.at > before);
     }
 
     pub fn bytes(&self) -> usize {
-        self.0.capacity() * size_of::<ListenerClosed>()
+        self.closed.capacity() * size_of::<Closed>() + self.ports.capacity() * size_of::<u16>()
     }
 
     /// Time of the earliest close.
     pub fn since(&self) -> Option<Boot> {
-        self.0.iter().map(|listener| listener.at).min()
+        self.all().map(|listener| listener.at).min()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.closed.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.closed.is_empty()
     }
 }
 
@@ -137,7 +169,8 @@ impl Subjects {
         let mut doubtful = Vec::new();
         for &other in closers.iter().filter(|other| **other != own) {
             let Some(others) = listeners(subjects, other) else { continue };
-            doubtful.extend(others.is_succeeded_by(tcp.local, at).then_some(other));
+            let is_succeeded = others.is_succeeded_by(tcp.local, at);
+            doubtful.extend(is_succeeded.then_some(if tcp.by_own { own } else { other }));
             doubtful.extend(others.succeeds(tcp.local, at).then_some(own));
         }
         for of in doubtful {

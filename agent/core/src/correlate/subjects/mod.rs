@@ -14,6 +14,7 @@ mod holes;
 mod inside;
 mod listeners;
 mod missed;
+mod own_exits;
 mod peers;
 mod resumed;
 mod subject;

@@ -16,6 +16,7 @@ use super::budget::NOT_LISTED;
 use super::doubt::{Doubts, EVIDENCE, Span};
 use super::inside::InnerFacts;
 use super::missed::Place;
+use super::own_exits::OwnExits;
 use super::timeline::{SignalFact, Timeline};
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
@@ -93,6 +94,7 @@ pub(super) struct Rare {
     pub unwatched_at: Option<Boot>,
     /// Evidence that was dropped.
     pub doubts: Doubts,
+    pub own_exits: OwnExits,
 }
 
 static NOTHING_RARE: Rare = Rare {
@@ -100,6 +102,7 @@ static NOTHING_RARE: Rare = Rare {
     warned: None,
     unwatched_at: None,
     doubts: Doubts::NONE,
+    own_exits: OwnExits::NONE,
 };
 
 /// See [`State::others`].
@@ -190,6 +193,7 @@ impl State {
         if let Some(rare) = &mut self.rare {
             rare.exits_dropped = 0;
             rare.doubts.expire(end);
+            rare.own_exits.expire(end);
         }
     }
 
@@ -671,7 +675,7 @@ impl State {
 
 impl Rare {
     fn bytes(&self) -> usize {
-        size_of::<Rare>() + self.doubts.bytes()
+        size_of::<Rare>() + self.doubts.bytes() + self.own_exits.bytes()
     }
 }
 

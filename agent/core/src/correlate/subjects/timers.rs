@@ -56,6 +56,11 @@ impl Due {
         }
     }
 
+    /// Something is due then, apart from the subjects' timers.
+    pub fn soon(&mut self, at: Boot) {
+        self.next = self.next.min(at);
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.order.len()
@@ -118,7 +123,7 @@ impl Subjects {
     }
 
     /// How long the kernel watches sockets for nothing.
-    fn watch(&self) -> Duration {
+    pub(super) fn watch(&self) -> Duration {
         WATCH.min(self.limits.idle)
     }
 
@@ -320,6 +325,7 @@ impl Subjects {
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
         } else if !state.is_stopping() && state.requested.is_none() {
+            state.forget_sockets(self.now);
             state.let_go(own, self.now, out);
         }
     }

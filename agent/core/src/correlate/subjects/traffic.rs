@@ -96,6 +96,8 @@ pub(super) struct Sockets {
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap that had other facts.
     over_cap: u64,
+    /// The last time that one was dropped.
+    over_cap_at: Option<Boot>,
     /// The last time a client was refused.
     refused: Option<Boot>,
     /// Events before that time were dropped.
@@ -123,7 +125,9 @@ impl Sockets {
         if tcp.closes_listener() {
             let is_kept = self.listeners.add(at, tcp);
             self.room.may_be_more |= is_kept;
-            self.over_cap += u64::from(!is_kept);
+            if !is_kept {
+                self.drop_one(at);
+            }
             return is_kept;
         }
         let set = match (tcp.op, tcp.has_socket) {
@@ -211,7 +215,7 @@ impl Sockets {
             }
         }
         if self.connections.len() >= self.room.of(cap) && !self.connections.contains_key(&pair) && !self.find_room(cap) {
-            self.over_cap += 1;
+            self.drop_one(at);
             return false;
         }
         let connection = self.connections.entry(pair).or_default();
@@ -328,6 +332,11 @@ impl Sockets {
     /// Of each process that exited after that time it is known what its exit closed, as far as that was recorded.
     pub fn knows_holders(&self, from: Boot) -> bool {
         self.held_over.is_none_or(|over| over < from) && self.forgotten.is_none_or(|before| before < from)
+    }
+
+    fn drop_one(&mut self, at: Boot) {
+        self.over_cap += 1;
+        self.over_cap_at = self.over_cap_at.max(Some(at));
     }
 
     pub fn listeners(&self) -> &Listeners {

@@ -8,7 +8,7 @@ use crate::ids::{CgroupId, PodUid, Signal};
 use crate::time::Boot;
 
 use super::subject::{ProcessId, State};
-use super::{SubjectEvent, Subjects};
+use super::{SubjectEvent, Subjects, own_exits};
 use crate::correlate::attribution::What;
 
 /// Most cgroups below a subject's own with observed sockets.
@@ -64,6 +64,15 @@ impl State {
         self.below.clear();
         self.cgroups_over = false;
         self.rare_mut().unwatched_at = Some(now);
+    }
+
+    /// The subject goes on: no termination reaches back so far.
+    pub fn forget_sockets(&mut self, now: Boot) {
+        if !self.wants_watch()
+            && let Some(timeline) = &mut self.timeline
+        {
+            timeline.sockets.forget(now.minus(2 * own_exits::REACH));
+        }
     }
 
     /// False if the sockets were let go after that time: an event at that time armed sockets that were disarmed afterwards.

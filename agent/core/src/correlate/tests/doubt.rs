@@ -43,7 +43,6 @@ fn a_loss_of_another_container_or_of_other_processes_does_not_matter() {
         +5.5 lost signal_generate +4.5 50000 within noisy
         +5.5 lost sched_process_exit +4.5 50000 within noisy
         +5.5 lost tcp +4.5 50000 within noisy
-        +5.5 lost sched_process_exit +4.5 50000 others app
         ",
         ),
         expect![[r#"

@@ -28,6 +28,7 @@ mod stops;
 mod successors;
 mod unseen;
 mod unsignalled;
+mod wrappers;
 
 use std::collections::HashSet;
 

@@ -168,6 +168,14 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
     };
     let container = |n: u8| n.is_multiple_of(3).then(|| cgroup(n.wrapping_mul(5)));
     let armed = |n: u8| [None, Some(Armed::No), Some(Armed::Already), Some(Armed::ByThis)][usize::from(n % 4)];
+    let armed_at_exit = |n: u8| if n % 5 == 4 { Some(Armed::ByOwn) } else { armed(n) };
+    let held = |n: u8| {
+        n.is_multiple_of(2).then_some(HeldSockets {
+            listener: n % 3 == 0,
+            connection: n % 5 == 0,
+            more: n % 7 == 0,
+        })
+    };
     let task = |n: u8, group: u8| Task {
         tgid: Pid(u32::from(n % 16)),
         tid: Pid(u32::from(n % 16)),
@@ -239,7 +247,8 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                     core_dumped: e % 2 == 0,
                 }
             },
-            armed: armed(i),
+            armed: armed_at_exit(i),
+            held: held(i),
         }),
         8 | 9 => Event::ProcessExec(ProcessExec {
             task: task(a, b),
@@ -290,6 +299,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             by_exit: f % 3 == 0,
             by_shutdown: f % 5 == 0,
             foreign: f % 7 == 0,
+            by_own: f % 5 == 0,
             sk_err: 111,
             tgid: Pid(1),
             counts: (f % 4 != 0).then(|| TcpCounts {

@@ -54,6 +54,10 @@ impl Sockets {
         if self.since().is_some_and(|since| since <= before) {
             self.forgotten = Some(before);
         }
+        if self.over_cap_at.is_some_and(|at| at <= before) {
+            (self.over_cap, self.over_cap_at) = (0, None);
+        }
+        self.listeners.forget(before);
         self.expire(before);
         self.known.lose();
     }
@@ -179,6 +183,8 @@ impl Sockets {
         self.connections = HashMap::new();
         self.known.lose();
         self.over_cap += dropped;
+        // Of any time.
+        self.over_cap_at = Some(Boot(u64::MAX));
         dropped
     }
 }

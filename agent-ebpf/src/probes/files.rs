@@ -1,0 +1,94 @@
+//! The open files of a process that exits: the sockets among them that clients may use.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::PerCpuArray;
+use epitaph_ebpf::{Field, armed_flags};
+
+use super::kernel::{Direct, Probed, Ptr, Read};
+
+/// Descriptors that are looked at: a process with more is a server, and counts as one with a listener.
+const MOST: u32 = 128;
+const S_IFMT: u16 = 0o170_000;
+const S_IFSOCK: u16 = 0o140_000;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+/// MPTCP is 262.
+const IPPROTO_TCP: u16 = 6;
+const ESTABLISHED: u8 = 1;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
+const CLOSE_WAIT: u8 = 8;
+const LISTEN: u8 = 10;
+
+/// What the loop has found: in memory, so that the verifier does not follow each set of flags through the loop. No other run of the program
+/// comes between on the same CPU: the kernel skips it.
+#[map]
+static FOUND: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+
+/// Of [`armed_flags`], what [`armed_flags::LOOKED`] announces; 0 if there is no place to look.
+#[inline(always)]
+pub unsafe fn look(task: Ptr) -> u32 {
+    unsafe {
+        let Some(found) = FOUND.get_ptr_mut(0) else { return 0 };
+        let files: Ptr = Direct::get(task, Field::TaskFiles);
+        let table: Ptr = Probed::get(files, Field::FilesTable);
+        let most: u32 = Probed::get(table, Field::TableMost);
+        let all: Ptr = Probed::get(table, Field::TableFiles);
+        let open: Ptr = Probed::get(table, Field::TableOpen);
+        found.write_volatile(armed_flags::LOOKED);
+        if most > MOST {
+            // The lowest free descriptor is taken first: one far above is a single one that was put there, as the script of a shell.
+            if Probed::read::<u64>(open.add(MOST as usize / 8)) != 0 {
+                found.write_volatile(armed_flags::LOOKED | armed_flags::MORE);
+            }
+        }
+        let (mut fd, mut bits) = (0, 0_u64);
+        while fd < MOST {
+            if fd % u64::BITS == 0 {
+                if fd >= most {
+                    break;
+                }
+                bits = Probed::read(open.add(fd as usize / 8));
+            }
+            if bits & 1 != 0 {
+                let held = held(Probed::read(all.add(fd as usize * size_of::<Ptr>())));
+                found.write_volatile(found.read_volatile() | held);
+            }
+            bits >>= 1;
+            fd += 1;
+        }
+        found.read_volatile()
+    }
+}
+
+/// What a file of the process is to clients.
+#[inline(always)]
+unsafe fn held(file: Ptr) -> u32 {
+    unsafe {
+        let inode: Ptr = Probed::get(file, Field::FileInode);
+        if Probed::get::<u16>(inode, Field::InodeMode) & S_IFMT != S_IFSOCK {
+            return 0;
+        }
+        let socket: Ptr = Probed::get(file, Field::FilePrivate);
+        let sk: Ptr = Probed::get(socket, Field::SocketSk);
+        let family: u16 = Probed::get(sk, Field::SockFamily);
+        if !matches!(family, AF_INET | AF_INET6) || Probed::get::<u16>(sk, Field::SockProtocol) & 0xff != IPPROTO_TCP {
+            return 0;
+        }
+        match Probed::get::<u8>(sk, Field::SockState) {
+            LISTEN => armed_flags::LISTENER,
+            ESTABLISHED | FIN_WAIT1 | FIN_WAIT2 | CLOSE_WAIT if is_bound(sk) => armed_flags::CONNECTION,
+            _ => 0,
+        }
+    }
+}
+
+/// False for a connection whose port connect(2) chose: `__inet_hash_connect` marks the port's bucket with -1, bind(2) and listen(2) with 0 or
+/// 1. An accepted connection shares its listener's bucket.
+#[inline(always)]
+unsafe fn is_bound(sk: Ptr) -> bool {
+    unsafe {
+        let bucket: Ptr = Probed::get(sk, Field::CsockBindBucket);
+        Probed::get::<u8>(bucket, Field::BindBucketReuse) != u8::MAX
+    }
+}

@@ -1,0 +1,70 @@
+//! What a subject's processes do with clients' sockets while nobody stops it: exits of processes that held such sockets, and listeners
+//! that closed.
+//!
+//! A program below a wrapper can exit by itself: the main process's own exit comes a little later. What clients lost at the program's
+//! exit belongs to that termination, and the program may have been terminated while the kernel recorded no sockets.
+
+use std::time::Duration;
+
+use super::doubt::Span;
+use crate::time::Boot;
+
+/// A wrapper passes its program's end on within milliseconds; one that cleans up takes seconds.
+pub(super) const REACH: Duration = Duration::from_secs(10);
+/// How long the kernel records the sockets for such an exit or close, if the subject goes on.
+pub(super) const WATCH: Duration = Duration::from_secs(2);
+/// Times this close are kept as one span.
+const ONE: Duration = Duration::from_secs(1);
+/// Longer than a record may be late.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The last times, bounded by [`KEPT`] and [`ONE`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnExits {
+    recorded: Vec<Span>,
+    /// The kernel did not record the sockets from that exit on.
+    unrecorded: Vec<Span>,
+}
+
+impl OwnExits {
+    pub const NONE: OwnExits = OwnExits {
+        recorded: Vec::new(),
+        unrecorded: Vec::new(),
+    };
+
+    pub fn add(&mut self, at: Boot, is_recorded: bool) {
+        let spans = if is_recorded {
+            &mut self.recorded
+        } else {
+            &mut self.unrecorded
+        };
+        spans.retain(|span| span.last.plus(KEPT) >= at);
+        let is_near = |span: &&mut Span| span.first.minus(ONE) <= at && at <= span.last.plus(ONE);
+        match spans.iter_mut().find(is_near) {
+            Some(span) => *span = span.and(Span::at(at)),
+            None => spans.push(Span::at(at)),
+        }
+    }
+
+    /// The first one between the two.
+    pub fn since(&self, from: Boot, to: Boot) -> Option<Boot> {
+        let all = self.recorded.iter().chain(&self.unrecorded);
+        let within = all.filter(|span| span.overlaps(from, to));
+        within.map(|span| span.first.max(from)).min()
+    }
+
+    pub fn has_unrecorded(&self, from: Boot, to: Boot) -> bool {
+        self.unrecorded.iter().any(|span| span.overlaps(from, to))
+    }
+
+    /// What concerns the life that ended then is over.
+    pub fn expire(&mut self, end: Boot) {
+        for spans in [&mut self.recorded, &mut self.unrecorded] {
+            spans.retain(|span| span.last > end);
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        (self.recorded.capacity() + self.unrecorded.capacity()) * size_of::<Span>()
+    }
+}
