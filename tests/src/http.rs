@@ -2,11 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use anyhow::Context as _;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket, sockopt};
 
 /// Status and body.
 ///
@@ -48,44 +47,39 @@ pub fn request(stream: &mut TcpStream) -> Option<Request> {
     Some(Request { head, body })
 }
 
-/// A port on which nothing listens. From below the kernel's ephemeral ports (32768 and up): the caller may use the port later,
-/// and a test that runs at the same time must not have got it meanwhile.
+/// A port on which nothing listens, for a server that is started with its number. The port stays reserved while this process runs: the
+/// kernel gives it to no other socket that asks for any port, to no client, and to no other caller of this function.
 ///
-/// The socket that tries a port does not listen: a child that another thread is forking has it until its `exec`, and a port that is
-/// only bound can be bound again.
+/// A server can listen there all the same, again and again, because it binds with SO_REUSEADDR, as servers do.
 ///
 /// # Errors
 /// There is none left.
 pub fn free_port() -> std::io::Result<u16> {
-    const FIRST: u16 = 20_000;
-    const COUNT: u16 = 12_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id().wrapping_mul(97) % u32::from(COUNT)) as u16;
-    let mut last = std::io::Error::other("no free port");
-    for _ in 0..COUNT {
-        let port = FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
-        match try_port(port) {
-            Ok(()) => return Ok(port),
-            Err(error) => last = error.into(),
-        }
-    }
-    Err(last)
+    let (socket, port) = reserve()?;
+    // Until this process ends. A child that another thread is forking has the socket until its `exec`.
+    std::mem::forget(socket);
+    Ok(port)
 }
 
-fn try_port(port: u16) -> nix::Result<()> {
+/// A socket that is bound and does not listen. Bound without SO_REUSEADDR, so that the port is nobody else's, and with it from then on, so
+/// that a server that has it, too, can listen.
+fn reserve() -> nix::Result<(OwnedFd, u16)> {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     bind(
         socket.as_raw_fd(),
-        &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)),
-    )
+        &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)),
+    )?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    let port = getsockname::<SockaddrIn>(socket.as_raw_fd())?.port();
+    Ok((socket, port))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::net::TcpListener;
     use std::process::Command;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -98,9 +92,36 @@ mod tests {
                     assert!(Command::new("true").status().unwrap().success());
                 }
             });
-            let bound = (0..2_000).try_for_each(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, free_port()?)).map(drop));
+            let bound = (0..2_000).try_for_each(|_| {
+                let (_reserved, port) = reserve()?;
+                TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(drop)
+            });
             is_done.store(true, Ordering::Relaxed);
             bound.unwrap();
         });
+    }
+
+    /// So many that a choice at random would meet one of them.
+    #[test]
+    fn a_reserved_port_is_given_to_nobody_else_and_can_be_listened_on_again_and_again() {
+        let reserved: Vec<_> = (0..800).map(|_| reserve().unwrap()).collect();
+        let ports: HashSet<u16> = reserved.iter().map(|(_, port)| *port).collect();
+        assert_eq!(ports.len(), reserved.len());
+        for _ in 0..500 {
+            let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let client = TcpStream::connect(any.local_addr().unwrap()).unwrap();
+            for port in [any.local_addr(), client.local_addr()].map(|address| address.unwrap().port()) {
+                assert!(!ports.contains(&port), "{port} is reserved");
+            }
+        }
+        let port = reserved[0].1;
+        for _ in 0..2 {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect_err("nothing listens");
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            // Closed by the server first: its port is in TIME_WAIT.
+            drop(listener.accept().unwrap());
+            drop(client);
+        }
     }
 }
