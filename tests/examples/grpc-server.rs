@@ -33,6 +33,7 @@ fn serving() -> HealthCheckResponse {
 impl Health for Service {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         if request.get_ref().service == "slow" {
+            // The subject is time: slow work.
             tokio::time::sleep(SLOW).await;
         }
         Ok(Response::new(serving()))
@@ -44,6 +45,7 @@ impl Health for Service {
         let (to, from) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
             let _ = to.send(Ok(serving())).await;
+            // The subject is time: slow work.
             tokio::time::sleep(SLOW).await;
             let _ = to.send(Ok(serving())).await;
         });

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, sleep};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use nix::libc::{SIGKILL, SIGTERM};
 
 use crate::sys::kill;
+use crate::timeout::exit_within;
 
 /// Lines of the agent's log that are kept for an error message.
 const LOG_LINES: usize = 60;
@@ -97,24 +98,20 @@ impl Agent {
     /// # Errors
     /// The agent cannot be signalled or waited for.
     pub fn end(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
-        const STEP: Duration = Duration::from_millis(20);
-        let mut waited = Duration::ZERO;
         if self.child.try_wait()?.is_none() {
             self.signal(SIGTERM)?;
         }
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                for reader in self.readers.drain(..) {
-                    let _ = reader.join();
-                }
-                return Ok(status);
-            }
-            if waited >= timeout {
+        let status = match exit_within(&mut self.child, timeout)? {
+            Some(status) => status,
+            None => {
                 self.signal(SIGKILL)?;
+                self.child.wait()?
             }
-            sleep(STEP);
-            waited += STEP;
+        };
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
         }
+        Ok(status)
     }
 
     fn signal(&self, signal: i32) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::cgroup::Scope;
@@ -22,6 +22,7 @@ use crate::play::{Players, Role};
 use crate::service::Service;
 use crate::stories::all;
 use crate::sys::random_hex;
+use crate::timeout::until;
 
 /// Victims at a time.
 const STAGES: usize = 4;
@@ -30,9 +31,6 @@ const ORDERS: usize = 20_000;
 /// Between two orders of an attacker with a rate.
 const STEP: Duration = Duration::from_millis(10);
 const TO_END: Duration = Duration::from_secs(60);
-/// Looks at the journal until all terminations are there.
-const LOOKS: u32 = 240;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// A port without a listener.
 const CLOSED: u16 = 9;
 /// The pod whose name the attackers forge.
@@ -231,21 +229,19 @@ impl Watch {
 
     /// The terminations of all of them.
     fn terminations(&self, of: &[Role]) -> anyhow::Result<Vec<(Role, Value)>> {
-        let mut missing = 0;
-        for _ in 0..LOOKS {
+        until("the terminations", || {
             let listed = self.listed()?;
             let termination_of = |role: &Role| listed.iter().find(|line| line["subject"]["id"] == role.subject.as_str());
             let found: Vec<_> = of
                 .iter()
                 .filter_map(|role| Some((role.clone(), termination_of(role)?.clone())))
                 .collect();
-            missing = of.len() - found.len();
-            if missing == 0 {
-                return Ok(found);
-            }
-            thread::sleep(BETWEEN_LOOKS);
-        }
-        bail!("{missing} terminations were not reported: {}", self.service.log())
+            let missing = of.len() - found.len();
+            Ok(match missing {
+                0 => Ok(found),
+                _ => Err(format!("{missing} were not reported: {}", self.service.log())),
+            })
+        })
     }
 
     fn listed(&self) -> anyhow::Result<Vec<Value>> {
@@ -360,6 +356,7 @@ fn act_until(players: &Path, attack: Attack, rate: Rate, agent: SocketAddr, done
         orders += 1;
         if let Rate::PerSecond(rate) = rate {
             let due = Duration::from_secs_f64(orders as f64 * f64::from(at_once) / f64::from(rate));
+            // The subject is time: the rate.
             thread::sleep(due.saturating_sub(begin.elapsed()));
         }
     }

@@ -4,10 +4,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+
+use crate::timeout::until;
 
 const PROGRAM: &str = "dbus-daemon";
 
@@ -86,13 +86,10 @@ impl SystemBus {
             .spawn()
             .context("start dbus-daemon")?;
         self.daemon = Some(child);
-        for _ in 0..200 {
-            if std::os::unix::net::UnixStream::connect(self.socket()).is_ok() {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(50));
-        }
-        bail!("dbus-daemon does not listen at {}", self.socket().display())
+        until("dbus-daemon to listen", || {
+            let connected = std::os::unix::net::UnixStream::connect(self.socket());
+            Ok(connected.map(drop).map_err(|error| error.to_string()))
+        })
     }
 
     /// # Errors

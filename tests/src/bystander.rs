@@ -142,6 +142,7 @@ fn every(address: &str, milliseconds: &str) -> Result<()> {
             port,
             what,
         })?;
+        // The subject is time: the period.
         sleep(pause);
     }
     Ok(())

@@ -6,12 +6,11 @@ use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::sys::random_hex;
+use crate::timeout::{holds, until};
 
 /// Parent of all cgroups of a demo.
 pub const SLICE: &str = "epitaph-demo.slice";
@@ -255,23 +254,15 @@ impl Scope {
     /// Freezes or thaws, and waits until the kernel confirms the state.
     ///
     /// # Errors
-    /// No `cgroup.freeze` (cgroup v1, kernels before 5.2), or it did not happen within 2 s.
+    /// No `cgroup.freeze` (cgroup v1, kernels before 5.2), or it did not happen.
     pub fn freeze(&self, frozen: bool) -> Result<()> {
         fs::write(self.home.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
         let wanted = if frozen { "frozen 1" } else { "frozen 0" };
-        for _ in 0..400 {
-            if fs::read_to_string(self.home.join("cgroup.events"))?
-                .lines()
-                .any(|l| l == wanted)
-            {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(5));
-        }
-        Err(Error::new(
-            ErrorKind::TimedOut,
-            format!("freeze cgroup: no `{wanted}` in cgroup.events after 2 s"),
-        ))
+        let done = until(&format!("`{wanted}` in cgroup.events"), || {
+            let events = fs::read_to_string(self.home.join("cgroup.events"))?;
+            Ok(holds(events.lines().any(|line| line == wanted), || events.clone()))
+        });
+        done.map_err(Error::other)
     }
 
     /// SIGKILL to every process of the scope, by `cgroup.kill`.
@@ -285,7 +276,7 @@ impl Scope {
     /// Kills the remaining processes and removes the scope; the slice too, if it was the last. A missing scope is not an error.
     ///
     /// # Errors
-    /// Still not empty after 5 s.
+    /// It does not get empty.
     pub fn remove(&self) -> Result<()> {
         for dir in self.directories() {
             remove(dir)?;
@@ -303,9 +294,9 @@ fn make(dir: &Path) -> Result<()> {
 /// The end of another story may remove the slice at any moment: before the scope is made in it (not found), or between the attempt to
 /// make the slice and the look whether what exists is a directory (exists).
 fn again(make: impl Fn() -> Result<()>) -> Result<()> {
-    for _ in 0..20 {
+    for _ in 0..1_000 {
         match make() {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => sleep(Duration::from_millis(5)),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => std::thread::yield_now(),
             other => return other,
         }
     }
@@ -313,60 +304,18 @@ fn again(make: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 fn remove(dir: &Path) -> Result<()> {
-    for attempt in 0..500 {
-        match fs::remove_dir(dir) {
-            Ok(()) => return Ok(()),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) if attempt == 499 => return Err(Error::new(e.kind(), format!("remove cgroup {}: {e}", dir.display()))),
-            Err(_) => {
+    let removed = until(&format!("cgroup {} to be empty", dir.display()), || {
+        Ok(match fs::remove_dir(dir) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => {
                 let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
                 for pid in procs.lines().filter_map(|p| p.parse().ok()) {
                     let _ = crate::sys::kill(pid, nix::libc::SIGKILL);
                 }
-                sleep(Duration::from_millis(10));
+                Err(format!("{e}; processes {procs:?}"))
             }
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HYBRID: &str = "\
-32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
-35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
-41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-";
-
-    #[test]
-    fn finds_hierarchies_by_type_and_option() {
-        assert_eq!(mounts(HYBRID, "cgroup2", ""), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(mounts(HYBRID, "cgroup", "memory"), Some("/sys/fs/cgroup/memory".into()));
-        assert_eq!(mounts(HYBRID, "cgroup", "freezer"), None);
-        assert_eq!(v1(HYBRID), ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu"].map(PathBuf::from));
-    }
-
-    /// Each may remove the slice that the others are about to use.
-    #[test]
-    fn scopes_are_made_while_others_end() -> anyhow::Result<()> {
-        const LIMIT: u64 = 64 << 20;
-        if !crate::machine::is_root() {
-            crate::skip::skip("scopes_are_made_while_others_end", "making cgroups needs root");
-            return Ok(());
-        }
-        let come_and_go = || {
-            (0..1000).try_for_each(|_| -> anyhow::Result<()> {
-                let mounts = Mounts::find()?;
-                let limit = (!matches!(mounts.memory, Memory::None(_))).then_some(LIMIT);
-                Ok(Scope::create(&mounts, &format!("made-{}.scope", random_hex(8)?), limit)?.remove()?)
-            })
-        };
-        std::thread::scope(|scope| {
-            let all = [(); 8].map(|()| scope.spawn(come_and_go));
-            all.into_iter()
-                .try_for_each(|one| one.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
         })
-    }
+    });
+    removed.map_err(Error::other)
 }

@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::http::{free_port, get};
 use crate::skip::skip;
+use crate::timeout::{Look, until};
 
 /// All-in-one with storage in memory, all of it on the loopback.
 #[derive(Debug)]
@@ -60,18 +60,15 @@ impl Jaeger {
             child: Some(child),
             ports,
         };
-        for _ in 0..600 {
+        until("Jaeger to answer", || {
             if let Some(child) = &mut jaeger.child
                 && let Some(status) = child.try_wait()?
             {
                 bail!("Jaeger ended with {status}: {}", std::fs::read_to_string(log)?);
             }
-            if jaeger.answers() {
-                return Ok(jaeger);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        bail!("Jaeger did not come up")
+            Ok(jaeger.answers())
+        })?;
+        Ok(jaeger)
     }
 
     /// One that another keeps.
@@ -84,11 +81,12 @@ impl Jaeger {
     }
 
     /// Whether it takes spans and questions.
-    pub fn answers(&self) -> bool {
-        self.get("/api/services").is_ok()
-            && [self.ports.otlp_grpc, self.ports.otlp_http]
-                .iter()
-                .all(|p| connect(*p).is_ok())
+    pub fn answers(&self) -> Look<()> {
+        self.get("/api/services").map_err(|error| format!("{error:#}"))?;
+        for port in [self.ports.otlp_grpc, self.ports.otlp_http] {
+            connect(port).map_err(|error| format!("port {port}: {error}"))?;
+        }
+        Ok(())
     }
 
     /// The trace as the UI gets it: `data[0]`, or None if there is none.

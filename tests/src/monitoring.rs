@@ -4,15 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use crate::http::{free_port, get};
-
-const STEP: Duration = Duration::from_millis(100);
+use crate::timeout::{holds, until};
 
 /// The program that `cargo xtask test` names in `variable`; None: it could not be built here.
 pub fn program(variable: &str) -> Option<PathBuf> {
@@ -31,22 +28,20 @@ impl Daemon {
     /// Returns when `ready` does.
     ///
     /// # Errors
-    /// The program exits, or is not ready within a minute: the error holds its log.
+    /// The program exits, or does not get ready: the error holds its log.
     pub fn start(command: &mut Command, log: PathBuf, ready: impl Fn() -> bool) -> anyhow::Result<Daemon> {
         let file = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn();
         let child = child.with_context(|| format!("start {}", command.get_program().display()))?;
         let mut daemon = Daemon { child, log };
-        for _ in 0..600 {
+        let name = command.get_program().display().to_string();
+        until(&format!("{name} to be ready"), || {
             if let Some(status) = daemon.child.try_wait()? {
-                bail!("{} ended with {status}: {}", command.get_program().display(), daemon.log());
+                bail!("{name} ended with {status}: {}", daemon.log());
             }
-            if ready() {
-                return Ok(daemon);
-            }
-            sleep(STEP);
-        }
-        bail!("{} did not get ready: {}", command.get_program().display(), daemon.log())
+            Ok(holds(ready(), || daemon.log()))
+        })?;
+        Ok(daemon)
     }
 
     pub fn log(&self) -> String {

@@ -159,7 +159,7 @@ impl Players {
         let mut seen = Vec::new();
         let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;
         let load = self.load(role, address.as_deref())?;
-        // Requests are read by then, and the observer has met everybody.
+        // The subject is time: a container runs for a while before it is stopped. Requests are read by then.
         sleep(Duration::from_millis(if load.is_some() { 600 } else { 200 }));
         if story.stop != Stop::Wait {
             runtime.order("stop")?;
@@ -172,6 +172,7 @@ impl Players {
         } = story.bystander
         {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
+            // The subject is time: a moment within the grace period.
             sleep(Duration::from_millis(500));
             self.signal(role, name, pid, signal)?;
         }
@@ -185,6 +186,7 @@ impl Players {
         }
         let [load, probes] = match (load, story.bystander) {
             (Some(load), Bystander::Load { goes_on_ms, .. }) => {
+                // The subject is time: the story's own.
                 sleep(Duration::from_millis(goes_on_ms));
                 load.end()?
             }
@@ -193,6 +195,7 @@ impl Players {
         did.extend(runtime.rest()?);
         if let Some(client) = &mut client {
             if story.bystander == Bystander::KeepsCalling {
+                // The subject is time: it calls after the end, too.
                 sleep(Duration::from_millis(200));
             }
             client.close();

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,6 +10,7 @@ use nix::libc::{SIGKILL, SIGTERM};
 use crate::epitaph::Epitaph;
 use crate::http::{free_port, get};
 use crate::sys::kill;
+use crate::timeout::{exit_within, holds, until};
 
 /// Killed when dropped.
 pub struct Service {
@@ -28,8 +28,6 @@ contexts: [{name: none, context: {cluster: none, user: none}}]
 users: [{name: none, user: {}}]
 current-context: none
 ";
-
-const STEP: Duration = Duration::from_millis(50);
 
 impl Service {
     /// An agent; returns once it is ready.
@@ -107,16 +105,15 @@ impl Service {
     }
 
     fn until_answer(&mut self, path: &str, is_it: impl Fn(u16) -> bool) -> anyhow::Result<()> {
-        for _ in 0..1200 {
+        until(&format!("an answer of {path}"), || {
             if let Some(status) = self.child.try_wait()? {
                 bail!("it ended with {status}: {}", self.log());
             }
-            if get(self.port, path).is_ok_and(|(status, _)| is_it(status)) {
-                return Ok(());
-            }
-            sleep(STEP);
-        }
-        bail!("{path} gave no such answer: {}", self.log())
+            Ok(match get(self.port, path) {
+                Ok((status, _)) if is_it(status) => Ok(()),
+                answer => Err(format!("{answer:?}; its log: {}", self.log())),
+            })
+        })
     }
 
     pub fn pid(&self) -> u32 {
@@ -167,18 +164,10 @@ impl Service {
     /// # Errors
     /// The metric stays below `least`.
     pub fn until(&self, name: &str, labels: &[&str], least: f64) -> anyhow::Result<()> {
-        let mut value = 0.0;
-        for _ in 0..1200 {
-            value = self.count(name, labels)?;
-            if value >= least {
-                return Ok(());
-            }
-            sleep(STEP);
-        }
-        bail!(
-            "{name} with {labels:?} is {value}, not {least}; the agent's log: {}",
-            self.log()
-        )
+        until(&format!("{name} with {labels:?} of {least}"), || {
+            let value = self.count(name, labels)?;
+            Ok(holds(value >= least, || format!("{value}; the agent's log: {}", self.log())))
+        })
     }
 
     /// SIGKILL: nothing is let go of, nothing sent.
@@ -198,17 +187,11 @@ impl Service {
     pub fn end(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
         let pid = self.child.id().cast_signed();
         kill(pid, SIGTERM)?;
-        let mut waited = Duration::ZERO;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            if waited >= timeout {
-                kill(pid, SIGKILL)?;
-            }
-            sleep(STEP);
-            waited += STEP;
+        if let Some(status) = exit_within(&mut self.child, timeout)? {
+            return Ok(status);
         }
+        kill(pid, SIGKILL)?;
+        Ok(self.child.wait()?)
     }
 }
 

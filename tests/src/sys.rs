@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::timeout::{holds, until};
+
 /// `CLOCK_BOOTTIME`, nanoseconds: the clock of the agent's evidence, so that both can be compared.
 pub fn boot_now() -> u64 {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| {
@@ -231,6 +233,29 @@ pub fn fault() -> ! {
         nowhere.write_volatile(1);
     }
     std::process::abort()
+}
+
+/// Waits until every other thread of this process has exited. The first one stays as a zombie until the process ends.
+///
+/// # Errors
+/// No /proc, or another thread runs on.
+pub fn until_alone() -> Result<()> {
+    // In the pid namespace of /proc, whichever this is.
+    let own = std::fs::read_link("/proc/thread-self")?;
+    let tasks = own.parent().ok_or_else(|| Error::other("no threads in /proc"))?;
+    let tasks = Path::new("/proc").join(tasks);
+    let alone = until("every other thread to exit", || {
+        let others = std::fs::read_dir(&tasks)?
+            .flatten()
+            .filter(|task| Some(task.file_name().as_os_str()) != own.file_name());
+        let runs = |stat: &String| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']));
+        let running: Vec<String> = others
+            .filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok())
+            .filter(runs)
+            .collect();
+        Ok(holds(running.is_empty(), || running.join("")))
+    });
+    alone.map_err(Error::other)
 }
 
 /// Exits the calling thread alone, as exit(2) of the kernel does: the process goes on in its other threads.

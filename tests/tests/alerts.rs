@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use epitaph::clock;
 use epitaph::sink::metrics::{Metrics, alerts, push};
 use epitaph_core::fixtures::pods;
@@ -23,6 +23,7 @@ use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
+use epitaph_tests::timeout::{holds, until_within};
 use opentelemetry_sdk::Resource;
 use serde_json::{Value, json};
 
@@ -30,7 +31,6 @@ use serde_json::{Value, json};
 const TO_FIRE: Duration = Duration::from_secs(40);
 /// The rules' 15 + 5 short minutes of a second each, and the same delays.
 const TO_RESOLVE: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(200);
 
 #[test]
 fn the_rules_fire_on_their_cases_and_on_nothing_else() -> anyhow::Result<()> {
@@ -157,6 +157,7 @@ fn alerts_fire_for_real_and_resolve() -> anyhow::Result<()> {
         || Ok(prometheus.query("epitaph_terminations_total")?.is_empty()),
         false,
     )?;
+    // The subject is time: three evaluations of the rules.
     sleep(3 * Duration::from_secs(1));
     let early = alertmanager.alerts()?;
     let is_ours = |alert: &Alert| alert.label("runtime") == "containerd" || !alert.label("epitaph_workload_name").is_empty();
@@ -206,15 +207,7 @@ const NOT_BUILT: &str =
 
 /// Waits until `is` returns `wanted`.
 fn until(limit: Duration, what: &str, is: impl Fn() -> anyhow::Result<bool>, wanted: bool) -> anyhow::Result<()> {
-    let mut waited = Duration::ZERO;
-    while waited < limit {
-        if is()? == wanted {
-            return Ok(());
-        }
-        sleep(STEP);
-        waited += STEP;
-    }
-    bail!("waited {limit:?} for {what}")
+    until_within(limit, what, || Ok(holds(is()? == wanted, || format!("it is {}", !wanted))))
 }
 
 /// The metrics of an agent on Kubernetes, without the agent.

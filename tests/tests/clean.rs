@@ -7,8 +7,6 @@ use std::net::TcpListener;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
@@ -20,12 +18,10 @@ use epitaph_tests::play::Players;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::sys::{kill, set_default};
-use epitaph_tests::timeout::{ended, line};
+use epitaph_tests::timeout::{ended, holds, line, until};
 use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use nix::sys::resource::{Resource, setrlimit};
 use tempfile::TempDir;
-
-const STEP: Duration = Duration::from_millis(50);
 
 /// What the kernel held before.
 struct Stage {
@@ -63,18 +59,14 @@ impl Stage {
 
     /// The kernel frees in its own time. `held` is what one that has ended had.
     fn nothing_is_left(&self, after: &str, held: &BTreeSet<Object>) -> anyhow::Result<()> {
-        let mut left = BTreeSet::new();
-        for _ in 0..1200 {
-            left = left_since(&self.loaded)?;
+        until(&format!("nothing to be left after {after}"), || {
+            let mut left = left_since(&self.loaded)?;
             left.extend(held.intersection(&loaded()?));
-            if left.is_empty() {
-                let pinned: Vec<_> = pins().difference(&self.pins).cloned().collect();
-                ensure!(pinned.is_empty(), "after {after} these pins are left: {pinned:?}");
-                return Ok(());
-            }
-            sleep(STEP);
-        }
-        anyhow::bail!("after {after} these are left: {left:?}")
+            Ok(holds(left.is_empty(), || format!("{left:?}")))
+        })?;
+        let pinned: Vec<_> = pins().difference(&self.pins).cloned().collect();
+        ensure!(pinned.is_empty(), "after {after} these pins are left: {pinned:?}");
+        Ok(())
     }
 }
 

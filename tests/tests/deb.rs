@@ -2,19 +2,19 @@
 //! `cargo xtask test deb` builds the package and the emulated machine.
 
 use std::path::PathBuf;
-use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use epitaph_tests::cluster::node::{Node, NodeConfig};
 use epitaph_tests::cluster::process::Lifetime;
 use epitaph_tests::cluster::{MOST_NODES, Tools};
+use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
 /// The cluster's own tests use the last.
 const INDEX: u8 = MOST_NODES - 1;
 /// The kernel verifies the probes at load: an emulated processor takes its time.
-const STEPS: u32 = 240;
+const LIMIT: Duration = Duration::from_secs(180);
 const HEALTH: &str = "busybox wget -q -O - http://127.0.0.1:9464/healthz";
 /// Of an unclean termination: docs/install.md.
 const MESSAGE_ID: &str = "8f1d5a7c2b9e4d06a3c4e7f0b1925d38";
@@ -104,11 +104,12 @@ fn a_failed_unit_is_found(node: &Node) -> anyhow::Result<()> {
     assert!(field("MESSAGE").contains("exited by itself with code 3"), "{entry}");
     let trace = field("EPITAPH_TRACE_ID");
     assert_eq!(trace.len(), 32, "{entry}");
-    // Synced within a second.
-    sleep(Duration::from_secs(2));
     for what in ["fails", "fails.service", &trace[..8]] {
-        let why = node.run(&format!("epitaph why {what}"))?;
-        assert!(why.contains("nonzero-exit") && why.contains(trace), "{what}: {why}");
+        // Synced within a second.
+        until_within(LIMIT, &format!("the story of {what}"), || {
+            let why = node.run(&format!("epitaph why {what} 2>&1 || true"))?;
+            Ok(holds(why.contains("nonzero-exit") && why.contains(trace), || why.clone()))
+        })?;
     }
     let list = node.run("epitaph list --since 1h --unclean")?;
     assert!(list.contains("fails.service"), "{list}");
@@ -123,28 +124,25 @@ fn a_failed_unit_is_found(node: &Node) -> anyhow::Result<()> {
 
 /// The agent's entry in systemd's journal.
 fn logged(node: &Node, matching: &str) -> anyhow::Result<Value> {
-    for _ in 0..STEPS {
+    until_within(LIMIT, &format!("an entry with {matching}"), || {
         let found = node.run(&format!(
             "journalctl --no-pager --output json MESSAGE_ID={MESSAGE_ID} {matching}"
         ))?;
-        if let Some(line) = found.lines().next() {
-            return Ok(serde_json::from_str(line)?);
+        match found.lines().next() {
+            Some(line) => Ok(Ok(serde_json::from_str(line)?)),
+            None => Ok(Err(node.run("journalctl --no-pager --unit epitaph")?)),
         }
-        sleep(Duration::from_millis(500));
-    }
-    bail!("not logged: {}", node.run("journalctl --no-pager --unit epitaph")?)
+    })
 }
 
 fn until_healthy(node: &Node) -> anyhow::Result<()> {
-    for _ in 0..STEPS {
-        if node.run(HEALTH).is_ok_and(|answer| answer == "ok\n") {
-            return Ok(());
-        }
-        sleep(Duration::from_millis(500));
-    }
-    bail!(
-        "the agent did not answer /healthz: {}",
+    let healthy = until_within(LIMIT, "the agent to answer /healthz", || {
+        let answer = node.run(HEALTH);
+        let is_so = answer.as_ref().is_ok_and(|answer| answer == "ok\n");
+        Ok(holds(is_so, || format!("{answer:?}")))
+    });
+    healthy.with_context(|| {
         node.run("systemctl status --no-pager --full epitaph; journalctl --no-pager --unit epitaph")
             .unwrap_or_else(|error| format!("{error:#}"))
-    )
+    })
 }

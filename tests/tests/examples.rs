@@ -4,10 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program as agent_program;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::free_port;
@@ -18,6 +16,7 @@ use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
+use epitaph_tests::timeout::until;
 use serde_json::Value;
 
 #[test]
@@ -93,15 +92,13 @@ fn a_collector_passes_terminations_on_to_jaeger() -> anyhow::Result<()> {
 
 /// The trace of the story, once the collector has sent its batch.
 fn found(jaeger: &Jaeger) -> anyhow::Result<Value> {
-    for _ in 0..300 {
+    until("a trace with error=true and container.stop crashed", || {
         let of_crash = |trace: &Value| trace.to_string().contains("container.stop crashed");
         let traces = jaeger.traces_with("error", "true")?;
-        if let Some(trace) = traces.into_iter().find(of_crash) {
-            return Ok(trace);
-        }
-        sleep(Duration::from_millis(100));
-    }
-    bail!("Jaeger has no trace with error=true and container.stop crashed")
+        let count = traces.len();
+        let found = traces.into_iter().find(of_crash);
+        Ok(found.ok_or_else(|| format!("none of {count} traces")))
+    })
 }
 
 /// A literal block of a YAML file: what stands below `key: |`, without its indentation.

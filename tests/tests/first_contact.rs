@@ -4,7 +4,6 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
@@ -16,6 +15,7 @@ use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::kill;
+use epitaph_tests::timeout::{TIMEOUT, holds, until};
 use serde_json::{Value, json};
 
 fn binaries() -> PathBuf {
@@ -57,7 +57,7 @@ impl Recording {
 
     fn next(&self, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
         loop {
-            let line = self.lines.recv_timeout(Duration::from_secs(60)).context("no such line")?;
+            let line = self.lines.recv_timeout(TIMEOUT).context("no such line")?;
             if wanted(&line) {
                 return Ok(line);
             }
@@ -132,16 +132,15 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
     let file = directory.path().join("evidence.epitaph");
     let terminations = std::thread::scope(|scope| -> anyhow::Result<Vec<Value>> {
         let played: Vec<_> = before.iter().map(|role| scope.spawn(|| players.play(role))).collect();
-        for _ in 0..1_200 {
-            if codes.iter().all(|code| runs(*code).exists()) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let both_run = until("both containers to run", || {
+            let missing: Vec<_> = codes.iter().filter(|code| !runs(**code).exists()).collect();
+            Ok(holds(missing.is_empty(), || format!("not {missing:?}")))
+        });
         let recording = Recording::start(&epitaph, &file, &[tasks, docker])?;
         let observing = recording.next(|line| line["type"] == "observing");
         // The containers must go on in any case.
         std::fs::write(&go, "")?;
+        both_run?;
         observing?;
         let mut found = recording.terminations_of(&[&before[0], &before[1]])?;
         for of in played {

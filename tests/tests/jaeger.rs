@@ -16,6 +16,7 @@ use epitaph_core::report::Termination;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::{Evidence, Source};
 use epitaph_tests::jaeger::{self, Jaeger};
+use epitaph_tests::timeout::{holds, until};
 use epitaph_tests::traces::{kind, kind_of};
 use serde_json::{Value, json};
 
@@ -41,7 +42,7 @@ async fn jaeger_shows_each_termination_as_one_trace() -> anyhow::Result<()> {
             .map(|of| trace(of, &observation(), &Options::default()));
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
-        until_saved(&jaeger, "epitaph", saved).await?;
+        until_saved(&jaeger, "epitaph", saved)?;
         for termination in &terminations {
             let found = found(&jaeger, id::of(termination))?;
             no_warnings(&found);
@@ -50,7 +51,7 @@ async fn jaeger_shows_each_termination_as_one_trace() -> anyhow::Result<()> {
         // What a restart that lost track of what it had sent would do.
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
-        until_saved(&jaeger, "epitaph", saved).await?;
+        until_saved(&jaeger, "epitaph", saved)?;
         for termination in &terminations {
             check(termination, &folded(found(&jaeger, id::of(termination))?));
         }
@@ -95,7 +96,7 @@ async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
         (2, Protocol::HttpProtobuf, jaeger.ports().otlp_http),
     ] {
         send(protocol, port, &traces).await?;
-        until_saved(&jaeger, "cart", times * spans(&traces)).await?;
+        until_saved(&jaeger, "cart", times * spans(&traces))?;
         let found = [found(&jaeger, whole)?, found(&jaeger, id::of(&restarted))?];
         if times == 1 {
             found.iter().for_each(no_warnings);
@@ -230,17 +231,13 @@ fn spans(traces: &[Trace]) -> u64 {
 }
 
 /// Jaeger takes a request before it has stored it, and counts what it has stored.
-async fn until_saved(jaeger: &Jaeger, service: &str, spans: u64) -> anyhow::Result<()> {
-    let mut saved = 0;
-    for _ in 0..600 {
-        saved = jaeger.spans_saved(service)?;
-        if saved >= spans {
-            anyhow::ensure!(saved == spans, "Jaeger stored {saved} spans of {spans}");
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    anyhow::bail!("Jaeger stored {saved} spans of {spans}")
+fn until_saved(jaeger: &Jaeger, service: &str, spans: u64) -> anyhow::Result<()> {
+    // Everything was sent before.
+    until("Jaeger to store the spans", || {
+        let saved = jaeger.spans_saved(service)?;
+        anyhow::ensure!(saved <= spans, "Jaeger stored {saved} spans of {spans}");
+        Ok(holds(saved == spans, || format!("{saved} of {spans}")))
+    })
 }
 
 fn found(jaeger: &Jaeger, trace: impl Display) -> anyhow::Result<Value> {

@@ -4,7 +4,6 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -15,11 +14,8 @@ use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
+use epitaph_tests::timeout::until;
 use serde_json::Value;
-
-/// The agent syncs its journal at least every second.
-const STEPS: u32 = 100;
-const STEP: Duration = Duration::from_millis(100);
 
 fn binaries() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
@@ -68,7 +64,7 @@ fn an_unclean_termination_is_logged_and_found_in_the_journal() -> anyhow::Result
 
     // While the agent writes.
     let ask = |args: &[&str]| epitaph.command().args(args).arg("--journal").arg(&journal).output();
-    let why = until(|| ask(&["why", &role.subject[..12]]))?;
+    let why = answered(|| ask(&["why", &role.subject[..12]]))?;
     for part in [
         "ignored-stop-signal  UNCLEAN",
         "SIGTERM from the runtime",
@@ -78,10 +74,10 @@ fn an_unclean_termination_is_logged_and_found_in_the_journal() -> anyhow::Result
         assert!(why.contains(part), "{part}: {why}");
     }
     let trace = line["trace_id"].as_str().context("no trace id")?;
-    assert!(until(|| ask(&["why", &trace[..8]]))?.contains(trace));
-    let list = until(|| ask(&["list", "--since", "1h", "--unclean"]))?;
+    assert!(answered(|| ask(&["why", &trace[..8]]))?.contains(trace));
+    let list = answered(|| ask(&["list", "--since", "1h", "--unclean"]))?;
     assert!(list.lines().any(|line| line.contains(&role.subject[..12])), "{list}");
-    let object: Value = serde_json::from_str(&until(|| ask(&["why", "--output", "json", &role.subject]))?)?;
+    let object: Value = serde_json::from_str(&answered(|| ask(&["why", "--output", "json", &role.subject]))?)?;
     assert_eq!(object["report"]["trace_id"], line["trace_id"]);
 
     // Only the agent's user and group may read what containers did.
@@ -149,30 +145,26 @@ fn a_recording_that_was_killed_has_what_was_shown_and_no_false_loss() -> anyhow:
 
 /// The agent's line about this container.
 fn logged(stdout: &Path, container: &str) -> anyhow::Result<Value> {
-    for _ in 0..STEPS {
+    until(&format!("a line about {container}"), || {
         let text = std::fs::read_to_string(stdout)?;
         // The last line may be there in part.
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let line: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
             if line["container_id"] == container {
-                return Ok(line);
+                return Ok(Ok(line));
             }
         }
-        sleep(STEP);
-    }
-    anyhow::bail!("no line about {container}: {}", std::fs::read_to_string(stdout)?)
+        Ok(Err(text))
+    })
 }
 
 /// The output of a command once it succeeds: what is not synced yet is not found.
-fn until(ask: impl Fn() -> std::io::Result<Output>) -> anyhow::Result<String> {
-    let mut last = None;
-    for _ in 0..STEPS {
+fn answered(ask: impl Fn() -> std::io::Result<Output>) -> anyhow::Result<String> {
+    until("an answer", || {
         let output = ask()?;
         if output.status.success() {
-            return Ok(String::from_utf8(output.stdout)?);
+            return Ok(Ok(String::from_utf8(output.stdout)?));
         }
-        last = Some(output);
-        sleep(STEP);
-    }
-    anyhow::bail!("{last:?}")
+        Ok(Err(format!("{output:?}")))
+    })
 }

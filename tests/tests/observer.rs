@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -19,14 +18,14 @@ use epitaph_tests::http::get;
 use epitaph_tests::jaeger::{self, Jaeger};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until, until_within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Seconds are enough on an idle machine; the rest is for a loaded one.
-const TIMEOUT: u32 = 900;
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// A span that must not exist would exist by then, on an idle machine.
-const QUIET: u32 = 60;
-const STEP: Duration = Duration::from_millis(100);
+const QUIET: Duration = Duration::from_secs(6);
 const TO_END: Duration = Duration::from_secs(20);
 
 /// Those of the pods, and the one that the observers' manifest needs.
@@ -183,19 +182,15 @@ impl Stage {
     /// The spans of a pod's trace once there are so many; with none wanted, those after a while.
     fn spans(&self, uid: &str, count: usize) -> anyhow::Result<Vec<Value>> {
         let trace = id::pod_trace_id(&PodUid(uid.into()), None).to_string();
-        let mut steps = 0;
-        loop {
-            let spans = match self.jaeger.trace(&trace)? {
+        let mut last = Vec::new();
+        let _ = until_within(if count == 0 { QUIET } else { TIMEOUT }, "the spans", || {
+            last = match self.jaeger.trace(&trace)? {
                 Some(trace) => trace["spans"].as_array().context("no spans")?.clone(),
                 None => Vec::new(),
             };
-            let enough = count > 0 && spans.len() >= count;
-            if enough || steps > if count == 0 { QUIET } else { TIMEOUT } {
-                return Ok(spans);
-            }
-            steps += 1;
-            sleep(STEP);
-        }
+            Ok(holds(count > 0 && last.len() >= count, || format!("{} spans", last.len())))
+        });
+        Ok(last)
     }
 }
 
@@ -210,24 +205,21 @@ fn role(observer: &Service) -> anyhow::Result<String> {
 
 /// Waits until it is active and synced, and the API server's clock is measured.
 fn until_active(observer: &Service) -> anyhow::Result<()> {
-    for _ in 0..TIMEOUT {
+    until("the observer to be active", || {
         let clock = observer.metric("epitaph_kubernetes_clock_ahead_seconds", &[]);
-        if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 && clock.is_ok() {
-            return Ok(());
-        }
-        sleep(STEP);
-    }
-    bail!("it did not become active: {}", observer.log())
+        let (role, ready) = (role(observer)?, get(observer.port, "/readyz")?.0);
+        let is_so = role == "active" && ready == 200 && clock.is_ok();
+        Ok(holds(is_so, || {
+            format!("{role}, {ready}, {clock:?}; its log: {}", observer.log())
+        }))
+    })
 }
 
 fn until_logged(observer: &Service, text: &str) -> anyhow::Result<()> {
-    for _ in 0..TIMEOUT {
-        if observer.log().contains(text) {
-            return Ok(());
-        }
-        sleep(STEP);
-    }
-    bail!("`{text}` is not logged: {}", observer.log())
+    until(&format!("`{text}` to be logged"), || {
+        let log = observer.log();
+        Ok(holds(log.contains(text), || log.clone()))
+    })
 }
 
 fn tag<'a>(span: &'a Value, key: &str) -> &'a Value {

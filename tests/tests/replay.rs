@@ -4,8 +4,6 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use epitaph::recording::{Reader, Writer};
 use epitaph_core::decode::decode;
@@ -16,7 +14,7 @@ use epitaph_core::time::{Boot, WallOffset};
 use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
 use epitaph_tests::privileges::too_much;
-use epitaph_tests::timeout::{TIMEOUT, ended};
+use epitaph_tests::timeout::{ended, holds, until};
 
 fn observation() -> Observation {
     Observation {
@@ -115,7 +113,6 @@ fn records_of_every_version_are_read_out_of_one_recording() {
 /// The replay waits for the recording and has read nothing of it yet: a file of any user is possible.
 #[test]
 fn a_recording_is_read_without_a_capability() {
-    const STEP: Duration = Duration::from_millis(50);
     let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("evidence.epitaph");
@@ -128,18 +125,13 @@ fn a_recording_is_read_without_a_capability() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let mut waited = Duration::ZERO;
-    let wrong = loop {
-        let wrong = too_much(child.id(), 0).unwrap();
-        if wrong.is_empty() || waited >= TIMEOUT {
-            break wrong;
-        }
-        sleep(STEP);
-        waited += STEP;
-    };
+    until("no capability", || {
+        let wrong = too_much(child.id(), 0)?;
+        Ok(holds(wrong.is_empty(), || format!("{wrong:#?}")))
+    })
+    .unwrap();
     writer.write_all(&recording()).unwrap();
     drop(writer);
     let status = ended(&mut child).unwrap();
-    assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(status.success(), "{status}");
 }

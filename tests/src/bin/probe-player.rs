@@ -5,14 +5,17 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, io, thread};
 
 use anyhow::Context as _;
+use epitaph_tests::sys::{handle, until_alone};
+use epitaph_tests::timeout::until;
+use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
@@ -121,7 +124,7 @@ fn main() -> anyhow::Result<()> {
         }
         "leader-first" => {
             thread::spawn(|| {
-                thread::sleep(Duration::from_millis(100));
+                let _ = until_alone();
                 exit_thread(0)
             });
             exit_thread(4)
@@ -130,7 +133,7 @@ fn main() -> anyhow::Result<()> {
             for _ in 0..4 {
                 thread::spawn(|| exit_thread(9));
             }
-            thread::sleep(Duration::from_millis(100));
+            until_alone()?;
             exit_thread(5)
         }
         "exit-group" => {
@@ -366,13 +369,10 @@ fn cgroup_with_an_exit(dir: &str) -> anyhow::Result<()> {
     fs::create_dir(dir).with_context(|| format!("make {dir}"))?;
     in_a_child(|| fs::write(format!("{dir}/cgroup.procs"), "0").map_or(1, |()| 0))?;
     // The kernel empties the cgroup a little later, on a loaded machine much later.
-    for _ in 0..10_000 {
-        match fs::remove_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(Duration::from_millis(1)),
-            result => return result.with_context(|| format!("remove {dir}")),
-        }
-    }
-    anyhow::bail!("{dir} stays in use")
+    until(&format!("{dir} to be empty"), || match fs::remove_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(Err(error.to_string())),
+        result => Ok(Ok(result.with_context(|| format!("remove {dir}"))?)),
+    })
 }
 
 /// The init of a new pid namespace exits before its child, which the kernel kills.
@@ -497,32 +497,32 @@ fn listen(address: &str) -> anyhow::Result<()> {
 
 /// Answers each client on a port that others may listen on, too, until SIGTERM; exits 2 s later.
 fn share(address: SocketAddrV4) -> anyhow::Result<()> {
-    static STOPPED: AtomicBool = AtomicBool::new(false);
-    extern "C" fn stop(_: libc::c_int) {
-        STOPPED.store(true, Ordering::Relaxed);
-    }
-    // SAFETY: async-signal-safe.
-    unsafe {
-        sigaction(
-            Signal::SIGTERM,
-            &SigAction::new(SigHandler::Handler(stop), SaFlags::SA_RESTART, SigSet::empty()),
-        )
-    }?;
+    let stopped = handle(&[libc::SIGTERM])?;
     let listener = shared_listener(address)?;
     listener.set_nonblocking(true)?;
     emit(&format!("ready {}", listener.local_addr()?))?;
-    while !STOPPED.load(Ordering::Relaxed) {
+    loop {
+        let mut fds = [stopped.as_fd(), listener.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            ready => ready?,
+        };
+        if fds[0].any().unwrap_or(false) {
+            break;
+        }
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false)?;
                 BufReader::new(&stream).read_line(&mut String::new())?;
                 (&stream).write_all(b"ok\n")?;
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(5)),
+            // The connection is gone, or the neighbour has it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.into()),
         }
     }
     drop(listener);
+    // The subject is time: the server outlives its listener.
     thread::sleep(Duration::from_secs(2));
     Ok(())
 }

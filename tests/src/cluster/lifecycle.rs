@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
-use std::thread::{available_parallelism, scope, sleep};
+use std::thread::{available_parallelism, scope};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -22,6 +22,7 @@ use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, N
 use crate::http::free_port;
 use crate::jaeger::{self, Jaeger};
 use crate::sys::boot_now;
+use crate::timeout::until;
 
 const JAEGER: &str = "jaeger";
 /// Room for a hundred pods.
@@ -29,7 +30,6 @@ const MEMORY_MIB: u32 = 3072;
 /// Multicast on the loopback alone; the port separates clusters.
 const LAN_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 const TO_END: Duration = Duration::from_secs(5);
-const STEP: Duration = Duration::from_millis(100);
 
 /// Makes a cluster of `tools` with at least `nodes` nodes and Epitaph run in `directory`, and returns when all is ready. A running
 /// part is kept; a stopped part is started again; a part of other tools, or one that has lost its store, is made anew. Each step
@@ -204,14 +204,11 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
     let log = directory.join("logs/jaeger.log");
     let mut process = Process::start(JAEGER, command, &log, &records, Lifetime::Detached)?;
     let jaeger = Jaeger::at(ports);
-    for _ in 0..600 {
+    until(&format!("Jaeger to answer; see {}", log.display()), || {
         process.expect_running(&log)?;
-        if jaeger.answers() {
-            return write_private(&directory.join("jaeger.json"), &serde_json::to_vec(&ports)?);
-        }
-        sleep(STEP);
-    }
-    bail!("Jaeger did not come up; see {}", log.display())
+        Ok(jaeger.answers())
+    })?;
+    write_private(&directory.join("jaeger.json"), &serde_json::to_vec(&ports)?)
 }
 
 /// Starts the node if it does not run, and waits until the API server reports it ready and it has every image.

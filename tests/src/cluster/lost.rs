@@ -7,21 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::deploy::{self, RELEASE};
-use super::play::Stage;
+use super::play::{self, Stage};
 use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
 use super::{Cluster, node_name};
 use crate::cluster::node::Node;
-use crate::sys::{boot_now, wall_seconds};
+use crate::sys::wall_seconds;
 use crate::traces::{seconds, tag};
 
 /// The controller's grace period, the garbage collection's interval, and an emulated machine that boots, or starts ten pods at once.
 const SOON: Duration = Duration::from_secs(600);
-const STEP: Duration = Duration::from_secs(1);
 const TAINT: &str = "node.kubernetes.io/out-of-service";
 const REPLICAS: usize = 8;
 const APART: f64 = 2.0;
@@ -269,6 +268,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     if death == Death::CutOffApiAway {
         let mut plane = stage.cluster.control_plane()?;
         plane.stop_api_server()?;
+        // The subject is time: how long the API server is away.
         sleep(API_AWAY);
         plane.start_api_server()?;
         eprintln!("{name}: the API server is back");
@@ -841,6 +841,7 @@ fn shown(stage: &Stage, key: &str, value: &str, root: &str) -> anyhow::Result<Ve
             return Ok(Some(spans));
         }
         last = ids;
+        // The subject is time: nothing is added for so long.
         sleep(Duration::from_secs(10));
         Ok(None)
     })
@@ -872,17 +873,7 @@ fn missing(spans: &[Value], expected: &[&str]) -> Vec<String> {
         .collect()
 }
 
-fn until<T>(what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let since = boot_now();
-    let mut last = None;
-    while Duration::from_nanos(boot_now() - since) < SOON {
-        match found() {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
-            // The API server, or an object that is not there yet.
-            Err(error) => last = Some(error),
-        }
-        sleep(STEP);
-    }
-    bail!("not so after {SOON:?}: {what}; {last:?}")
+fn until<T>(what: &str, found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    // An error: the API server, or an object that is not there yet.
+    play::until(SOON, what, found)
 }

@@ -13,7 +13,7 @@ use crate::cluster::reported::{differs, differs_in_events, differs_in_place, has
 use crate::cluster::stories::{Act, From, NAMESPACE, Story};
 use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
-use crate::sys::boot_now;
+use crate::timeout::until_within;
 use crate::traces::kind_of;
 
 /// An emulated machine that starts many pods at once is slow.
@@ -26,7 +26,6 @@ const TO_REPORT: Duration = Duration::from_secs(90);
 const SETTLED: Duration = Duration::from_secs(4);
 /// Until an Event is posted, or a Lease taken over.
 const SOON: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(500);
 
 pub struct Stage {
     pub cluster: Cluster,
@@ -130,6 +129,7 @@ impl Stage {
             }
             Act::Apply(manifests) => self.apply(&manifests(story.name)),
             Act::Wait(time) => {
+                // The subject is time: the story's own.
                 sleep(*time);
                 Ok(())
             }
@@ -190,6 +190,7 @@ impl Stage {
             Act::StopApiServer(time) => {
                 let mut plane = self.cluster.control_plane()?;
                 plane.stop_api_server()?;
+                // The subject is time: how long the API server is away.
                 sleep(*time);
                 plane.start_api_server()
             }
@@ -201,6 +202,7 @@ impl Stage {
         let expected = &story.expected;
         if expected.root.is_empty() {
             until(OVER, "the pod to be gone", || Ok(self.gone(pod)?.then_some(())))?;
+            // The subject is time: a trace, or an Event, would come within it.
             sleep(Duration::from_secs(25));
             let traces = self.traces(pod)?;
             let is_its = |event: &&Value| event["regarding"]["uid"] == pod.uid.as_str();
@@ -225,6 +227,7 @@ impl Stage {
         {
             return Ok(vec![format!("{error:#}")]);
         }
+        // The subject is time: a second trace would come within it.
         sleep(SETTLED);
         let (traces, others): (Vec<Value>, Vec<Value>) = self.traces(pod)?.into_iter().partition(root);
         let mut problems = Vec::new();
@@ -440,21 +443,12 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Repeats the question until there is an answer.
+/// Repeats the question until there is an answer. The API server may be unreachable for a moment.
 pub(super) fn until<T>(timeout: Duration, what: &str, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let deadline = boot_now() + u64::try_from(timeout.as_nanos())?;
-    loop {
-        let answer = ask().with_context(|| format!("waiting for {what}"));
-        match answer {
-            Ok(Some(answer)) => return Ok(answer),
-            Ok(None) => {}
-            // The API server may be unreachable for a moment.
-            Err(error) if boot_now() > deadline => return Err(error),
-            Err(_) => {}
-        }
-        if boot_now() > deadline {
-            bail!("waited {} s for {what}", timeout.as_secs());
-        }
-        sleep(STEP);
-    }
+    until_within(timeout, what, || {
+        Ok(match ask() {
+            Ok(answer) => answer.ok_or_else(|| "no answer".to_owned()),
+            Err(error) => Err(format!("{error:#}")),
+        })
+    })
 }

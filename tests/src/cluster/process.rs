@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -13,8 +12,7 @@ use nix::libc::{SIGKILL, SIGTERM};
 use serde::{Deserialize, Serialize};
 
 use crate::sys::kill;
-
-const STEP: Duration = Duration::from_millis(20);
+use crate::timeout::{holds, until_within};
 
 /// How long a process may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,15 +178,7 @@ impl Process {
     }
 
     fn gone_within(&mut self, timeout: Duration) -> bool {
-        let mut waited = Duration::ZERO;
-        while self.runs() {
-            if waited >= timeout {
-                return false;
-            }
-            sleep(STEP);
-            waited += STEP;
-        }
-        true
+        until_within(timeout, "the process to exit", || Ok(holds(!self.runs(), String::new))).is_ok()
     }
 }
 

@@ -233,8 +233,10 @@ fn hold_proxy(stage: &Stage, over: &AtomicBool) -> anyhow::Result<()> {
     let node = stage.cluster.node(&node_name(1))?;
     while !over.load(Ordering::Relaxed) {
         node.hold("kube-proxy", true)?;
+        // The subject is time: how late the rules come.
         sleep(LATE);
         node.hold("kube-proxy", false)?;
+        // The subject is time: for the rules to come.
         sleep(Duration::from_secs(1));
     }
     Ok(())
@@ -253,6 +255,7 @@ impl Stage {
         let spec = container("app", &["load", &format!("{address}:80"), "--clients=4", "--pause-ms=60"]);
         self.apply(&[pod(&client, json!({"restartPolicy": "Never", "containers": [spec]}))])?;
         here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=300s"])?;
+        // The subject is time: calls before the rollout.
         sleep(Duration::from_secs(3));
 
         let before = self.uids(&name)?;
@@ -263,6 +266,7 @@ impl Stage {
             let now = self.uids(&name)?;
             Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
         })?;
+        // The subject is time: calls after it.
         sleep(Duration::from_secs(3));
         here(&["exec", &client, "--", "sh", "-c", "kill -TERM 1"])?;
         let over = format!("pod/{client}");

@@ -181,7 +181,7 @@ fn namespace(how: &str) -> i32 {
     match start(if how == "init-exits" { "leave" } else { "stay" }, Stdio::null()) {
         Ok(mut init) => {
             if how == "init-waits" {
-                // Long enough for its children; the agent's result does not depend on it.
+                // The subject is time: long enough for its children; the agent's result does not depend on it.
                 sleep(SETTLE);
                 println!("{}", init.id());
             }
@@ -209,6 +209,7 @@ fn children() {
             eprintln!("guest: {error:#}");
         }
     }
+    // The subject is time: the children run.
     sleep(SETTLE);
 }
 

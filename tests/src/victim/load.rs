@@ -117,6 +117,7 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
                 let asker = &asker;
                 scope.spawn(move || {
                     // Not all in step.
+                    // The subject is time: the clients do not all ask at once.
                     sleep(asker.pause * u32::try_from(i).unwrap_or(0) / u32::try_from(clients).unwrap_or(1));
                     asker.ask_on(end)
                 })
@@ -160,6 +161,7 @@ impl Asker {
                 }
                 Err(error) => totals.failed(&error, was_kept),
             }
+            // The subject is time: the period.
             sleep(self.pause);
         }
         totals

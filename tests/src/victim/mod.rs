@@ -51,19 +51,19 @@ fn behave(args: &[&str]) -> Result<i32> {
             let mut handled = handle()?;
             ready("")?;
             next(&mut handled)?;
-            sleep(FOREVER);
+            run_on();
             Ok(0)
         }
         ["handle-for", seconds, code] => {
             let mut handled = handle()?;
             ready("")?;
             next(&mut handled)?;
-            sleep(Duration::from_secs(parse(seconds)? as u64));
+            run_for(seconds)?;
             parse(code)
         }
         // What a preStop hook or a probe runs.
         ["hook", seconds, code] => {
-            sleep(Duration::from_secs(parse(seconds)? as u64));
+            run_for(seconds)?;
             parse(code)
         }
         // So many MiB; then as `handle 0`.
@@ -78,7 +78,7 @@ fn behave(args: &[&str]) -> Result<i32> {
             let mut handled = handle()?;
             ready("")?;
             let signal = next(&mut handled)?;
-            // The work in flight: without it, this would be a language runtime's own handler, which only raises the signal again.
+            // The subject is time: the work in flight. Without it, this would be a language runtime's own handler, which only raises the signal again.
             sleep(Duration::from_millis(50));
             sys::set_default(signal)?;
             sys::raise(signal)?;
@@ -110,31 +110,31 @@ fn behave(args: &[&str]) -> Result<i32> {
         }
         ["exit", code] => {
             ready("")?;
-            sleep(A_WHILE);
+            run_a_while();
             parse(code)
         }
         ["fault"] => {
             no_core()?;
             ready("")?;
-            sleep(A_WHILE);
+            run_a_while();
             sys::fault()
         }
         ["abort"] => {
             no_core()?;
             ready("")?;
-            sleep(A_WHILE);
+            run_a_while();
             std::process::abort()
         }
         ["abort-with-core"] => {
             setrlimit(Resource::RLIMIT_CORE, 1 << 26, 1 << 26)?;
             ready("")?;
-            sleep(A_WHILE);
+            run_a_while();
             std::process::abort()
         }
         ["leader-exits-first", code] => leader_exits_first(parse(code)?),
         ["allocate"] => {
             ready("")?;
-            sleep(A_WHILE);
+            run_a_while();
             memory::allocate()
         }
         ["allocate-at-once"] => memory::allocate(),
@@ -146,13 +146,29 @@ fn behave(args: &[&str]) -> Result<i32> {
     }
 }
 
+/// The subject is time: so long a program runs before it terminates by itself.
+fn run_a_while() {
+    sleep(A_WHILE);
+}
+
+/// The subject is time: longer than any grace period, and not for ever if nobody ends it.
+fn run_on() {
+    sleep(FOREVER);
+}
+
+/// The subject is time: the caller's.
+fn run_for(seconds: &str) -> Result<()> {
+    sleep(Duration::from_secs(parse(seconds)? as u64));
+    Ok(())
+}
+
 fn ready(address: &str) -> Result<()> {
     writeln!(std::io::stdout(), "ready {address}")
 }
 
 fn idle() -> Result<i32> {
     ready("")?;
-    sleep(FOREVER);
+    run_on();
     Ok(0)
 }
 
@@ -205,9 +221,7 @@ fn no_core() -> Result<()> {
 fn leader_exits_first(code: i32) -> Result<i32> {
     let mut handled = handle()?;
     std::thread::spawn(move || {
-        // The leader is gone by then: it needs no more than a system call.
-        sleep(Duration::from_millis(100));
-        let result = ready("").and_then(|()| next(&mut handled));
+        let result = sys::until_alone().and_then(|()| ready("")).and_then(|()| next(&mut handled));
         std::process::exit(if result.is_ok() { code } else { 99 });
     });
     sys::exit_thread(5)
@@ -217,7 +231,7 @@ fn leader_exits_first(code: i32) -> Result<i32> {
 fn child_allocates() -> Result<i32> {
     use std::os::unix::process::ExitStatusExt;
     ready("")?;
-    sleep(A_WHILE);
+    run_a_while();
     let status = Command::new(std::env::current_exe()?)
         .arg("allocate-at-once")
         .stdout(Stdio::null())

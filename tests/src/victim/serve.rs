@@ -5,12 +5,11 @@
 use std::io::{Error, ErrorKind, PipeReader, Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::thread::sleep;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{FOREVER, handle, next, ready};
+use super::{handle, next, ready, run_on};
 use crate::sys::boot_now;
 
 /// How long a request takes with `drain`.
@@ -114,7 +113,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::HangUp => return Ok(0),
-                Mode::AnswerNeverSlowly | Mode::GiveUp => sleep(FOREVER),
+                Mode::AnswerNeverSlowly | Mode::GiveUp => run_on(),
                 Mode::Drain => over_at = Some(boot_now()),
             }
         }

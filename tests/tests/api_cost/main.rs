@@ -14,6 +14,7 @@ use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::deploy::as_agent;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until};
 use expect_test::expect;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -23,7 +24,6 @@ use agent::{Agent, Counts, GRACE};
 const NODE: &str = "node-1";
 /// Far more than any of it takes.
 const TIMEOUT: Duration = Duration::from_secs(120);
-const STEP: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
@@ -170,11 +170,12 @@ impl Shop {
     /// A deletion as the kubelet carries it out.
     async fn deletes(&mut self, name: &str, code: u8) -> anyhow::Result<()> {
         self.kubectl.run(&["-n", "shop", "delete", "pod", name, "--wait=false"])?;
-        // Longer than any hook and grace period here.
+        // The subject is time: longer than any hook and grace period here.
         tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
         self.killing(name, "Stopping container app")?;
         let ended = self.terminated(name, 0, code);
         self.status(name, 0, ended, &json!({}), "Running")?;
+        // The subject is time: as the kubelet does.
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.kubectl.run(&[
             "-n",
@@ -269,12 +270,13 @@ impl Shop {
     /// A line with the requests since the last call, once so many Events were posted since the start, and so many lists of them read:
     /// Events are posted after the report, at most one each second, and on a loaded machine much later.
     fn counted(&mut self, what: &str, (counts, posted, listed): (&Counts, u64, u64)) -> anyhow::Result<()> {
-        let mut waited = Duration::ZERO;
-        while (counts.posted(Outcome::Posted) < posted || counts.requested("events") < listed) && waited < TIMEOUT {
-            std::thread::sleep(STEP);
-            waited += STEP;
-        }
-        // For one too many.
+        let _ = until("Events and lists", || {
+            let (posts, lists) = (counts.posted(Outcome::Posted), counts.requested("events"));
+            Ok(holds(posts >= posted && lists >= listed, || {
+                format!("{posts} Events, {lists} lists")
+            }))
+        });
+        // The subject is time: for one too many.
         std::thread::sleep(Duration::from_secs(3));
         let before = std::mem::take(&mut self.before);
         self.count_from_here()?;

@@ -7,6 +7,7 @@ use epitaph_tests::cluster::deploy::{AGENT, KINDS, NAMESPACE, OBSERVER, RELEASE,
 use epitaph_tests::cluster::helm::chart;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::until;
 use serde_json::{Value, json};
 
 const JAEGER: &str = include_str!("../../../deploy/examples/jaeger.yaml");
@@ -195,15 +196,9 @@ fn the_quota_admits_the_agents_priority() -> anyhow::Result<()> {
     ];
     kubectl.run(&patch)?;
     // The API server knows a new quota after a moment.
-    let mut last = Ok(());
-    for _ in 0..50 {
-        last = kubectl.apply(&pod.to_string());
-        if last.is_ok() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
-    last
+    until("the quota to be known", || {
+        Ok(kubectl.apply(&pod.to_string()).map_err(|error| format!("{error:#}")))
+    })
 }
 
 /// The pod that the DaemonSet's controller would make for a node.

@@ -1,17 +1,17 @@
 //! The chart on a cluster with nodes: installed, wrong in several ways, upgraded, tested and removed.
 
-use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::ensure;
 use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::deploy::{self, KINDS, NAMESPACE, RELEASE};
 use epitaph_tests::cluster::helm::chart;
 use epitaph_tests::cluster::{Cluster, HOST_FOR_GUESTS};
+use epitaph_tests::timeout::{holds, until_within};
 
 const AGENTS: [&str; 3] = ["--selector=app.kubernetes.io/component=agent", "--namespace", NAMESPACE];
 /// A pod starts again and again with growing pauses.
-const SOON: u32 = 240;
+const SOON: Duration = Duration::from_secs(360);
 
 pub fn installed_upgraded_tested_and_removed() -> anyhow::Result<()> {
     let cluster = Cluster::named()?;
@@ -120,31 +120,18 @@ fn removed(plane: &ControlPlane) -> anyhow::Result<()> {
     let kubectl = plane.kubectl();
     let left = |selector: &str| kubectl.run(&["get", KINDS, "--all-namespaces", "-o", "name", "--selector", selector]);
     // Helm can return before the foreground deletion is over.
-    let mut all = String::new();
-    for _ in 0..SOON {
-        all = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;
-        if all.is_empty() {
-            return Ok(());
-        }
-        sleep(Duration::from_secs(1));
-    }
-    bail!("an uninstall left {all}")
+    until_within(SOON, "an uninstall to leave nothing", || {
+        let all = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;
+        Ok(holds(all.is_empty(), || all.clone()))
+    })
 }
 
 /// Waits until the log of an agent, or of its last failed start, has these words.
 fn logged(plane: &ControlPlane, words: &str) -> anyhow::Result<()> {
     let kubectl = plane.kubectl();
-    let mut log = String::new();
-    for _ in 0..SOON {
-        let tail = ["logs", "--tail=200"];
-        log = kubectl
-            .run(&[&tail[..], &AGENTS].concat())
-            .context("the agents' log")
-            .unwrap_or_default();
-        if log.contains(words) {
-            return Ok(());
-        }
-        sleep(Duration::from_secs(1));
-    }
-    bail!("no agent logged `{words}`: {log}")
+    until_within(SOON, &format!("an agent to log `{words}`"), || {
+        let log = kubectl.run(&[&["logs", "--tail=200"][..], &AGENTS].concat());
+        let log = log.unwrap_or_else(|error| format!("{error:#}"));
+        Ok(holds(log.contains(words), || log.clone()))
+    })
 }

@@ -16,6 +16,7 @@ use epitaph_tests::play::Played;
 use epitaph_tests::runtime::{Did, Kill, Stop};
 use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::boot_now;
+use epitaph_tests::timeout::{holds, until_within};
 use nix::libc::SIGTERM;
 
 use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story};
@@ -143,6 +144,7 @@ fn play(stage: &Stage, mut random: Random, left: &AtomicUsize) -> anyhow::Result
         let differs = played.differs(&role);
         ensure!(differs.is_empty(), "{}: {}", story.name, differs.join("\n"));
         plays.push(Play::of(role.subject.as_str(), story, &played)?);
+        // The subject is time: the moments of the kills.
         std::thread::sleep(Duration::from_millis(random.below(1_000) as u64));
     }
     Ok(plays)
@@ -230,6 +232,7 @@ fn kill_and_restart(
         let started = boot_now();
         let mut agent = stage.begun(journal, *port, &ROOM)?;
         let mut pause = |most: Duration| {
+            // The subject is time: the moment of the kill.
             std::thread::sleep(Duration::from_millis(random.below(most.as_millis() as usize + 1) as u64));
         };
         // Two of three observe for a while, some of them long enough to finish a report.
@@ -253,12 +256,14 @@ fn kill_and_restart(
     let started = boot_now();
     let mut last = stage.agent_with(journal, *port, &ROOM)?;
     let ready = Some(boot_now());
+    // The subject is time: what terminates meanwhile is the last agent's.
     std::thread::sleep(Duration::from_secs(2));
     drop(killing);
-    while left.load(Ordering::Relaxed) > 0 {
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    // The longest stop, and the agent's own wait for late records.
+    until_within(Duration::from_secs(600), "the plays to end", || {
+        let left = left.load(Ordering::Relaxed);
+        Ok(holds(left == 0, || format!("{left} go on")))
+    })?;
+    // The subject is time: the longest stop, and the agent's own wait for late records.
     std::thread::sleep(Duration::from_secs(12));
     let killed = boot_now();
     ensure!(last.end(TO_END)?.success(), "{}", last.log());

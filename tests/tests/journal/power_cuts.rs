@@ -12,7 +12,7 @@ use epitaph_tests::http::free_port;
 use serde_json::Value;
 
 use crate::boots::{self, Cut};
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story};
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story, until};
 
 /// Cuts of the everyday tests. `EPITAPH_CUTS=50` for the long run.
 const CUTS: usize = 10;
@@ -152,6 +152,7 @@ fn within(stage: &Stage, position: &Position) -> anyhow::Result<(String, usize)>
         let mut positions = Vec::new();
         while !play.is_finished() {
             positions.push((now(), position.now()));
+            // The subject is time: a position of the disk every now and then.
             std::thread::sleep(Duration::from_millis(20));
         }
         let end = now();
@@ -207,14 +208,7 @@ fn resumed(stage: &Stage, journal: &Path, received: &[Received], truth: &Truth) 
     let collector = Collector::start(port)?;
     let mut agent = stage.agent_at(journal, port)?;
     let kept: Vec<Report> = reports(journal)?.into_values().collect();
-    // Half a minute for a loaded machine.
-    for _ in 0..600 {
-        if delivered(&kept, &collector, received) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    ensure!(delivered(&kept, &collector, received), "not delivered: {}", agent.log());
+    until("the delivery", || delivered(&kept, &collector, received)).with_context(|| agent.log())?;
     ensure!(agent.end(TO_END)?.success(), "{}", agent.log());
     let kept = reports(journal)?;
     let mut subjects = HashSet::new();

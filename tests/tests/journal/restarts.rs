@@ -44,9 +44,18 @@ fn a_kill_while_the_collector_is_down_loses_no_report_and_changes_no_byte() -> a
         assert_eq!(collector.times(&report.request), 1, "sent once: {}", report.json);
     }
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
-    // What is answered is not sent again.
+    // What is answered is not sent again: not before what terminates later, which waits behind it.
     let mut agent = stage.agent(port)?;
-    std::thread::sleep(Duration::from_secs(1));
+    let marker = stage.play(story("completed"))?;
+    until("the marker's request", || {
+        let all = reports(&stage.journal()).unwrap_or_default();
+        let mut requests = all
+            .values()
+            .filter(|report| report.subject() == marker)
+            .map(|report| &report.request);
+        requests.any(|request| collector.times(request) > 0)
+    })
+    .with_context(|| agent.log())?;
     assert!(agent.end(TO_END)?.success(), "{}", agent.log());
     for report in before.values() {
         assert_eq!(collector.times(&report.request), 1, "sent once: {}", report.json);

@@ -18,6 +18,7 @@ use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::Story;
+use epitaph_tests::timeout::holds;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -215,13 +216,7 @@ pub fn fields(mut request: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 pub fn until(what: &str, mut done: impl FnMut() -> bool) -> anyhow::Result<()> {
-    for _ in 0..1_200 {
-        if done() {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    anyhow::bail!("timed out waiting for {what}")
+    epitaph_tests::timeout::until(what, || Ok(holds(done(), || "not yet".to_owned())))
 }
 
 /// A test's own setting, which no configuration file holds.

@@ -1,10 +1,9 @@
 //! The control plane with its nodes and workloads, the observers, and what the test reads from the API server, `/metrics` and Jaeger.
 
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use epitaph_core::ids::PodUid;
 use epitaph_core::render::id;
 use epitaph_core::time::Wall;
@@ -18,13 +17,13 @@ use epitaph_tests::http::get;
 use epitaph_tests::jaeger::{self, Jaeger};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until_within};
 use serde_json::{Value, json};
 
 use crate::kubelets::Kubelets;
 
-const STEP: Duration = Duration::from_millis(500);
 /// Garbage collection runs every 20 s; the rest is for a loaded machine.
-const STEPS: u32 = 1200;
+const LIMIT: Duration = Duration::from_secs(600);
 /// The real controllers, with shorter waits; long enough for a loaded machine. With an eviction rate of exactly 1 a zone that once had
 /// no ready node is never evicted: the limiter that lets nothing pass says that its rate is 1, and stays.
 const CONTROLLERS: &[&str] = &[
@@ -213,16 +212,18 @@ impl Stage {
     }
 
     pub fn until<T>(&self, what: &str, mut found: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-        for _ in 0..STEPS {
-            if let Ok(Some(found)) = found() {
-                return Ok(found);
-            }
-            sleep(STEP);
-        }
-        let state = self
-            .kubectl
-            .run(&["get", "nodes,pods,pvc,volumeattachments", "-A", "-o", "wide"]);
-        bail!("not so after minutes: {what}; {}", state.unwrap_or_default())
+        let waited = until_within(LIMIT, what, || {
+            Ok(match found() {
+                Ok(found) => found.ok_or_else(|| "nothing".to_owned()),
+                Err(error) => Err(format!("{error:#}")),
+            })
+        });
+        waited.with_context(|| {
+            let state = self
+                .kubectl
+                .run(&["get", "nodes,pods,pvc,volumeattachments", "-A", "-o", "wide"]);
+            state.unwrap_or_default()
+        })
     }
 
     /// The spans of a trace, once the last of these names is there.
@@ -293,25 +294,19 @@ pub fn named<'a>(spans: &'a [Value], name: &str) -> anyhow::Result<&'a Value> {
 }
 
 pub fn until_active(observer: &Service) -> anyhow::Result<()> {
-    for _ in 0..STEPS {
+    until_within(LIMIT, "the observer to be active", || {
         let (status, body) = get(observer.port, "/readyz")?;
-        if status == 200
-            && body.contains("\"active\"")
-            && observer.count("epitaph_observer_known", &["object=\"nodes\""])? >= 2.0
-        {
-            return Ok(());
-        }
-        sleep(STEP);
-    }
-    bail!("it did not become active: {}", observer.log())
+        let known = observer.count("epitaph_observer_known", &["object=\"nodes\""])?;
+        let is_so = status == 200 && body.contains("\"active\"") && known >= 2.0;
+        Ok(holds(is_so, || {
+            format!("{status} {body}, {known} nodes; its log: {}", observer.log())
+        }))
+    })
 }
 
 pub fn until_metric(observer: &Service, name: &str, labels: &[&str], value: f64) -> anyhow::Result<()> {
-    for _ in 0..STEPS {
-        if observer.count(name, labels)? == value {
-            return Ok(());
-        }
-        sleep(STEP);
-    }
-    bail!("{name} with {labels:?} is not {value}: {}", get(observer.port, "/metrics")?.1)
+    until_within(LIMIT, &format!("{name} with {labels:?} of {value}"), || {
+        let found = observer.count(name, labels)?;
+        Ok(holds(found == value, || found.to_string()))
+    })
 }

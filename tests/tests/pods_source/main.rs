@@ -4,7 +4,6 @@ mod listener;
 mod proxy;
 
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -22,6 +21,7 @@ use epitaph_tests::http::get;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until};
 use serde_json::{Value, json};
 
 use listener::Listener;
@@ -395,6 +395,7 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
         "--force",
         "--wait=false",
     ])?;
+    // The subject is time: the queue stays full for a while.
     tokio::time::sleep(Duration::from_secs(2)).await;
     for name in &names {
         let gone = listener.gone(name).await?;
@@ -597,15 +598,11 @@ async fn the_agent_reports_the_state_of_the_api_and_runs_without_it() -> anyhow:
     let args = ["--kubeconfig", &kubeconfig, "--node-name", NODE];
     let service = Service::start(&epitaph, copy.path(), &args)?;
     let expect = |words: &str| {
-        for _ in 0..900 {
+        until(&format!("`{words}`"), || {
             let (status, body) = get(service.port, "/readyz")?;
             ensure!(status == 200, "without the API it is ready all the same: {body}");
-            if body.contains(words) {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(100));
-        }
-        anyhow::bail!("never `{words}`: {}", service.log())
+            Ok(holds(body.contains(words), || format!("{body}; its log: {}", service.log())))
+        })
     };
     expect(r#""kubernetes":{"state":"synced"}"#)?;
     let synced = || service.metric("epitaph_kubernetes_state", &[r#"state="synced""#]);

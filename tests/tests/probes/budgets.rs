@@ -358,7 +358,7 @@ fn a_record_that_comes_during_a_drain_is_not_overtaken() {
     };
     let mut came = Vec::new();
     rare.kill(signal::Signal::SIGTERM);
-    wait_for(|| {
+    wait_for("three signals", || {
         probes.kernel.drain(|bytes| {
             let Some(to) = ours(bytes) else { return };
             came.push(to);

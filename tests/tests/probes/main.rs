@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus as Status, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread::sleep;
-use std::time::Duration;
 
 use epitaph::source::kernel::{Kernel, Loss, Options, announcement};
 use epitaph_core::decode::decode;
@@ -22,6 +20,7 @@ use epitaph_core::input::{LossScope, ProbeState, SeenClients};
 use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::until;
 use nix::sys::signal::{self, kill};
 
 const UNIFIED: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
@@ -118,19 +117,15 @@ impl Probes {
 
     /// The first event that `pick` takes, of those seen and those to come.
     fn wait<T>(&mut self, what: &str, pick: impl Fn(&Event) -> Option<T>) -> T {
-        for _ in 0..1000 {
+        let found = until(what, || {
             self.drain();
-            if let Some(found) = self.seen.iter().find_map(|(_, event)| pick(event)) {
-                return found;
-            }
-            sleep(Duration::from_millis(10));
-        }
-        panic!(
-            "never seen: {what}; lost {:?}; of {} events the last: {:?}",
-            self.kernel.lost(),
-            self.seen.len(),
-            self.seen.last()
-        )
+            let found = self.seen.iter().find_map(|(_, event)| pick(event));
+            Ok(found.ok_or_else(|| {
+                let (lost, count, last) = (self.kernel.lost(), self.seen.len(), self.seen.last());
+                format!("lost {lost:?}; of {count} events the last: {last:?}")
+            }))
+        });
+        found.unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     fn signal_to(&mut self, pid: u32, number: i32) -> SignalGenerate {
@@ -219,13 +214,12 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        for _ in 0..200 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            sleep(Duration::from_millis(10));
+        let removed = until(&format!("{} to be empty", self.0.display()), || {
+            Ok(fs::remove_dir(&self.0).map_err(|error| error.to_string()))
+        });
+        if let Err(error) = removed {
+            eprintln!("left behind: {error:#}");
         }
-        eprintln!("left behind: {}", self.0.display());
     }
 }
 
@@ -323,18 +317,13 @@ fn own_cgroup_is_root() -> bool {
     fs::read_to_string("/proc/self/cgroup").is_ok_and(|text| text.lines().any(|line| line == "0::/"))
 }
 
-fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1000 {
-        if let Some(found) = what() {
-            return found;
-        }
-        sleep(Duration::from_millis(10));
-    }
-    panic!("waited in vain")
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let found = until(what, || Ok(look().ok_or_else(|| "nothing".to_owned())));
+    found.unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 fn descendant(of: u32) -> u32 {
-    wait_for(|| children_of(of).first().copied())
+    wait_for("a child", || children_of(of).first().copied())
 }
 
 fn children_of(of: u32) -> Vec<u32> {

@@ -59,9 +59,9 @@ fn stopped_and_frozen_targets_are_reported() {
     let (stopped, _) = Player::ready(&["default"]);
     stopped.kill(signal::Signal::SIGSTOP);
     let stat = format!("/proc/{}/stat", stopped.pid());
-    while !fs::read_to_string(&stat).expect("stat").contains(") T ") {
-        sleep(Duration::from_millis(1));
-    }
+    wait_for("the stop", || {
+        fs::read_to_string(&stat).expect("stat").contains(") T ").then_some(())
+    });
     stopped.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(stopped.pid(), 15);
     assert!(
@@ -73,12 +73,10 @@ fn stopped_and_frozen_targets_are_reported() {
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let frozen = Player::in_cgroup(&cgroup, "default");
     cgroup.write("cgroup.freeze", "1");
-    while !fs::read_to_string(cgroup.0.join("cgroup.events"))
-        .expect("events")
-        .contains("frozen 1")
-    {
-        sleep(Duration::from_millis(1));
-    }
+    wait_for("the freeze", || {
+        let events = fs::read_to_string(cgroup.0.join("cgroup.events")).expect("events");
+        events.contains("frozen 1").then_some(())
+    });
     frozen.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(frozen.pid(), 15);
     assert!(seen.state.frozen && !seen.state.stopped, "{:?}", seen.state);
@@ -91,9 +89,10 @@ fn stopped_and_frozen_targets_are_reported() {
     };
     let frozen = Player::in_cgroup(&v1, "default");
     v1.write("freezer.state", "FROZEN");
-    while fs::read_to_string(v1.0.join("freezer.state")).expect("state").trim() != "FROZEN" {
-        sleep(Duration::from_millis(1));
-    }
+    wait_for("the freeze", || {
+        let state = fs::read_to_string(v1.0.join("freezer.state")).expect("state");
+        (state.trim() == "FROZEN").then_some(())
+    });
     frozen.kill(signal::Signal::SIGUSR1);
     let seen = probes.signal_to(frozen.pid(), 10);
     v1.write("freezer.state", "THAWED");
@@ -128,14 +127,14 @@ fn a_wait_for_a_signal_is_reported_and_so_is_an_unread_signal() {
     let mut probes = need!(Probes::load(), "not root");
     let (mut waiting, _) = Player::ready(&["sigwait"]);
     // At that time the signal is not blocked.
-    wait_for(|| (!blocks(waiting.pid(), 15)).then_some(()));
+    wait_for("the wait for signals", || (!blocks(waiting.pid(), 15)).then_some(()));
     waiting.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(waiting.pid(), 15);
     assert!(seen.state.sigwait && !seen.state.blocked, "{:?}", seen.state);
     assert_eq!(seen.result, SignalResult::Delivered);
     assert_eq!(waiting.line(), "read\n");
     let (other, _) = Player::ready(&["sigwait", "SIGHUP"]);
-    wait_for(|| (!blocks(other.pid(), 1)).then_some(()));
+    wait_for("the wait for signals", || (!blocks(other.pid(), 1)).then_some(()));
     other.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(other.pid(), 15);
     assert!(!seen.state.sigwait && seen.state.blocked, "{:?}", seen.state);
@@ -292,7 +291,7 @@ fn init_of_a_pid_namespace_drops_unhandled_signals_and_its_exit_kills_the_rest()
         .spawn()
         .expect("unshare(1)");
     let init = descendant(unshare.id());
-    let kids = wait_for(|| Some(children_of(init)).filter(|kids| kids.len() == 2));
+    let kids = wait_for("two children", || Some(children_of(init)).filter(|kids| kids.len() == 2));
 
     kill(pid(init), signal::Signal::SIGTERM).expect("signal");
     let seen = probes.signal_to(init, 15);

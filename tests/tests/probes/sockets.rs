@@ -14,7 +14,7 @@ use super::*;
 /// Ten bytes have arrived at a server's end of that port, and were not only sent: a busy machine takes its time.
 fn until_unread(port: u16) {
     let local = format!(":{port:04X}");
-    wait_for(|| {
+    wait_for("ten unread bytes", || {
         let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")).expect("the kernel's sockets"));
         let arrived = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use epitaph_tests::cluster::node::{Node, NodeConfig};
 use epitaph_tests::cluster::process::Lifetime;
 use epitaph_tests::cluster::{MOST_NODES, Tools};
+use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
 use cases::{CASES, Case, Seen};
@@ -20,8 +21,8 @@ use runtime::{Known, Runtime};
 /// No other test with a machine has this index.
 const INDEX: u8 = MOST_NODES - 3;
 /// The kernel verifies the probes at load, which takes long on an emulated processor.
-const STEPS: u32 = 240;
-const STEP: Duration = Duration::from_millis(500);
+const LIMIT: Duration = Duration::from_secs(180);
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// A node's own containerd and its configuration are in the place of Debian's.
 const PREPARE: &str = "cd /etc/systemd/system; systemctl stop kubelet kube-proxy containerd; \
@@ -212,20 +213,20 @@ fn play(machine: &Machine, runtime: Runtime, case: &Case, seen: Seen) -> anyhow:
 /// The container's only report. No other report, such as the report of the pod's infra container, may be unclean.
 fn report_of(machine: &Machine, container: &Known, before: usize) -> anyhow::Result<Value> {
     let is_its = |report: &Value| report.pointer("/subject/id").and_then(Value::as_str) == Some(&container.id);
-    for _ in 0..STEPS {
-        if machine.reports()?.iter().any(is_its) {
-            // Time for further reports.
-            sleep(4 * STEP);
-            let (its, others): (Vec<Value>, Vec<Value>) = machine.reports()?.into_iter().skip(before).partition(is_its);
-            let unclean: Vec<&Value> = others.iter().filter(|report| report["unclean"] == true).collect();
-            ensure!(unclean.is_empty(), "unclean, too: {unclean:?}");
-            ensure!(its.len() == 1, "{} reports: {its:?}", its.len());
-            return its.into_iter().next().context("one was counted");
-        }
-        sleep(STEP);
-    }
-    bail!(
-        "no report; {}",
-        machine.run("journalctl --no-pager --unit epitaph | tail -n 20")?
-    )
+    until_within(LIMIT, "a report", || {
+        let is_there = machine.reports()?.iter().any(is_its);
+        let log = || {
+            machine
+                .run("journalctl --no-pager --unit epitaph | tail -n 20")
+                .unwrap_or_default()
+        };
+        Ok(holds(is_there, log))
+    })?;
+    // The subject is time: further reports would be written within it.
+    sleep(SETTLED);
+    let (its, others): (Vec<Value>, Vec<Value>) = machine.reports()?.into_iter().skip(before).partition(is_its);
+    let unclean: Vec<&Value> = others.iter().filter(|report| report["unclean"] == true).collect();
+    ensure!(unclean.is_empty(), "unclean, too: {unclean:?}");
+    ensure!(its.len() == 1, "{} reports: {its:?}", its.len());
+    its.into_iter().next().context("one was counted")
 }

@@ -1,11 +1,10 @@
 //! The stories in Jaeger.
 
 use std::collections::BTreeMap;
-use std::thread::sleep;
-use std::time::Duration;
 
 use epitaph_core::verdict;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until};
 use epitaph_tests::traces::{differs, expected_spans};
 use libtest_mimic::Failed;
 use serde_json::Value;
@@ -29,12 +28,10 @@ pub fn jaeger_has_each_termination_once(shared: &Shared) -> Result<(), Failed> {
     }
     let spans: u64 = reported.iter().map(|d| expected_spans(d).len() as u64).sum();
     // Jaeger takes a request before it has stored it.
-    for _ in 0..200 {
-        if jaeger.spans_saved("epitaph").map_err(text)? >= spans {
-            break;
-        }
-        sleep(Duration::from_millis(50));
-    }
+    let _ = until("Jaeger to store the spans", || {
+        let saved = jaeger.spans_saved("epitaph")?;
+        Ok(holds(saved >= spans, || format!("{saved} of {spans}")))
+    });
     let saved = jaeger.spans_saved("epitaph").map_err(text)?;
     let mut problems = Vec::new();
     if saved != spans {

@@ -7,14 +7,13 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use epitaph_tests::cluster::node::quoted;
 use epitaph_tests::shutdowns::{Cut, Moment, When};
+use epitaph_tests::timeout::{holds, until_within};
 
 use crate::lock::{self, As};
-use crate::machine::{Machine, STEPS, summary};
+use crate::machine::{LIMIT, Machine, summary};
 
 /// On the console.
 const NOW: &str = "epitaph-test: now";
-/// How often the console is read: the host is faster than the machine.
-const LOOK: Duration = Duration::from_millis(5);
 /// Ends before the shutdown, and is on disk by then.
 const EARLIER: &str = "earlier";
 /// Stops within the shutdown, at once.
@@ -31,13 +30,14 @@ pub fn play(machine: &mut Machine, cut: &Cut) -> anyhow::Result<()> {
     machine.witness()?;
     begin(machine, cut.moment)?;
     until_now(machine)?;
+    // The subject is time: the case's own.
     sleep(cut.after);
     machine.node.power_off()?;
     machine.node.power_on()?;
     machine.node.until_up(Some(&boot))?;
     // The next case has a machine as before.
     lock::leave(machine)?;
-    let Some(report) = machine.new_report(known, STEPS)? else {
+    let Some(report) = machine.new_report(known, LIMIT)? else {
         bail!("no report; {}", machine.log());
     };
     machine.expect_down(downs)?;
@@ -104,16 +104,14 @@ fn set_up(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
 /// A unit that has failed, and its report on disk.
 fn ended_earlier(machine: &Machine) -> anyhow::Result<()> {
     machine.run(&format!("systemd-run --quiet --collect --unit={EARLIER} sh -c 'exit 3'"))?;
-    for _ in 0..STEPS {
+    until_within(LIMIT, "a report of a unit that failed", || {
         let of_it = |report: &serde_json::Value| report["subject"].to_string().contains(&format!("{EARLIER}.service"));
-        if machine.all_reports()?.iter().any(of_it) {
-            // Synced within a second.
-            sleep(Duration::from_secs(2));
-            return Ok(());
-        }
-        sleep(Duration::from_millis(500));
-    }
-    bail!("no report of a unit that failed; {}", machine.log())
+        let is_there = machine.all_reports()?.iter().any(of_it);
+        Ok(holds(is_there, || machine.log()))
+    })?;
+    // The subject is time: the agent syncs within a second.
+    sleep(Duration::from_secs(2));
+    Ok(())
 }
 
 fn begin(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
@@ -147,14 +145,13 @@ fn begin(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
 /// Waits for the moment.
 fn until_now(machine: &mut Machine) -> anyhow::Result<()> {
     let console = machine.node.console();
-    for _ in 0..60_000 {
+    until_within(LIMIT, "the moment", || {
         let runs = machine.node.runs();
         let text = fs::read(&console).unwrap_or_default();
-        if String::from_utf8_lossy(&text).contains(NOW) {
-            return Ok(());
-        }
-        ensure!(runs, "the machine is off, and the moment did not come");
-        sleep(LOOK);
-    }
-    bail!("the moment did not come; {}", machine.log())
+        let text = String::from_utf8_lossy(&text);
+        ensure!(runs || text.contains(NOW), "the machine is off, and the moment did not come");
+        Ok(holds(text.contains(NOW), || {
+            text.chars().rev().take(200).collect::<Vec<_>>().iter().rev().collect()
+        }))
+    })
 }

@@ -1,14 +1,13 @@
 //! The role's own delay lock on a real logind: as uid 0 it is taken, and let go well before the limit; as another user it is refused. And what
 //! ends in the shutdown is observed to its end.
 
-use std::thread::sleep;
-
 use anyhow::{bail, ensure};
 use epitaph_tests::cluster::node::quoted;
 use epitaph_tests::shutdowns::{Lock, When};
+use epitaph_tests::timeout::until_within;
 use serde_json::Value;
 
-use crate::machine::{Machine, STEP, STEPS, summary};
+use crate::machine::{LIMIT, Machine, summary};
 
 /// Whose user the role is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,17 +92,11 @@ pub fn play(machine: &mut Machine, lock: &Lock) -> anyhow::Result<()> {
     let downs = machine.reports("node-down")?.len();
     let boot = machine.node.boot_id()?;
     machine.later("systemctl poweroff")?;
-    for _ in 0..STEPS {
-        if !machine.node.runs() {
-            break;
-        }
-        sleep(STEP);
-    }
-    ensure!(!machine.node.runs(), "the machine is not off");
+    machine.until_off()?;
     machine.node.power_on()?;
     machine.node.until_up(Some(&boot))?;
     leave(machine)?;
-    let Some(report) = machine.new_report(known, STEPS)? else {
+    let Some(report) = machine.new_report(known, LIMIT)? else {
         bail!("no report; {}", machine.log());
     };
     machine.expect_down(downs)?;
@@ -142,18 +135,16 @@ pub fn play(machine: &mut Machine, lock: &Lock) -> anyhow::Result<()> {
 
 /// The lock is in the list, or its refusal in the role's log.
 fn until_decided(machine: &Machine, lock: &Lock) -> anyhow::Result<()> {
-    let mut seen = String::new();
-    for _ in 0..STEPS {
+    until_within(LIMIT, "lock or refusal", || {
         let locks = machine.run("systemd-inhibit --list --no-pager")?;
         let log = machine.run("journalctl --no-pager --boot --unit epitaph-logind --output cat | tail -n 20")?;
         let is_refused = log.contains("the delay lock is refused, observing goes on");
-        seen = format!("{locks}{log}");
+        let seen = format!("{locks}{log}");
         if if lock.as_root { is_listed(&locks) } else { is_refused } {
             ensure!(is_listed(&locks) == lock.as_root, "a lock that was refused is held: {locks}");
             println!("shutdown {}: {}", lock.name, seen.trim().replace('\n', " | "));
-            return Ok(());
+            return Ok(Ok(()));
         }
-        sleep(STEP);
-    }
-    bail!("neither lock nor refusal: {seen}")
+        Ok(Err(seen))
+    })
 }

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use epitaph_tests::cluster::node::{Node, quoted};
 use epitaph_tests::shutdowns::{Debian, When};
+use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
 /// The kernel verifies the probes at load: an emulated processor takes its time.
-pub const STEPS: u32 = 480;
-pub const STEP: Duration = Duration::from_millis(500);
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// A report that is written twice is there twice after this time.
+pub const SETTLED: Duration = Duration::from_secs(2);
 /// Every report that the journal has. A frame's length has a zero byte, JSON has none.
 const REPORTS: &str =
     "cat /var/lib/epitaph/journal/*.journal | tr '\\000' '\\n' | grep -a -o '{\"type\":\"[a-z-]*\",\"time\":.*}' || true";
@@ -89,17 +91,19 @@ impl Machine {
         // logind can be known before the probes run.
         const METRICS: &str = "get() { busybox wget -q -O - http://127.0.0.1:9464/$1; }; \
                                get readyz >/dev/null && get metrics | grep epitaph_logind_state || true";
-        for _ in 0..STEPS {
+        let is_so = |line: &str| line.contains("state=\"connected\"") && line.ends_with(" 1");
+        let observes = until_within(LIMIT, "the agent to observe logind", || {
             let state = self.run(METRICS)?;
-            if state
-                .lines()
-                .any(|line| line.contains("state=\"connected\"") && line.ends_with(" 1"))
-            {
-                return Ok(());
-            }
-            sleep(STEP);
-        }
-        bail!("the agent does not observe logind; {}", self.log())
+            Ok(holds(state.lines().any(is_so), || state.clone()))
+        });
+        observes.with_context(|| self.log())
+    }
+
+    /// The machine ends by itself.
+    pub fn until_off(&self) -> anyhow::Result<()> {
+        until_within(LIMIT, "the machine to be off", || {
+            Ok(holds(!self.node.runs(), || "it runs".to_owned()))
+        })
     }
 
     /// Starts the witness; logind's name on the bus.
@@ -107,7 +111,11 @@ impl Machine {
         let owner = self.run(WITNESS)?;
         // `s ":1.4"`
         let logind = owner.trim().trim_start_matches("s ").trim_matches('"').to_owned();
-        sleep(2 * STEP);
+        // The bus takes the name of a monitor away: from then on it sends everything.
+        until_within(LIMIT, "the witness to listen", || {
+            let seen = self.run("cat /root/witness 2>/dev/null || true")?;
+            Ok(holds(seen.contains("member=NameLost"), || seen.clone()))
+        })?;
         Ok(logind)
     }
 
@@ -136,32 +144,33 @@ impl Machine {
     }
 
     /// The one report of a shutdown that is new; None: there is none in that time.
-    pub fn new_report(&self, known: usize, steps: u32) -> anyhow::Result<Option<Value>> {
-        for _ in 0..steps {
-            if self.reports("node-shutdown")?.len() > known {
-                // Time for a second one.
-                sleep(4 * STEP);
-                let found = self.reports("node-shutdown")?;
-                ensure!(found.len() == known + 1, "more than one report: {:?}", &found[known..]);
-                return Ok(found.into_iter().next_back());
-            }
-            sleep(STEP);
+    pub fn new_report(&self, known: usize, limit: Duration) -> anyhow::Result<Option<Value>> {
+        let come = until_within(limit, "a report", || {
+            let count = self.reports("node-shutdown")?.len();
+            Ok(holds(count > known, || format!("{count} reports")))
+        });
+        let found = self.reports("node-shutdown")?;
+        if come.is_err() && found.len() <= known {
+            return Ok(None);
         }
-        Ok(None)
+        // The subject is time: a second report would be written within it.
+        sleep(SETTLED);
+        let found = self.reports("node-shutdown")?;
+        ensure!(found.len() == known + 1, "more than one report: {:?}", &found[known..]);
+        Ok(found.into_iter().next_back())
     }
 
     /// Waits for the report that the machine was down, of which `known` were there before, and gives how many there are then. By the agent
     /// of this boot, which begins later than the shell.
     pub fn until_down(&self, known: usize) -> anyhow::Result<usize> {
-        let mut found = known;
-        for _ in 0..STEPS {
-            found = self.reports("node-down")?.len();
-            if found > known {
-                break;
-            }
-            sleep(STEP);
-        }
-        Ok(found)
+        until_within(LIMIT, "a report that the machine was down", || {
+            let found = self.reports("node-down")?.len();
+            Ok(if found > known {
+                Ok(found)
+            } else {
+                Err(format!("{found} reports"))
+            })
+        })
     }
 
     /// Of these reports one more comes.

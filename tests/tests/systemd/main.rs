@@ -8,20 +8,22 @@ mod machine;
 
 use std::path::PathBuf;
 use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use epitaph_tests::cluster::node::{Node, NodeConfig};
 use epitaph_tests::cluster::process::Lifetime;
 use epitaph_tests::cluster::{MOST_NODES, Tools};
 use epitaph_tests::shutdowns::{CASES, CUTS, Case, Debian, Does, LOCKS, Seen, Then};
+use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
-use machine::{Machine, STEP, STEPS, summary};
+use machine::{LIMIT, Machine, SETTLED, summary};
 
 /// Not the one of the package's test.
 const INDEX: u8 = MOST_NODES - 2;
 /// A machine that is expected to stay as it is, is looked at for so long.
-const QUIET_STEPS: u32 = 80;
+const QUIET: Duration = Duration::from_secs(60);
 
 #[test]
 fn shutdowns_are_reported_as_they_were() -> anyhow::Result<()> {
@@ -86,9 +88,10 @@ fn restart(machine: &mut Machine) -> anyhow::Result<()> {
     machine.node.power_off()?;
     machine.node.power_on()?;
     machine.until_observing()?;
-    machine.until_down(known)?;
-    // The shutdown's report is with it.
-    sleep(2 * STEP);
+    // Without one, the next case has the same report to wait for.
+    let _ = machine.until_down(known);
+    // The subject is time: the shutdown's report comes with it.
+    sleep(SETTLED);
     Ok(())
 }
 
@@ -145,19 +148,12 @@ fn play(machine: &mut Machine, case: &Case, expected: Seen) -> anyhow::Result<()
         Then::Boots => machine.node.until_up(Some(&boot))?,
         Then::SoftBoots => until_soft_booted(machine, &soft)?,
         Then::Off => {
-            for _ in 0..STEPS {
-                if !machine.node.runs() {
-                    break;
-                }
-                sleep(STEP);
-            }
-            ensure!(!machine.node.runs(), "the machine is not off");
+            machine.until_off()?;
             machine.node.power_on()?;
             machine.node.until_up(Some(&boot))?;
         }
     }
-    let steps = if expected.report.is_some() { STEPS } else { QUIET_STEPS };
-    let report = machine.new_report(known, steps)?;
+    let report = machine.new_report(known, if expected.report.is_some() { LIMIT } else { QUIET })?;
     if expected.report.is_some() && report.is_none() {
         bail!("no report; {}", machine.log());
     }
@@ -210,12 +206,10 @@ fn soft_reboots(machine: &Machine) -> anyhow::Result<String> {
 }
 
 fn until_soft_booted(machine: &Machine, before: &str) -> anyhow::Result<()> {
-    for _ in 0..STEPS {
+    until_within(LIMIT, "a soft reboot", || {
         machine.node.shell().forget();
-        if soft_reboots(machine).is_ok_and(|count| !count.trim().is_empty() && count != before) {
-            return Ok(());
-        }
-        sleep(STEP);
-    }
-    bail!("no soft reboot")
+        let count = soft_reboots(machine);
+        let is_so = count.as_ref().is_ok_and(|count| !count.trim().is_empty() && count != before);
+        Ok(holds(is_so, || format!("{count:?}")))
+    })
 }

@@ -9,10 +9,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use nix::libc::SIGKILL;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +19,7 @@ use crate::cluster::credentials::{Authority, token_key, write_private};
 use crate::cluster::process::{Lifetime, Process};
 use crate::cluster::{FEATURE_GATES, HOST_FOR_GUESTS, Tools};
 use crate::http::free_port;
+use crate::timeout::until_within;
 
 const ETCD: &str = "etcd";
 const API_SERVER: &str = "kube-apiserver";
@@ -28,7 +28,8 @@ const SCHEDULER: &str = "kube-scheduler";
 /// Dual stack.
 const SERVICE_CIDRS: &str = "10.96.0.0/16,fd00:96::/108";
 const TO_END: Duration = Duration::from_secs(5);
-const STEP: Duration = Duration::from_millis(100);
+/// On a loaded machine.
+const TO_START: Duration = Duration::from_secs(180);
 
 /// The parts that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,20 +240,15 @@ impl ControlPlane {
     /// Waits until `name` listens and `answers`.
     fn until(&mut self, name: &str, port: u16, answers: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let log = self.log(name);
-        let mut last = format!("nothing listens on port {port}");
-        for _ in 0..1800 {
+        until_within(TO_START, &format!("{name} to be ready; see {}", log.display()), || {
             if let Some(process) = self.processes.iter_mut().find(|process| process.name() == name) {
                 process.expect_running(&log)?;
             }
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                match answers() {
-                    Ok(()) => return Ok(()),
-                    Err(error) => last = format!("{error:#}"),
-                }
-            }
-            sleep(STEP);
-        }
-        bail!("{name} is not ready after minutes: {last}; see {}", log.display())
+            Ok(match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                Ok(_) => answers().map_err(|error| format!("{error:#}")),
+                Err(error) => Err(format!("port {port}: {error}")),
+            })
+        })
     }
 
     fn end(&mut self, name: &str, timeout: Duration) -> anyhow::Result<()> {

@@ -14,7 +14,6 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -26,6 +25,7 @@ use crate::cluster::images::Image;
 use crate::cluster::process::{Lifetime, Process};
 use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, NotInTime, Tools, kubelet_address, node_name};
 use crate::http::free_port;
+use crate::timeout::{Late, until_within};
 
 pub use channel::{Ran, Shell, quoted};
 
@@ -34,7 +34,6 @@ const MACHINE: &str = "machine";
 const KNOWN: &str = "node.json";
 /// How often a machine is booted before its start is an error.
 const BOOTS: u32 = 3;
-const STEP: Duration = Duration::from_millis(200);
 /// Longest wait for a machine's shell: a busy host's emulation takes its time.
 const TO_BOOT: Duration = Duration::from_secs(240);
 
@@ -383,9 +382,7 @@ impl Node {
     pub fn until_up(&mut self, not: Option<&str>) -> anyhow::Result<()> {
         let log = self.dir.join("qemu.log");
         let shell = self.shell();
-        let mut waited = Duration::ZERO;
-        let mut last = String::new();
-        while waited < TO_BOOT {
+        let up = until_within(TO_BOOT, &format!("a shell of node {}", self.known.name), || {
             if let Some(process) = &mut self.process {
                 process.expect_running(&log)?;
             }
@@ -393,24 +390,23 @@ impl Node {
                 bail!("node {} panicked: {}", self.known.name, vm::tail(&self.console(), 30));
             }
             // The console shows when a connection is worth trying.
-            if vm::said_up(&self.console()) {
+            let problem = if vm::said_up(&self.console()) {
                 match self.boot_id() {
-                    Ok(id) if not != Some(id.as_str()) => return self.set_clock().map(drop),
-                    Ok(_) => "still the boot before".clone_into(&mut last),
-                    Err(error) => last = format!("{error:#}"),
+                    Ok(id) if not != Some(id.as_str()) => return Ok(Ok(())),
+                    Ok(_) => "still the boot before".to_owned(),
+                    Err(error) => format!("{error:#}"),
                 }
-                shell.forget();
-            }
-            sleep(STEP);
-            waited += STEP;
-        }
-        let late = format!(
-            "node {} has no shell after {} s of waiting ({last}); its console: {}",
-            self.known.name,
-            TO_BOOT.as_secs(),
-            vm::tail(&self.console(), 30)
-        );
-        Err(NotInTime(late).into())
+            } else {
+                "it still boots".to_owned()
+            };
+            shell.forget();
+            Ok(Err(format!("{problem}; its console: {}", vm::tail(&self.console(), 30))))
+        });
+        up.map_err(|error| match error.is::<Late>() {
+            true => NotInTime(format!("{error:#}")).into(),
+            false => error,
+        })?;
+        self.set_clock().map(drop)
     }
 
     /// How far the node's wall clock is ahead of the host's, in seconds, to a few milliseconds.

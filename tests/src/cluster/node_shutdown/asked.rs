@@ -1,7 +1,6 @@
 //! What the API server, the node's agent and the doctor say before and during a shutdown.
 
 use std::collections::BTreeMap;
-use std::thread::sleep;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -9,7 +8,7 @@ use serde_json::Value;
 use super::super::deploy;
 use super::super::play::{Stage, text, until};
 use super::super::stories::NAMESPACE;
-use super::{SOON, STEP, attribute, observers};
+use super::{SOON, attribute, observers};
 use crate::cluster::node::Node;
 
 /// Where the story puts the agent's program on the node.
@@ -191,14 +190,17 @@ pub fn doctors_remedy(stage: &Stage, node: &Node, check: &str, file: &str) -> an
     let program = stage.cluster.directory.join("images/stripped/epitaph");
     node.shell().put(&program, DOCTOR, 0o755)?;
     // The kubelet refused its lock: it writes its drop-in at the start.
-    sleep(STEP);
-    let answer = node.run(&format!("{DOCTOR} doctor --only shutdown --output json || true"))?;
-    let report: Value = serde_json::from_str(answer.trim()).with_context(|| format!("read the doctor's answer {answer}"))?;
-    let mut findings = report["findings"].as_array().into_iter().flatten();
-    let is_it = |finding: &&Value| finding["check"] == check && finding["status"] == "problem";
-    let finding = findings
-        .find(is_it)
-        .with_context(|| format!("no problem with {check}: {report}"))?;
+    let finding = until(SOON, &format!("a problem with {check}"), || {
+        let answer = node.run(&format!("{DOCTOR} doctor --only shutdown --output json || true"))?;
+        let report: Value =
+            serde_json::from_str(answer.trim()).with_context(|| format!("read the doctor's answer {answer}"))?;
+        let mut findings = report["findings"].as_array().into_iter().flatten();
+        let is_it = |finding: &&Value| finding["check"] == check && finding["status"] == "problem";
+        let finding = findings.find(is_it);
+        Ok(Some(
+            finding.with_context(|| format!("no problem with {check}: {report}"))?.clone(),
+        ))
+    })?;
     ensure!(text(&finding["message"]).contains(file), "it does not name {file}: {finding}");
     Ok(text(&finding["remedy"]))
 }

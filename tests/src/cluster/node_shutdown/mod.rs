@@ -17,11 +17,12 @@ use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
 use super::{Cluster, node_name};
 use crate::cluster::node::Node;
+use crate::sys::boot_now;
+use crate::timeout::{holds, until_within};
 use asked::{NodeSight, Pod};
 
 /// An emulated machine that boots, or starts many pods.
 const SOON: Duration = Duration::from_secs(300);
-const STEP: Duration = Duration::from_secs(1);
 /// The node that is shut down; the other one takes its pods.
 const NODE: u8 = 2;
 const OTHER: u8 = 1;
@@ -254,6 +255,7 @@ fn spoofed(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String
     })?;
     asked::until_replaced(stage, name, &node_name(OTHER), REPLICAS, gone)?;
     // Without a `false` the kubelet stays so, and its lock is gone: the remedy is a restart.
+    // The subject is time.
     sleep(Duration::from_secs(60));
     node.configure_kubelet(&Case::Spoofed.kubelet())?;
     let is_ready = [("periods", "ready"), ("delay", "ready"), ("lock", "ready")];
@@ -283,18 +285,16 @@ fn power_off(stage: &Stage, name: &str) -> anyhow::Result<Off> {
     let mut machine = stage.cluster.node(&node_name(NODE))?;
     let boot = ask_to_power_off(&machine, name)?;
     let mut node = asked::node(stage, machine.name())?;
-    let mut waited = Duration::ZERO;
-    while machine.runs() {
-        ensure!(waited < SOON, "{} is not off", machine.name());
-        sleep(STEP);
-        waited += STEP;
+    let begin = boot_now();
+    until_within(SOON, &format!("{} to be off", machine.name()), || {
         // The first that the kubelet reports; without it what was last known.
         if !node.is_shutting_down() {
             node = asked::node(stage, machine.name())?;
         }
-    }
+        Ok(holds(!machine.runs(), || format!("{node:?}")))
+    })?;
     machine.shell().forget();
-    eprintln!("{name}: off after {} s; {node:?}", waited.as_secs());
+    eprintln!("{name}: off after {} s; {node:?}", (boot_now() - begin) / 1_000_000_000);
     Ok(Off { boot, node })
 }
 
