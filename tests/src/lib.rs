@@ -41,3 +41,4 @@ pub mod sys;
 pub mod timeout;
 pub mod traces;
 pub mod victim;
+pub mod watch;

@@ -1,14 +1,15 @@
 //! `epitaph replay --otlp` at collectors that fail in every way: what it sends, how long it waits, and how it ends.
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitaph_tests::agent::program;
-use epitaph_tests::http::{Request, request};
+use epitaph_tests::http::{Request, free_port, request};
+use epitaph_tests::timeout::ended;
 
 /// A request with traces of terminations, and when it came.
 type Came = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
@@ -76,20 +77,24 @@ const PAGE_AS_PROTOBUF: &[u8] =
 const ALL_BUT_ONE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 4\r\n\r\n\x0a\x02\x08\x01";
 
-/// Replays the evidence of a demo story to that collector; also how long it took.
+/// Replays the evidence of a demo story to that collector; also how long it took. Fails if the command does not end.
 fn replay(endpoint: &str, timeout: Duration) -> (Output, Duration) {
     let story = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/stories/ignored-without-handler.epitaph");
     let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let begin = now();
-    let output = Command::new(program(binaries))
+    let mut child = Command::new(program(binaries))
         .arg("replay")
         .arg(story)
         .args(["--otlp", endpoint, "--otlp-protocol", "http/protobuf"])
         .env_clear()
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", timeout.as_millis().to_string())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
-    (output, begin.elapsed())
+    // What it prints fits into its pipes.
+    ended(&mut child).unwrap();
+    (child.wait_with_output().unwrap(), begin.elapsed())
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
@@ -117,7 +122,7 @@ fn not_all_sent(output: &Output, why: &str, remedy: &str) -> (u64, u64) {
 const OVER: &str = "the time for sending was over";
 const START: &str = "start the collector, or correct `otlp.endpoint`";
 
-/// A guard against a hang, not a measure.
+/// Longer than anything takes.
 const FOR_A_LOADED_MACHINE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -127,11 +132,12 @@ fn every_span_is_sent_or_the_command_fails() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert_eq!(came.lock().unwrap().len(), 1);
 
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let closed = SocketAddrV4::new(Ipv4Addr::LOCALHOST, free_port().unwrap());
     let timeout = Duration::from_secs(3);
     let (output, took) = replay(&format!("http://{closed}"), timeout);
     let (sent, all) = not_all_sent(&output, "", START);
     assert!(sent == 0 && all > 0, "{sent} of {all}");
+    // The subject is time.
     assert!(took >= timeout, "it did not wait for a collector that is late: {took:?}");
 }
 
@@ -145,6 +151,7 @@ fn a_busy_collector_gets_the_same_bytes_after_the_pause_that_it_asked_for() {
         panic!("{} requests", came.len())
     };
     assert_eq!(body, again);
+    // The subject is time.
     assert!(*second - *first >= Duration::from_secs(2), "{:?}", *second - *first);
 }
 
@@ -178,11 +185,11 @@ fn a_refusal_is_named_with_its_own_remedy() {
 }
 
 #[test]
-fn a_collector_that_hangs_in_tls_is_given_up_in_time() {
+fn a_collector_that_hangs_in_tls_is_given_up() {
     // Takes the connection, and never answers.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (output, took) = replay(&format!("https://127.0.0.1:{port}"), Duration::from_secs(2));
+    let (output, _) = replay(&format!("https://127.0.0.1:{port}"), Duration::from_secs(2));
     // The limit of the request, or that of the command: the same time, and on a loaded machine either is over first.
     let is_commands = String::from_utf8_lossy(&output.stderr).contains(OVER);
     let (why, remedy) = match is_commands {
@@ -190,14 +197,12 @@ fn a_collector_that_hangs_in_tls_is_given_up_in_time() {
         false => ("no answer within 2s", START),
     };
     assert_eq!(not_all_sent(&output, why, remedy).0, 0);
-    assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
     drop(listener);
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_given_up_in_time() {
+fn a_name_that_does_not_resolve_is_given_up() {
     // RFC 2606: no such name is ever registered.
-    let (output, took) = replay("http://collector.invalid:4318", Duration::from_secs(2));
+    let (output, _) = replay("http://collector.invalid:4318", Duration::from_secs(2));
     assert_eq!(not_all_sent(&output, "", START).0, 0);
-    assert!(took < FOR_A_LOADED_MACHINE, "{took:?}");
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -18,6 +18,7 @@ use epitaph_tests::machine::is_root;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::sys::kill;
+use epitaph_tests::timeout::{TIMEOUT, ended, holds, until};
 use nix::libc::SIGTERM;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -31,8 +32,8 @@ const MANAGER: &str = "org.freedesktop.login1.Manager";
 const PATH: &str = "/org/freedesktop/login1";
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 
-/// A loaded machine is slow.
-const LIMIT: Duration = Duration::from_secs(30);
+/// A job of systemd that no test plays for another reason.
+const MARKER: &str = "halt.target";
 
 /// For a test of several threads on a clock of its own: nothing of the core is here.
 #[expect(clippy::disallowed_methods, reason = "a test's own limits")]
@@ -50,6 +51,8 @@ struct Answers {
     lock: Option<std::io::PipeReader>,
     grants: bool,
     subscribed: u32,
+    /// How often the locks were asked for.
+    listed: u32,
     /// What this version does not have: properties and methods.
     absent: Vec<&'static str>,
     /// What is refused.
@@ -66,6 +69,7 @@ impl Default for Answers {
             lock: None,
             grants: false,
             subscribed: 0,
+            listed: 0,
             absent: Vec::new(),
             refused: Vec::new(),
         }
@@ -124,6 +128,16 @@ impl Services {
 
     fn change(&self, change: impl FnOnce(&mut Answers)) {
         change(&mut self.answers.lock().expect("nobody panics with it"));
+    }
+
+    /// Waits until the role has asked for the locks so many times more.
+    fn until_listed(&self, more: u32) -> anyhow::Result<()> {
+        let listed = || self.answers.lock().expect("nobody panics with it").listed;
+        let before = listed();
+        until("questions for the locks", || {
+            let count = listed() - before;
+            Ok(holds(count >= more, || format!("{count} of {more}")))
+        })
     }
 
     /// As logind does from systemd 255 on.
@@ -214,7 +228,11 @@ async fn answer(on: &Connection, call: &Message, answers: &Mutex<Answers>) -> an
             on.reply(&header, &value).await?;
         }
         "ListInhibitors" => {
-            let locks = answers.lock().expect("nobody panics with it").locks.clone();
+            let locks = {
+                let mut answers = answers.lock().expect("nobody panics with it");
+                answers.listed += 1;
+                answers.locks.clone()
+            };
             on.reply(&header, &locks).await?;
         }
         "Subscribe" => {
@@ -247,6 +265,7 @@ async fn answer(on: &Connection, call: &Message, answers: &Mutex<Answers>) -> an
 struct Role {
     child: Child,
     events: Receiver<Value>,
+    log: Arc<Mutex<String>>,
 }
 
 impl Drop for Role {
@@ -258,7 +277,20 @@ impl Drop for Role {
 
 impl Role {
     fn start(epitaph: &Epitaph, args: &[&str]) -> anyhow::Result<Role> {
-        let mut child = epitaph.command().arg("logind").args(args).stdout(Stdio::piped()).spawn()?;
+        let mut child = epitaph
+            .command()
+            .arg("logind")
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let log = Arc::new(Mutex::new(String::new()));
+        let (logged, kept) = (BufReader::new(child.stderr.take().context("no standard error")?), log.clone());
+        std::thread::spawn(move || {
+            for line in logged.lines().map_while(Result::ok) {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) += &format!("{line}\n");
+            }
+        });
         let lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
         let (to, events) = channel();
         std::thread::spawn(move || {
@@ -268,18 +300,20 @@ impl Role {
                 }
             }
         });
-        Ok(Role { child, events })
+        Ok(Role { child, events, log })
     }
 
     /// The next event that `is`, and the ones before it.
     fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> anyhow::Result<(Value, Vec<Value>)> {
         let (begin, mut before) = (now(), Vec::new());
         loop {
-            match self.events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())) {
+            match self.events.recv_timeout(TIMEOUT.saturating_sub(begin.elapsed())) {
                 Ok(event) if is(&event) => return Ok((event, before)),
                 Ok(event) => before.push(event),
-                Err(RecvTimeoutError::Timeout) => bail!("no {what}; before: {before:?}"),
-                Err(RecvTimeoutError::Disconnected) => bail!("it ended without {what}; before: {before:?}"),
+                Err(RecvTimeoutError::Timeout) => bail!("no {what}; before: {before:?}; its log: {}", self.log()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("it ended without {what}; before: {before:?}; its log: {}", self.log())
+                }
             }
         }
     }
@@ -288,10 +322,15 @@ impl Role {
         Ok(self.until(&event.to_string(), |found| found == event)?.1)
     }
 
-    /// What comes within a short time.
-    fn rest(&self) -> Vec<Value> {
-        std::thread::sleep(Duration::from_millis(700));
-        self.events.try_iter().collect()
+    /// The events up to a marker: a job that systemd queues after all that logind and systemd have sent so far. Both are on one
+    /// connection, so that the bus and the role keep the order.
+    fn before_a_marker(&self, stage: &Stage, services: &Services) -> anyhow::Result<Vec<Value>> {
+        stage.runtime.block_on(services.job("JobNew", MARKER))?;
+        self.expect(&json!({"event": "job", "unit": MARKER, "removed": false}))
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// KiB, resident.
@@ -413,8 +452,32 @@ fn a_shutdown_is_reported_with_its_locks_and_its_end() -> anyhow::Result<()> {
     // Cancelled.
     stage.runtime.block_on(services.prepare(false, "reboot"))?;
     events.extend(role.expect(&prepare(false, "reboot"))?);
-    events.extend(role.rest());
+    events.extend(role.before_a_marker(&stage, &services)?);
     assert_eq!(prepares(&events), Vec::<&Value>::new());
+    Ok(())
+}
+
+/// What [`Role::before_a_marker`] claims.
+#[test]
+fn a_marker_is_shown_behind_all_that_logind_and_systemd_sent_before_it() -> anyhow::Result<()> {
+    const SIGNALS: usize = 40;
+    let Some(mut stage) = Stage::set("a_marker_is_shown_behind_all_that_logind_and_systemd_sent_before_it")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    stage.runtime.block_on(async {
+        for n in 0..SIGNALS {
+            services.prepare(n % 2 == 0, "reboot").await?;
+            services.job("JobNew", "reboot.target").await?;
+        }
+        anyhow::Ok(())
+    })?;
+    let before = role.before_a_marker(&stage, &services)?;
+    let jobs = before.iter().filter(|event| event["event"] == "job").count();
+    assert_eq!((prepares(&before).len(), jobs), (SIGNALS, SIGNALS), "{before:?}");
     Ok(())
 }
 
@@ -516,12 +579,11 @@ fn a_refused_question_is_not_the_end_of_the_others() -> anyhow::Result<()> {
 
     // What was known does not stay when nobody says so any more. Then the others go on.
     services.change(|answers| answers.refused = vec!["ListInhibitors"]);
-    let begin = now();
-    while !role.events.try_iter().any(|event| is_unavailable(&event)) {
-        ensure!(begin.elapsed() < LIMIT, "the old list stays");
+    until("the old list to go", || {
         stage.runtime.block_on(services.changed("DelayInhibited"))?;
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        let events: Vec<Value> = role.events.try_iter().collect();
+        Ok(holds(events.iter().any(is_unavailable), || format!("{events:?}")))
+    })?;
     role.expect(&connected(false))?;
     rounds(&role)
 }
@@ -588,6 +650,8 @@ fn lost(events: &[Value], reason: &str) -> u64 {
 
 #[test]
 fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
+    const SENT: u64 = 5_000;
+    const GARBAGE: u64 = 30;
     let Some(mut stage) = Stage::set("a_flood_and_garbage_hide_nothing_of_logind")? else {
         return Ok(());
     };
@@ -598,7 +662,7 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
     let stranger = stage.stranger()?;
     stage.runtime.block_on(async {
         let large = "x".repeat(1 << 20);
-        for n in 0..5_000 {
+        for n in 0..SENT {
             emit(&stranger, "PrepareForShutdown", &(n % 2 == 0,)).await?;
             match n % 500 {
                 0 => emit(&stranger, "PrepareForShutdown", &("no",)).await?,
@@ -611,17 +675,22 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
         services.prepare(true, "kexec").await
     })?;
     let mut events = role.expect(&prepare(true, "kexec"))?;
-    let begin = now();
-    // The losses are reported every now and then.
-    while lost(&events, "logind_garbage") < 30 && begin.elapsed() < LIMIT {
-        events.extend(role.rest());
+    // The losses are reported every now and then. Each forged signal is shown or counted, once: when all are, none is on its way.
+    loop {
+        let (strangers, garbage) = (lost(&events, "logind_strangers"), lost(&events, "logind_garbage"));
+        let accounted = strangers + prepares(&events).len() as u64;
+        ensure!(
+            accounted <= SENT && garbage <= GARBAGE,
+            "{accounted} of {SENT}, {garbage} of {GARBAGE}"
+        );
+        if (accounted, garbage) == (SENT, GARBAGE) {
+            break;
+        }
+        let what = format!("the rest of {accounted} of {SENT}, {garbage} of {GARBAGE}");
+        let (event, before) = role.until(&what, |event| event["event"] == "lost" || event["event"] == "prepare")?;
+        events.extend(before);
+        events.push(event);
     }
-    events.extend(role.rest());
-    let (strangers, garbage) = (lost(&events, "logind_strangers"), lost(&events, "logind_garbage"));
-    ensure!(
-        strangers > 4_000 && garbage == 30,
-        "{strangers} of strangers, {garbage} of garbage"
-    );
     ensure!(
         lost(&events, "logind_signal_queue") + lost(&events, "logind_role_queue") == 0,
         "a loss of logind's"
@@ -713,40 +782,39 @@ fn the_delay_lock_is_held_for_the_agent_and_released_in_a_shutdown() -> anyhow::
         "logind.uid=0",
         "--set",
         "logind.lock=true",
+        "--log",
+        "info",
     ];
     let mut role = Role::start(&stage.epitaph, &args)?;
-    let begin = now();
-    let taken = || services.answers.lock().expect("no panic").lock.take();
-    let held = loop {
-        match taken() {
-            Some(held) => break held,
-            None if begin.elapsed() > LIMIT => bail!("no lock is taken: {}", agent.log()),
-            None => std::thread::sleep(Duration::from_millis(50)),
-        }
-    };
+    let held = until("a lock to be taken", || {
+        let taken = services.answers.lock().expect("no panic").lock.take();
+        Ok(taken.ok_or_else(|| format!("none; {}{}", role.log(), agent.log())))
+    })?;
     let released = std::thread::spawn(move || std::io::copy(&mut { held }, &mut std::io::sink()));
     services.change(|answers| {
         answers.locks = vec![lock("kubelet", "delay"), lock("epitaph", "delay")];
     });
     stage.runtime.block_on(services.prepare(true, "power-off"))?;
-    std::thread::sleep(Duration::from_secs(4));
+    // In a shutdown the role asks four times a second, so that this is longer than the agent waits where nobody else has a lock.
+    services.until_listed(16)?;
     ensure!(!released.is_finished(), "released while the kubelet still needs time");
     services.change(|answers| answers.locks.truncate(0));
-    let begin = now();
-    while !released.is_finished() {
-        ensure!(begin.elapsed() < Duration::from_secs(15), "not released: {}", agent.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("the lock to be released", || {
+        Ok(holds(released.is_finished(), || {
+            format!("held; {}{}", role.log(), agent.log())
+        }))
+    })?;
     // The kubelet ends both at once: the role goes on while the agent does.
     kill(role.child.id().cast_signed(), SIGTERM)?;
-    std::thread::sleep(Duration::from_secs(2));
+    until("the role to take the stop signal", || {
+        let log = role.log();
+        Ok(holds(log.contains("observing until the agent is gone"), || log.clone()))
+    })?;
+    services.until_listed(4)?;
     ensure!(role.child.try_wait()?.is_none(), "it ended before the agent, in a shutdown");
     drop(agent);
-    let begin = now();
-    while role.child.try_wait()?.is_none() {
-        ensure!(begin.elapsed() < Duration::from_secs(15), "it goes on without the agent");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let status = ended(&mut role.child)?;
+    ensure!(status.success(), "{status}: {}", role.log());
     Ok(())
 }
 

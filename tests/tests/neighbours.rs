@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use epitaph_tests::agent::{Agent, program};
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::program;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::{Players, Role};
@@ -16,13 +14,16 @@ use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::sys::kill;
+use epitaph_tests::timeout::{holds, until, until_within};
+use epitaph_tests::watch::Watch;
 use nix::libc::SIGKILL;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// For a loaded machine.
 const TO_END: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(50);
+/// A lost announcement is sent again after a minute; a neighbour with a lost exit is forgotten after 200 s.
+const TO_COUNT: Duration = Duration::from_secs(240);
 const GAUGE: &str = "epitaph_agent_neighbours";
 
 /// Each test counts agents.
@@ -58,11 +59,7 @@ impl Stage {
 
     /// A `watch` that observes.
     fn watch(&self) -> anyhow::Result<Watch> {
-        let (to, lines) = channel();
-        let agent = Agent::start(&program(&binaries()), None, None, to)?;
-        let mut watch = Watch { agent, lines };
-        watch.next(|line| line["type"] == "observing")?;
-        Ok(watch)
+        Watch::start(&program(&binaries()))
     }
 
     /// Plays the story of that name.
@@ -73,29 +70,6 @@ impl Stage {
         let differs = self.players.play(&role)?.differs(&role);
         ensure!(differs.is_empty(), "{name}: {}", differs.join("\n"));
         Ok(role)
-    }
-}
-
-struct Watch {
-    agent: Agent,
-    lines: Receiver<Option<String>>,
-}
-
-impl Watch {
-    /// The first line that is `wanted`.
-    fn next(&mut self, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
-        loop {
-            let line = self.lines.recv_timeout(Duration::from_secs(60));
-            let line = line.with_context(|| self.agent.log())?;
-            let line: Value = serde_json::from_str(&line.with_context(|| format!("it ended: {}", self.agent.log()))?)?;
-            if wanted(&line) {
-                return Ok(line);
-            }
-        }
-    }
-
-    fn termination(&mut self, role: &Role) -> anyhow::Result<Value> {
-        self.next(|line| line["type"] == "termination" && line["subject"]["id"] == role.subject.as_str())
     }
 }
 
@@ -129,20 +103,18 @@ fn observers() -> anyhow::Result<usize> {
 
 /// Waits until `agent` counts at least `ours`, and not more than there are on the machine.
 fn counts(agent: &Service, ours: usize) -> anyhow::Result<()> {
-    let mut last = String::new();
-    // A lost announcement is sent again after a minute; a neighbour with a lost exit is forgotten after 200 s.
-    for _ in 0..4800 {
+    until_within(TO_COUNT, &format!("{GAUGE} of at least {ours}"), || {
         // Not there before its own announcement has come back.
-        if let Ok(value) = agent.metric(GAUGE, &[]) {
-            let most = observers()?.saturating_sub(1);
-            if (ours as f64..=most as f64).contains(&value) {
-                return Ok(());
-            }
-            last = format!("{value}, not {ours} to {most}");
-        }
-        sleep(STEP);
-    }
-    bail!("{GAUGE} is {last}; its log: {}", agent.log())
+        let value = match agent.metric(GAUGE, &[]) {
+            Ok(value) => value,
+            Err(error) => return Ok(Err(format!("{error:#}"))),
+        };
+        let most = observers()?.saturating_sub(1);
+        let is_so = (ours as f64..=most as f64).contains(&value);
+        Ok(holds(is_so, || {
+            format!("{value} of at most {most}; its log: {}", agent.log())
+        }))
+    })
 }
 
 /// Its warnings about that neighbour.
@@ -156,16 +128,11 @@ fn warnings(agent: &Service, of: &Service) -> usize {
 
 /// Waits for the warning: of two agents that start at once, the second is reported a minute later.
 fn warned(agent: &Service, of: &Service) -> anyhow::Result<()> {
-    for _ in 0..2400 {
-        match warnings(agent, of) {
-            0 => sleep(STEP),
-            once => {
-                ensure!(once == 1, "{once} times: {}", agent.log());
-                return Ok(());
-            }
-        }
-    }
-    bail!("no warning about pid {}: {}", of.pid(), agent.log())
+    until("a warning", || {
+        let count = warnings(agent, of);
+        ensure!(count <= 1, "{count} times: {}", agent.log());
+        Ok(holds(count == 1, || format!("none about pid {}: {}", of.pid(), agent.log())))
+    })
 }
 
 #[test]
@@ -226,17 +193,11 @@ fn in_a_pid_namespace_an_agent_recognizes_its_own_announcement() -> anyhow::Resu
     warned(&inside, &outside)?;
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", inside.pid()))?;
     let pid = format!("pid {} ", children.trim());
-    for _ in 0..2400 {
+    until("a warning", || {
         let log = outside.log();
-        if log
-            .lines()
-            .any(|line| line.contains("another epitaph") && line.contains(&pid))
-        {
-            return Ok(());
-        }
-        sleep(STEP);
-    }
-    bail!("no warning about {pid}: {}", outside.log())
+        let is_it = |line: &str| line.contains("another epitaph") && line.contains(&pid);
+        Ok(holds(log.lines().any(is_it), || format!("none about {pid}: {log}")))
+    })
 }
 
 #[test]
@@ -253,7 +214,7 @@ fn two_agents_judge_the_same_terminations_alike_and_survive_each_other() -> anyh
         "resets-its-backlog",
     ] {
         let role = stage.play(story)?;
-        let (one, other) = (one.termination(&role)?, other.termination(&role)?);
+        let (one, other) = (one.termination_of(&role.subject)?, other.termination_of(&role.subject)?);
         println!("{story}: {} {}", one["verdict"], one["trace_id"]);
         if lost_some(&one) || lost_some(&other) {
             println!("not compared, for records were lost: {one}\n{other}");
@@ -278,7 +239,7 @@ fn two_agents_judge_the_same_terminations_alike_and_survive_each_other() -> anyh
 
     assert!(one.agent.end(TO_END)?.success(), "{}", one.agent.log());
     let role = stage.play("default-action")?;
-    let termination = other.termination(&role)?;
+    let termination = other.termination_of(&role.subject)?;
     assert!(
         termination["verdict"] == "default-action" || lost_some(&termination),
         "{termination}"
@@ -287,7 +248,7 @@ fn two_agents_judge_the_same_terminations_alike_and_survive_each_other() -> anyh
     kill(other.agent.pid().cast_signed(), SIGKILL)?;
     other.agent.end(Duration::ZERO)?;
     let role = stage.play("handler-exits-0")?;
-    let termination = third.termination(&role)?;
+    let termination = third.termination_of(&role.subject)?;
     assert!(termination["verdict"] == "clean" || lost_some(&termination), "{termination}");
     assert!(third.agent.end(TO_END)?.success(), "{}", third.agent.log());
     Ok(())

@@ -3,21 +3,21 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::agent::program;
 use epitaph_tests::cgroup::{Mounts, SLICE};
 use epitaph_tests::machine::is_root;
+use epitaph_tests::play::Players;
 use epitaph_tests::runtime::{Did, Kill, Spec, Stop};
 use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
 use epitaph_tests::sys::random_hex;
+use epitaph_tests::watch::{Watch, is_termination_of};
 use nix::libc::SIGTERM;
 use serde_json::Value;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
 const UID: &str = "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b";
 
 /// Whether the test of that name can go on.
@@ -103,6 +103,40 @@ fn a_container_cannot_forge_another_pods_termination() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What [`Watch::before_a_marker`] claims: a termination that was over before the marker is reported before it.
+#[test]
+fn a_marker_is_reported_behind_what_terminated_before_it() -> anyhow::Result<()> {
+    const STORIES: [&str; 4] = [
+        "default-action",
+        "ignored-without-handler",
+        "exits-1-by-itself",
+        "force-killed",
+    ];
+    if !can_play("a_marker_is_reported_behind_what_terminated_before_it") {
+        return Ok(());
+    }
+    let programs = players()?;
+    let players = Players::new(&programs)?;
+    let mut watch = Watch::start(&program(&programs))?;
+    let mut played = Vec::new();
+    for name in STORIES {
+        let role = players.cast(stories().find(|story| story.name == name).context("no such story")?)?;
+        players.play(&role)?;
+        played.push(role);
+    }
+    let before = watch.before_a_marker(&players)?;
+    for role in &played {
+        let count = before.iter().filter(|line| is_termination_of(line, &role.subject)).count();
+        ensure!(count == 1, "{} is reported {count} times before the marker", role.story.name);
+    }
+    let rest = watch.end()?;
+    let late = rest
+        .iter()
+        .find(|line| played.iter().any(|role| is_termination_of(line, &role.subject)));
+    ensure!(late.is_none(), "reported behind the marker: {late:?}");
+    Ok(())
+}
+
 struct Played {
     outer: String,
     inner: String,
@@ -157,9 +191,7 @@ done"#;
     command.push(serde_json::to_string(&within)?);
     let around = spec(scope.clone(), command, Stop::Force(Kill::Main));
 
-    let (to, lines) = channel();
-    let mut agent = Agent::start(&program(&players), None, None, to)?;
-    next(&lines, &agent)?;
+    let mut watch = Watch::start(&program(&players))?;
     let slice = mounts.v2.as_ref().context("no cgroup v2")?.join(SLICE);
     let mut container = Command::new(&runtime)
         .arg("run")
@@ -169,7 +201,6 @@ done"#;
         .spawn()?;
     let mut orders = container.stdin.take().context("its input is not a pipe")?;
     let out = BufReader::new(container.stdout.take().context("its output is not a pipe")?);
-    let mut terminations = Vec::new();
     for done in out.lines() {
         match serde_json::from_str(&done?)? {
             Did::Ready { .. } => orders.write_all(b"stop\n")?,
@@ -178,26 +209,15 @@ done"#;
         }
     }
     container.wait()?;
-    while terminations
-        .last()
-        .is_none_or(|last: &Value| last["subject"]["id"] != outer.as_str())
-    {
-        let line = next(&lines, &agent)?;
-        let is_ours = line["cgroup"]
-            .as_str()
-            .is_some_and(|path| path.starts_with(&format!("/{SLICE}/{scope}")));
-        if line["type"] == "termination" && is_ours {
-            terminations.push(line);
-        }
-    }
-    // One that came twice, or late.
-    sleep(Duration::from_secs(1));
-    agent.end(TIMEOUT)?;
-    for line in lines.iter().flatten() {
-        let line: Value = serde_json::from_str(&line)?;
-        let ids = [&outer, &inner].map(|id| line["subject"]["id"] == id.as_str());
-        ensure!(line["type"] != "termination" || !ids.contains(&true), "one more: {line:#}");
-    }
+    let (last, mut seen) = watch.up_to(|line| is_termination_of(line, &outer))?;
+    seen.push(last);
+    // One that comes twice, or late.
+    seen.extend(watch.before_a_marker(&Players::new(&players)?)?);
+    seen.extend(watch.end()?);
+    let below = format!("/{SLICE}/{scope}");
+    let is_ours = |line: &Value| line["cgroup"].as_str().is_some_and(|path| path.starts_with(&below));
+    let terminations = seen.into_iter().filter(|line| line["type"] == "termination" && is_ours(line));
+    let terminations = terminations.collect();
     let mut above = Path::new(&scope);
     while let Some(parent) = above.parent() {
         above = parent;
@@ -209,14 +229,6 @@ done"#;
         inner,
         terminations,
     })
-}
-
-fn next(lines: &Receiver<Option<String>>, agent: &Agent) -> anyhow::Result<Value> {
-    match lines.recv_timeout(TIMEOUT) {
-        Ok(Some(line)) => Ok(serde_json::from_str(&line)?),
-        Ok(None) => bail!("the agent ended; its log:\n{}", agent.log()),
-        Err(_) => bail!("nothing more from the agent; its log:\n{}", agent.log()),
-    }
 }
 
 fn players() -> anyhow::Result<PathBuf> {

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::agent::program;
 use epitaph_tests::demo::{Options, run as demo};
 use epitaph_tests::epitaph::{CommandOutput, Epitaph, run};
 use epitaph_tests::machine::is_root;
@@ -16,11 +15,11 @@ use epitaph_tests::privileges::{self, SYS_PTRACE, executable, launcher, may_keep
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
+use epitaph_tests::watch::Watch;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A first line comes within seconds; the rest is for a loaded machine.
-const TO_OBSERVE: Duration = Duration::from_secs(120);
+/// For a loaded machine.
 const TO_END: Duration = Duration::from_secs(60);
 
 /// A handler, a refused client after the listener closed (the sockets are armed by the kernel, and disarmed by us), a signal that
@@ -318,13 +317,12 @@ fn a_proc_that_hides_processes_is_still_read_by_root() -> anyhow::Result<()> {
         epitaph = stage.epitaph.binary().display()
     );
     let program = executable(&stage.directory.path().join("hidden"), &script)?;
-    let (to, lines) = channel();
-    let mut agent = Agent::start(&program, None, None, to)?;
-    lines.recv_timeout(TO_OBSERVE)?.with_context(|| agent.log())?;
+    let watch = Watch::start(&program)?;
+    let agent = &watch.agent;
     let wrong = too_much(agent.pid(), may_keep()? | SYS_PTRACE)?;
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(privileges::threads(agent.pid())?[0].has() & SYS_PTRACE, SYS_PTRACE);
-    assert!(agent.end(TO_END)?.success(), "{}", agent.log());
+    watch.end()?;
     Ok(())
 }
 

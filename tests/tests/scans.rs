@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use std::ops::RangeFrom;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::agent::program;
 use epitaph_tests::cgroup::{Mounts, SLICE};
 use epitaph_tests::contained::{Contained, Container};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::network::Network;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until};
+use epitaph_tests::watch::Watch;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
@@ -60,6 +61,7 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
     for port in SCANNER_PORTS.take_while(|_| Instant::now() < until) {
         ensure!(scan(port, address).await?.is_none(), "the scanner was served");
         scanned += 1;
+        // The subject is time: the rate of the scan.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let termination = played.finish()?;
@@ -154,9 +156,10 @@ async fn served_by_a_neighbour() -> anyhow::Result<(Played, SocketAddr, JoinHand
     let listener = socket.listen(128)?;
     played.container.stop()?;
     // Until the server has closed its listener. A client in the queue at the close would be reset: another story.
-    while listeners_at(address)? > 1 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the server to close its listener", || {
+        let count = listeners_at(address)?;
+        Ok(holds(count <= 1, || format!("{count} listeners")))
+    })?;
     let neighbour = tokio::spawn(async move {
         loop {
             let (mut client, _) = listener.accept().await?;
@@ -265,8 +268,7 @@ async fn ask(from: &str, to: SocketAddr) -> anyhow::Result<Option<()>> {
 }
 
 struct Played {
-    agent: Agent,
-    lines: Receiver<Option<String>>,
+    watch: Watch,
     container: Contained,
     _directory: tempfile::TempDir,
 }
@@ -290,13 +292,10 @@ impl Played {
             Some(network) => network.command(command),
             None => command,
         };
-        let (to, lines) = channel();
-        let agent = Agent::start(&program(&players), None, None, to)?;
-        next(&lines, &agent)?;
+        let watch = Watch::start(&program(&players))?;
         let container = Contained::start(&players, directory.path(), Container::new(command, TIMEOUT))?;
         Ok(Played {
-            agent,
-            lines,
+            watch,
             container,
             _directory: directory,
         })
@@ -305,24 +304,11 @@ impl Played {
     /// The container's termination.
     fn finish(mut self) -> anyhow::Result<Value> {
         self.container.removed()?;
-        let termination = loop {
-            let line = next(&self.lines, &self.agent)?;
-            if line["type"] == "termination" && line["subject"]["id"] == self.container.id.as_str() {
-                break line;
-            }
-        };
+        let termination = self.watch.termination_of(&self.container.id)?;
         let path = termination["cgroup"].as_str().unwrap_or_default();
         ensure!(path.starts_with(&format!("/{SLICE}/")), "another container: {termination:#}");
-        self.agent.end(TIMEOUT)?;
+        self.watch.end()?;
         Ok(termination)
-    }
-}
-
-fn next(lines: &Receiver<Option<String>>, agent: &Agent) -> anyhow::Result<Value> {
-    match lines.recv_timeout(TIMEOUT) {
-        Ok(Some(line)) => Ok(serde_json::from_str(&line)?),
-        Ok(None) => bail!("the agent ended; its log:\n{}", agent.log()),
-        Err(_) => bail!("nothing more from the agent; its log:\n{}", agent.log()),
     }
 }
 

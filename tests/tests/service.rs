@@ -4,11 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::agent::program;
 use epitaph_tests::demo::{Options, run};
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::{free_port, get};
@@ -20,6 +19,7 @@ use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::Story;
 use epitaph_tests::sys::kill;
+use epitaph_tests::watch::Watch;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -281,42 +281,27 @@ fn a_restart_during_a_termination_claims_nothing_and_keeps_the_trace() -> anyhow
         *grace = Duration::from_secs(6);
     }
     let role = stage.players.cast(Box::leak(Box::new(long)))?;
-    let (to, first) = channel();
-    let mut agent = Agent::start(&program(&binaries()), None, None, to)?;
-    next(&first, &agent, |line| line["type"] == "observing")?;
+    let mut first = Watch::start(&program(&binaries()))?;
     std::thread::scope(|scope| {
         let played = scope.spawn(|| stage.players.play(&role));
         let ours = |line: &Value| line["subject"]["id"] == role.subject.as_str();
-        let early = next(&first, &agent, |line| ours(line) && line["type"] == "stop-signal-ignored")?;
-        kill(agent.pid().cast_signed(), nix::libc::SIGKILL)?;
-        agent.end(Duration::ZERO)?;
+        let early = first.next(|line| ours(line) && line["type"] == "stop-signal-ignored")?;
+        kill(first.agent.pid().cast_signed(), nix::libc::SIGKILL)?;
+        first.agent.end(Duration::ZERO)?;
 
-        let (to, second) = channel();
-        let mut agent = Agent::start(&program(&binaries()), None, None, to)?;
-        next(&second, &agent, |line| line["type"] == "observing")?;
+        let mut second = Watch::start(&program(&binaries()))?;
         ensure!(!played.is_finished(), "the second agent came too late to prove anything");
-        let termination = next(&second, &agent, |line| ours(line) && line["type"] == "termination")?;
+        let termination = second.termination_of(&role.subject)?;
         assert_eq!(termination["trace_id"], early["trace_id"], "{termination}");
         assert_eq!(termination["gaps"]["late_start"], true, "{termination}");
         assert_eq!(termination["stop"], Value::Null, "{termination}");
         assert_eq!(termination["kill"]["sender"]["role"], "runtime", "{termination}");
         // The agent cannot know whether a stop was requested before: a forced kill is not proven, clean is not true.
         assert_eq!(termination["verdict"], "unknown", "{termination}");
-        assert!(agent.end(TO_END)?.success(), "{}", agent.log());
+        second.end()?;
         let played = played.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
         let differs = played.differs(&role);
         ensure!(differs.is_empty(), "{}", differs.join("\n"));
         Ok(())
     })
-}
-
-/// The first line that is `wanted`.
-fn next(lines: &Receiver<Option<String>>, agent: &Agent, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
-    loop {
-        let line = lines.recv_timeout(Duration::from_secs(60)).with_context(|| agent.log())?;
-        let line: Value = serde_json::from_str(&line.with_context(|| format!("it ended: {}", agent.log()))?)?;
-        if wanted(&line) {
-            return Ok(line);
-        }
-    }
 }
