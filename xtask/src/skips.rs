@@ -27,6 +27,7 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no-hidepid",
         "mounting /proc with hidepid=ptraceable is forbidden, or the kernel is too old for the option",
     ),
+    ("no-real-time", "`chrt --fifo` is forbidden"),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
     ("run-by-another", "always: another test runs this one in a process of its own"),
     ("no-jaeger", "no Jaeger could be built: no Go, and no package golang-go"),
@@ -107,6 +108,12 @@ fn makes_network_namespaces() -> bool {
     asked.is_ok_and(|done| done.status.success())
 }
 
+/// As the test of clients' losses asks it.
+fn is_real_time_allowed() -> bool {
+    let asked = Command::new("chrt").args(["--fifo", "1", "true"]).output();
+    asked.is_ok_and(|done| done.status.success())
+}
+
 /// As the tests of privileges ask it.
 fn unshares(args: &[&str]) -> bool {
     let asked = Command::new("unshare").args(args).output();
@@ -158,6 +165,7 @@ pub fn of_this_machine() -> BTreeSet<String> {
         ("no-cgroup-v2", v2.is_empty()),
         ("no-cgroup-v1", !v1),
         ("no-iproute2", !makes_network_namespaces()),
+        ("no-real-time", !is_real_time_allowed()),
         ("own-cgroup", !own.lines().any(|line| line == "0::/")),
     ];
     lacking

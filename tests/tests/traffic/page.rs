@@ -32,13 +32,14 @@ An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its
 its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
 TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
 no alert follows. So is a request that came within three ticks of the last answer: clients of HTTP/2 react to an answer that soon. A client
-that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut; such a case is
-played again.
+that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut; the clients of
+`idle-large` have real-time priority.
 
 Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
 and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A
 client's closing message that arrives after the server's closing message and before the server's close counts as reset,
-although nothing is lost. This happens in about one run of twelve; the case is then played again.
+although nothing is lost. This happens in about one run of twelve, to one connection. The test allows it for protocols with such a message,
+three times in a run.
 
 On kernels before 6.12, resets without a full socket (after TIME_WAIT, or for a close that overtook the handshake) are reported by programs
 at two functions of the kernel. Where the kernel refuses these programs, such a reset is not counted, and the traffic is `unknown` where a
