@@ -110,6 +110,53 @@ fn the_random_histories_depend_on_no_crate_of_the_product() {
     assert!(manifest.contains("[dependencies]") && shared.is_empty(), "{shared:?}");
 }
 
+/// Where a sleep waits for something: the waits of all tests.
+const WAITS: &str = "tests/src/timeout.rs";
+
+/// Most sleeps of tests, whose subject is time. The number only gets lower: a test waits for an event (`tests/src/timeout.rs`), and a marker behind
+/// what must not come proves that it does not (`tests/src/watch.rs`).
+const SLEEPS: usize = 47;
+
+#[test]
+fn a_test_sleeps_only_where_its_subject_is_time() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in ["tests/src", "tests/tests", "tests/examples"]
+        .iter()
+        .flat_map(|dir| files_but(&root().join(dir), |_| false))
+    {
+        let name = file.strip_prefix(root()).expect("in the workspace").display().to_string();
+        if name == WAITS {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a file of ours");
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| sleeps(line)) {
+            count += 1;
+            let above = &lines[at.saturating_sub(4)..at];
+            if !above.iter().any(|line| line.contains("// The subject is time")) {
+                wrong.push(format!("{name}:{}", at + 1));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "wait for an event, or begin the comment above with `The subject is time`:\n{}",
+        wrong.join("\n")
+    );
+    assert!(count <= SLEEPS, "{count} sleeps of tests, at most {SLEEPS}");
+}
+
+/// Whether it calls such a function, outside of a string and of a comment.
+fn sleeps(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    code.match_indices("sleep(").any(|(at, _)| {
+        let before = &code[..at];
+        // A method's name is Python's: a program in a string.
+        let is_name = before.ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
+        !is_name && !before.ends_with("fn ") && before.matches('"').count().is_multiple_of(2)
+    })
+}
+
 /// Two lines of 140 characters: who looks for an answer reads the rows, and details are in sections below.
 #[test]
 fn the_rows_of_limits_are_short() {
@@ -213,16 +260,21 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
     names
 }
 
+/// Tests may look into any room.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    files_but(dir, |name| {
+        name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs") || name == "fixtures"
+    })
+}
+
+fn files_but(dir: &Path, is_left_out: fn(&str) -> bool) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display())) {
         let path = entry.expect("an entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Tests may look into any room.
-        let is_test = name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs") || name == "fixtures";
         match path.is_dir() {
-            _ if is_test => {}
-            true => files.extend(rust_files(&path)),
+            _ if is_left_out(&name) => {}
+            true => files.extend(files_but(&path, is_left_out)),
             false if name.ends_with(".rs") => files.push(path),
             false => {}
         }
