@@ -79,7 +79,7 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
     assert_eq!(known("127.0.0.9"), Some(false.into()), "{termination:#}");
     // Of the client's refusal alone: the scanner was refused for 1.5 s.
     let remedy = termination["remedy"].as_str().context("no remedy")?;
-    ensure!(remedy.contains("preStop sleep of 1 s"), "{termination:#}");
+    ensure!(remedy.contains("keep accepting for 1 s"), "{termination:#}");
     Ok(())
 }
 

@@ -141,6 +141,7 @@ impl Armed {
 pub mod si_code {
     pub const USER: i32 = 0;
     pub const KERNEL: i32 = 128;
+    pub const QUEUE: i32 = -1;
     pub const TIMER: i32 = -2;
     pub const SIGIO: i32 = -5;
     pub const TKILL: i32 = -6;

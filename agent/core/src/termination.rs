@@ -477,6 +477,8 @@ pub struct Fatal {
 pub struct MissingEvidence {
     /// Records lost during the termination.
     pub lost: Vec<Kind>,
+    /// How many of its own processes' records were lost, and in which time; None if some were, or may have been, of others.
+    pub own_lost: Option<(u64, Duration)>,
     /// The same of what matters only to processes other than the main process: until the last of them was gone.
     pub lost_inside: Vec<Kind>,
     /// Facts about these processes were dropped.
@@ -575,5 +577,10 @@ impl Fatal {
     /// `si_code` above 0 and below 128: the kernel signals the process's own fault.
     pub fn is_fault(&self) -> bool {
         self.code > 0 && self.code < si_code::KERNEL
+    }
+
+    /// By kill(2), sigqueue(3) or tkill(2): neither a timer nor the kernel raised it.
+    pub fn is_sent(&self) -> bool {
+        [si_code::USER, si_code::QUEUE, si_code::TKILL].contains(&self.code)
     }
 }

@@ -28,7 +28,7 @@ const REFUSES: Story = Story {
         "the server closes the listener on [::] at SIGTERM; a client keeps connecting from 127.0.0.1",
         &["serve", "close-listener", BOTH],
         Expected {
-            remedy: &["preStop"],
+            remedy: &["keep accepting"],
             ..suffered("refused-connections", "refused", &["refused"])
         },
     )

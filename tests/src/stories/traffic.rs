@@ -11,7 +11,7 @@ pub(super) static STORIES: &[Story] = &[
             "the server closes the listener at SIGTERM and exits 2 s later; a client keeps connecting",
             &["serve", "close-listener", ANY],
             Expected {
-                remedy: &["preStop"],
+                remedy: &["keep accepting"],
                 ..suffered("refused-connections", "refused", &["refused"])
             },
         )
@@ -24,7 +24,7 @@ pub(super) static STORIES: &[Story] = &[
             "the same on ::1",
             &["serve", "close-listener", "[::1]:0"],
             Expected {
-                remedy: &["preStop"],
+                remedy: &["keep accepting"],
                 ..suffered("refused-connections", "refused", &["refused"])
             },
         )

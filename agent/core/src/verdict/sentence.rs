@@ -575,7 +575,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         };
         clauses.push(format!(
             "{} dropped at exit{unanswered}",
-            were(traffic.cut.count, "open connection")
+            clients_were(traffic, traffic.cut.count, "open connection")
         ));
     }
     if traffic.reset.count > 0 {
@@ -585,7 +585,10 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             n if n == traffic.reset.count => " (all in the accept queue when the listener closed)".to_owned(),
             n => format!(" ({n} of them in the accept queue when the listener closed)"),
         };
-        clauses.push(format!("{} reset{queued}", were(traffic.reset.count, "connection")));
+        clauses.push(format!(
+            "{} reset{queued}",
+            clients_were(traffic, traffic.reset.count, "connection")
+        ));
     }
     let refused = traffic.refused_clients();
     if refused.count > 0 {
@@ -605,7 +608,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         let whose = whose(traffic, refused.count, of);
         clauses.push(format!(
             "{} refused{window}{source}{whose}{on}",
-            were(refused.count, "connection")
+            clients_were(traffic, refused.count, "connection")
         ));
     }
     let new = traffic.refused_new();
@@ -613,7 +616,8 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         let whose = whose(traffic, new, |peer| !peer.had_connected);
         let verb = if new == 1 { "was" } else { "were" };
         clauses.push(format!(
-            "{} of {} that had not connected before {verb} refused{whose}",
+            "{}{} of {} that had not connected before {verb} refused{whose}",
+            at_least(traffic),
             many(new, "connection"),
             many(traffic.peers.new, "peer"),
         ));
@@ -624,7 +628,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     if traffic.rejected.count > 0 {
         clauses.push(format!(
             "{} rejected by the network before reaching the {}",
-            were(traffic.rejected.count, "connection"),
+            clients_were(traffic, traffic.rejected.count, "connection"),
             subject(case)
         ));
     }
@@ -763,6 +767,16 @@ pub(super) fn many(count: u64, noun: &str) -> String {
 pub(super) fn were(count: u64, noun: &str) -> String {
     let verb = if count == 1 { "was" } else { "were" };
     format!("{} {verb}", many(count, noun))
+}
+
+/// As [`were`], of clients.
+fn clients_were(traffic: &Traffic, count: u64, noun: &str) -> String {
+    format!("{}{}", at_least(traffic), were(count, noun))
+}
+
+/// Before a number of clients: others may have been missed.
+pub(super) fn at_least(traffic: &Traffic) -> &'static str {
+    if traffic.observed { "" } else { "at least " }
 }
 
 /// `12 ms`, `3.2 s`, `75 s`.

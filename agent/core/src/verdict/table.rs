@@ -341,7 +341,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 40,
         meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused. For a systemd unit the severity is info and the termination is not unclean: a unit has no replica, so its clients are refused at every restart.",
         proof: "The listener closed, and later SYNs to its port were answered with RST.",
-        remedy: "Keep listening until clients stop connecting: add a preStop sleep as long as clients needed.",
+        remedy: "Keep listening until clients stop connecting; in a pod, add a preStop sleep as long as clients needed.",
     },
     Row {
         headline: "proxy-rejected",

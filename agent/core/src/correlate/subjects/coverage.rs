@@ -115,6 +115,14 @@ impl LossPlace {
             }
         }
     }
+
+    /// Whether what was lost is of the subject's own processes.
+    fn is_in(&self, home: Home<'_>) -> bool {
+        match (self, home.path) {
+            (LossPlace::Cgroup { hierarchy, path }, Some(own)) => *hierarchy == home.hierarchy && is_below(path, own),
+            (LossPlace::Anywhere, _) | (_, None) => false,
+        }
+    }
 }
 
 /// Both are whole paths; the same one is below itself.
@@ -252,6 +260,21 @@ impl Coverage {
         self.losses_of(|loss| loss.of == Whose::Any, home, from, to)
     }
 
+    /// The number of [`Coverage::losses`], and the time in which they were lost, if all are of the subject's own processes.
+    fn own_losses(&self, home: Home<'_>, from: Boot, to: Boot) -> Option<(u64, Duration)> {
+        let in_time = |loss: &&Loss| loss.of == Whose::Any && loss.from <= to && loss.to >= from;
+        let (mut count, mut time): (u64, Option<(Boot, Boot)>) = (0, None);
+        for loss in self.all_lost().filter(in_time).filter(|loss| loss.place.concerns(home)) {
+            if loss.why != Hole::Lost || !loss.place.is_in(home) {
+                return None;
+            }
+            count = count.saturating_add(loss.count);
+            let (first, last) = time.unwrap_or((loss.from, loss.to));
+            time = Some((first.min(loss.from), last.max(loss.to)));
+        }
+        time.map(|(first, last)| (count, last.since(first)))
+    }
+
     /// When the first record of that kind between the two may have been lost.
     pub fn lost_since(&self, kind: Kind, home: Home<'_>, from: Boot, to: Boot) -> Option<Boot> {
         let of_kind = self.all_lost().filter(|loss| loss.kind == kind && loss.of == Whose::Any);
@@ -304,6 +327,7 @@ impl Coverage {
         let late = self.late_gaps(born, end).filter(|_| !stop_requested);
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
+            own_lost: self.own_losses(home, from, end),
             lost_inside: Vec::new(),
             over_cap_inside: false,
             earlier_stop: false,

@@ -233,7 +233,7 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
               `web` (pid 200) was terminated by SIGTERM, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
         "#]],
     );
 }

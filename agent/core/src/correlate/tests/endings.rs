@@ -638,7 +638,7 @@ fn a_program_that_serves_on_needs_another_signal() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
-              fix: PID 1 `app` still accepted connections 9.5 s after SIGTERM and never closed its listener, so SIGTERM may not stop this program (some reload at SIGTERM): declare the signal that stops it (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGTERM, close the listener first, and raise the grace period above 10.0 s
+              fix: PID 1 `app` still accepted connections 9.5 s after SIGTERM and never closed its listener, so SIGTERM may not stop this program (some reload at SIGTERM): declare the signal that stops it (`STOPSIGNAL` in the image); if the program does shut down at SIGTERM, close the listener first, and raise the grace period above 10.0 s
         "#]],
     );
 }

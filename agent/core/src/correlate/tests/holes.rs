@@ -60,7 +60,7 @@ fn a_unit_that_begins_within_the_hole_is_not_judged() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 3, but the reason is unknown: kernel records of program starts were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
         "#]],
     );
 }
@@ -85,7 +85,7 @@ fn a_unit_whose_creation_was_not_seen_is_not_judged() {
     expect![[r#"
         unknown: Unknown/Unknown/Unknown
           `web` (pid 200) exited with code 3, but the reason is unknown: kernel records of program starts were lost during the termination
-          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+          fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
     "#]].assert_eq(&script::show(&out, false));
 }
 
@@ -128,7 +128,7 @@ fn a_loss_after_the_begin_of_a_recording_is_a_loss() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 3, but the reason is unknown: kernel records of program starts were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
         "#]],
     );
 }
@@ -158,7 +158,7 @@ fn an_empty_cgroup_that_begins_after_a_hole_is_not_a_termination() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               How the main process terminated is unknown: kernel records of program starts were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
         "#]],
     );
 }

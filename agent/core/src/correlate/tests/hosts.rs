@@ -379,7 +379,7 @@ fn of_two_on_the_hosts_network_each_has_its_own_ports_clients() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed (10.0.0.2)
-              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              fix: 2 connections were refused in the 0.5 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
             clean: Stopped/Clean/Quiet
               The container runtime sent SIGTERM to PID 1 `other`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
@@ -434,7 +434,7 @@ fn a_port_that_another_took_over_and_gave_up_is_still_its_own_to_a_client_of_thi
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed (10.0.0.2)
-              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              fix: 2 connections were refused in the 0.5 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
 }

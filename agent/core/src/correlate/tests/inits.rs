@@ -334,7 +334,7 @@ fn a_signal_that_pid_1_takes_for_a_reload_reaches_nobody() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               The container runtime sent SIGUSR2 to PID 1 `tini`, the handler started and sent no signal to `python3`, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
-              fix: SIGUSR2 may not stop this program (some reload at SIGUSR2): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGUSR2: send SIGUSR2 on from PID 1 `tini` to `python3`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+              fix: SIGUSR2 may not stop this program (some reload at SIGUSR2): declare the signal that does (`STOPSIGNAL` in the image); if the program does shut down at SIGUSR2: send SIGUSR2 on from PID 1 `tini` to `python3`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],
     );
 }
@@ -363,7 +363,7 @@ fn a_program_whose_worker_is_slow_while_a_new_one_runs() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               `gunicorn` forwarded SIGTERM to `old`, whose handler ran, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
-              fix: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGHUP: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+              fix: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image); if the program does shut down at SIGHUP: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
 }
@@ -688,7 +688,7 @@ fn an_init_sends_on_a_signal_whose_default_action_is_to_do_nothing() {
             early: `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later
-              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 2.0 s
+              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image); this avoids the wait of 2.0 s
         "#]],
     );
 }
@@ -710,7 +710,7 @@ fn a_program_below_an_init_that_reopens_its_logs_needs_another_signal() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               `tini` forwarded SIGUSR1 to `python3`, whose handler ran, but the process did not exit: the container runtime sent SIGKILL 2.0 s later
-              fix: SIGUSR1 may not stop this program (some reload at SIGUSR1): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGUSR1: the shutdown needs more than the 2.0 s that it got: raise the grace period, or shorten the shutdown
+              fix: SIGUSR1 may not stop this program (some reload at SIGUSR1): declare the signal that does (`STOPSIGNAL` in the image); if the program does shut down at SIGUSR1: the shutdown needs more than the 2.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
 }
@@ -733,7 +733,7 @@ fn a_program_below_an_init_that_keeps_its_listener_may_need_another_signal() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               `tini` forwarded SIGQUIT to `python3`, whose handler ran, but the process did not exit: the container runtime sent SIGKILL 2.0 s later
-              fix: the shutdown needs more than the 2.0 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGQUIT may not stop this program (some reload at SIGQUIT): then declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container)
+              fix: the shutdown needs more than the 2.0 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGQUIT may not stop this program (some reload at SIGQUIT): then declare the signal that does (`STOPSIGNAL` in the image)
         "#]],
     );
 }

@@ -201,18 +201,18 @@ fn a_forged_kernel_code_is_the_processs_own_signal() {
     check(
         &killed("kernel"),
         expect![[r#"
-        crashed: Crash/Crashed/Unknown
-          PID 1 `app` reached one of its resource limits and was terminated by SIGKILL
-          fix: look at the core dump or the last lines of the log: the fault is in the program
-    "#]],
+            crashed: Crash/Crashed/Unknown
+              PID 1 `app` reached one of its resource limits and was terminated by SIGKILL
+              fix: find out what takes the processor time of PID 1 `app`, or raise the limit: RLIMIT_CPU, `ulimit -t` in what starts the program, or the ulimits of the container runtime; `/proc/PID/limits` of a running process has its value
+        "#]],
     );
     check(
         &killed("kernel-code"),
         expect![[r#"
-        crashed: Crash/Crashed/Unknown
-          PID 1 `app` terminated itself with SIGKILL
-          fix: look at the core dump or the last lines of the log: the fault is in the program
-    "#]],
+            crashed: Crash/Crashed/Unknown
+              PID 1 `app` terminated itself with SIGKILL
+              fix: look for the reason in the last lines of the log of PID 1 `app`, which sent SIGKILL to itself
+        "#]],
     );
 }
 
@@ -471,7 +471,7 @@ fn a_limit_is_no_oom() {
         expect![[r#"
             crashed: Crash/Crashed/Quiet
               `web` (pid 200) reached one of its resource limits and was terminated by SIGKILL
-              fix: look at the core dump or the last lines of the log: the fault is in the program
+              fix: find out what takes the processor time of `web` (pid 200), or raise the limit: RLIMIT_CPU, `LimitCPU=` of the unit; `/proc/PID/limits` of a running process has its value
         "#]],
     );
 }
@@ -592,7 +592,7 @@ fn kill_9_by_itself() {
         expect![[r#"
             crashed: Crash/Crashed/Quiet
               `web` (pid 200) terminated itself with SIGKILL
-              fix: look at the core dump or the last lines of the log: the fault is in the program
+              fix: look for the reason in the last lines of the log of `web` (pid 200), which sent SIGKILL to itself
         "#]],
     );
 }

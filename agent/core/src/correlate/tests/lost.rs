@@ -84,7 +84,7 @@ fn without_the_removal_a_step_after_the_main_process_is_not_another_termination(
               systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.1 s later; the sockets of the unit were not observed to their end: the cgroup still existed, and processes in it may close connections later
             unknown: Unknown/Unknown/Unknown
               `post` (pid 201) exited with code 0, but the reason is unknown: kernel records of removed cgroups were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
         "#]],
     );
 }
@@ -106,7 +106,7 @@ fn without_the_stop_signal_a_main_process_is_not_a_step_before_another() {
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
               `web` (pid 200) exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+              fix: raise `kernel.ring_bytes`, unless processes of the unit itself send signals, exit or connect thousands of times per second: each unit has a budget of records
         "#]],
     );
 }

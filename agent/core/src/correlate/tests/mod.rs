@@ -20,6 +20,7 @@ mod peers;
 mod pods;
 mod processes;
 pub(super) mod properties;
+mod remedies;
 mod resumed;
 mod senders;
 mod shared_pids;

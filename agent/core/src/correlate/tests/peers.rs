@@ -86,18 +86,18 @@ fn a_scanner_does_not_change_what_clients_need() {
     check(
         &server(&clients),
         expect![[r#"
-        refused-connections: Stopped/Clean/Refused
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.0 s later; 6 connections were refused in the 0.7 s after the listener closed (10.0.0.2: 3, 10.0.0.3: 3)
-          fix: 6 connections were refused in the 0.7 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
-    "#]],
+            refused-connections: Stopped/Clean/Refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.0 s later; 6 connections were refused in the 0.7 s after the listener closed (10.0.0.2: 3, 10.0.0.3: 3)
+              fix: 6 connections were refused in the 0.7 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
+        "#]],
     );
     check(
         &server(&(clients + &refused(SCANNER, 3))),
         expect![[r#"
-        refused-connections: Stopped/Clean/Refused
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.0 s later; 6 connections were refused in the 0.7 s after the listener closed (10.0.0.2: 3, 10.0.0.3: 3); 9 connections of 1 peer that had not connected before were refused (10.6.6.6)
-          fix: 6 connections were refused in the 0.7 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
-    "#]],
+            refused-connections: Stopped/Clean/Refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.0 s later; 6 connections were refused in the 0.7 s after the listener closed (10.0.0.2: 3, 10.0.0.3: 3); 9 connections of 1 peer that had not connected before were refused (10.6.6.6)
+              fix: 6 connections were refused in the 0.7 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
+        "#]],
     );
 }
 
@@ -173,10 +173,10 @@ fn the_sentence_names_a_few_peers() {
     check(
         &script,
         expect![[r#"
-        refused-connections: Stopped/Clean/Refused
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.0 s later; 30 connections were refused in the 1.7 s after the listener closed (10.0.1.1: 9, 10.0.1.2: 3, 10.0.1.3: 3, others: 15)
-          fix: 30 connections were refused in the 1.7 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
-    "#]],
+            refused-connections: Stopped/Clean/Refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.0 s later; 30 connections were refused in the 1.7 s after the listener closed (10.0.1.1: 9, 10.0.1.2: 3, 10.0.1.3: 3, others: 15)
+              fix: 30 connections were refused in the 1.7 s after the listener closed: keep accepting for 2 s after the stop signal, or send clients elsewhere before the stop
+        "#]],
     );
     let peers = traffic(&script).peers;
     assert_eq!((peers.top.len(), peers.more), (5, 3));

@@ -87,7 +87,7 @@ fn the_window_is_that_of_the_port_that_was_refused() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed (10.0.0.2)
-              fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
+              fix: 2 connections were refused in the 1.0 s after the listener closed: keep accepting for 2 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
     // Of several windows the longest; and a SYN can reach the closed port just before the recorded close.
@@ -107,7 +107,7 @@ fn the_window_is_that_of_the_port_that_was_refused() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed (10.0.0.2)
-              fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
+              fix: 3 connections were refused in the 1.5 s after the listener closed: keep accepting for 2 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
 }
@@ -150,7 +150,7 @@ fn refused_as_only_the_client_shows_it() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (counted only for clients on this machine)
-              fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              fix: 1 connection was refused in the 0.4 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
 }
@@ -363,7 +363,7 @@ fn refused_after_a_late_close() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 connections were refused in the 0.9 s after the listener closed (10.0.0.2)
-              fix: 2 connections were refused in the 0.9 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
+              fix: 2 connections were refused in the 0.9 s after the listener closed: keep accepting for 2 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
 }
@@ -485,7 +485,7 @@ fn a_port_used_again_at_once_is_another_connection() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed (10.0.0.2)
-              fix: 3 connections were refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              fix: 3 connections were refused in the 0.4 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
 }
@@ -778,7 +778,7 @@ fn the_exit_speaks_before_the_traffic() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Cut
               The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the process did not exit: the container runtime sent SIGKILL 10.0 s later; 1 open connection was dropped at exit, with an unanswered request
-              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGTERM may not stop this program (some reload at SIGTERM): then declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container)
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGTERM may not stop this program (some reload at SIGTERM): then declare the signal that does (`STOPSIGNAL` in the image)
         "#]],
     );
 }
@@ -806,7 +806,7 @@ fn a_socket_handed_over_is_not_quiet() {
         )),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was reset
               fix: finish the requests in flight, and read all data before closing a connection
         "#]],
     );
@@ -928,7 +928,7 @@ fn a_port_that_the_kubelet_had_long_before_is_a_clients() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed (10.0.0.2)
-              fix: 1 connection was refused in the 0.1 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              fix: 1 connection was refused in the 0.1 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
 }
@@ -980,7 +980,7 @@ fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
-              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              fix: 1 connection was refused in the 0.3 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal

@@ -738,7 +738,7 @@ fn a_signal_that_reopens_logs_is_no_shutdown() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               The container runtime sent SIGUSR1 to PID 1 `app`, the handler started, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
-              fix: SIGUSR1 may not stop this program (some reload at SIGUSR1): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGUSR1: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+              fix: SIGUSR1 may not stop this program (some reload at SIGUSR1): declare the signal that does (`STOPSIGNAL` in the image); if the program does shut down at SIGUSR1: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
     // A soft stop: it has closed its listener.
@@ -774,7 +774,7 @@ fn a_declared_signal_without_a_handler_may_be_the_wrong_one() {
             early: `app` is PID 1 and has no SIGQUIT handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `app` is PID 1 and has no SIGQUIT handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGQUIT in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini, or declare the signal that stops the program (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); this avoids the wait of 10.0 s
+              fix: handle SIGQUIT in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini, or declare the signal that stops the program (`STOPSIGNAL` in the image); this avoids the wait of 10.0 s
         "#]],
     );
 }

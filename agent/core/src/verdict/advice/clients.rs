@@ -8,7 +8,7 @@ use crate::pod::{ContainerKind, PreStop};
 use crate::time::Boot;
 use crate::verdict::judge::Case;
 use crate::verdict::seconds;
-use crate::verdict::sentence::many;
+use crate::verdict::sentence::{at_least, many};
 use crate::verdict::spent::Spent;
 
 /// A sleep gets advice if it is this many times too long, and by this much.
@@ -74,13 +74,19 @@ impl Missed {
         let traffic = case.traffic();
         let refused = traffic.refusal_window().map(|window| {
             format!(
-                "{} refused in the {} after the listener closed",
+                "{}{} refused in the {} after the listener closed",
+                at_least(traffic),
                 many(traffic.refused_clients().count, "connection"),
                 seconds(window)
             )
         });
-        let queued = (traffic.reset_queued > 0)
-            .then(|| format!("{} reset in the accept queue", many(traffic.reset_queued, "connection")));
+        let queued = (traffic.reset_queued > 0).then(|| {
+            format!(
+                "{}{} reset in the accept queue",
+                at_least(traffic),
+                many(traffic.reset_queued, "connection")
+            )
+        });
         let what: Vec<String> = refused.into_iter().chain(queued).collect();
         (!what.is_empty()).then(|| Missed {
             what: what.join(" and "),
@@ -130,8 +136,9 @@ impl Missed {
             kind: AdviceKind::PreStopSleepLonger,
             seconds: Some(sleep),
             text: format!(
-                "{name}: {}; a preStop sleep of {sleep} s would have avoided this{after}{room}{more}",
+                "{name}: {}; a preStop sleep of {}{sleep} s would have avoided this{after}{room}{more}",
                 self.what,
+                at_least(case.traffic()),
             ),
         }];
         if !fits || self.still_coming {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::evidence::{lock_text, sender_text};
 use super::{APART, Missing, NoLock, Why, blockers, outcome, table};
-use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind};
+use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind, SignalSender};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
 use crate::verdict::seconds;
 use crate::verdict::sentence::{lower, many, were};
@@ -122,9 +122,10 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
         return format!("the {what} was announced by logind");
     };
     let lasted = delay.end.map(|end| seconds(end.since(delay.begin)));
-    let limit = delay.limit.map(|limit| format!(" of at most {}", setting(limit)));
+    let limit = delay.limit.map(|limit| format!("at most {}", setting(limit)));
     if !facts.kubelet.is_there {
-        let locks = lasted.map(|lasted| format!("; locks delayed it for {lasted}{}", limit.unwrap_or_default()));
+        let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
+        let locks = lasted.map(|lasted| format!("; locks delayed it for {lasted}{of}"));
         return format!("the {what} was announced by logind{}", locks.unwrap_or_default());
     }
     let count = facts.others().count() as u64;
@@ -136,9 +137,9 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
         count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),
     };
     let held = match (lasted, limit) {
-        (Some(lasted), Some(limit)) => format!("; logind waited {lasted}{limit}"),
+        (Some(lasted), Some(limit)) => format!("; logind waited {lasted} of {limit}"),
         (Some(lasted), None) => format!("; logind waited {lasted}"),
-        (None, Some(limit)) => format!("; logind waits{limit}"),
+        (None, Some(limit)) => format!("; logind waits {limit}"),
         (None, None) => String::new(),
     };
     let late = late(facts);
@@ -276,10 +277,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             })
             .or_else(|| Some(RAISE.to_owned()))
         }
-        // The kubelet has its lock, or took a new one after a `false`.
-        Why::Spoofed if facts.kubelet_holds() && facts.gaps.bus.is_none() => {
-            Some("find the process that is named in the sentence, and who may use the system bus".to_owned())
-        }
+        Why::Spoofed => Some(of_spoofed(facts)),
         Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: it takes its lock at its start".to_owned()),
         Why::Unprotected(NoLock::ZeroPeriods) => Some(
             "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet"
@@ -309,7 +307,6 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         Why::Unprotected(NoLock::NotKnown)
         | Why::Bypassed
         | Why::Unannounced
-        | Why::Spoofed
         | Why::Unknown(_) => from_table(),
         Why::Blocked => facts.kind.map_or_else(from_table, |kind| {
             let verb = match kind {
@@ -322,6 +319,28 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             ))
         }),
     }
+}
+
+fn of_spoofed(facts: &NodeShutdownFacts) -> String {
+    let is_known = |sender: &SignalSender| match sender {
+        SignalSender::Logind => true,
+        SignalSender::Other { pid, comm, unit, .. } => pid.is_some() || comm.is_some() || unit.is_some(),
+    };
+    let find = match facts.signs.spoofed.as_ref().is_some_and(|(_, sender)| is_known(sender)) {
+        true => "find the process that is named in the sentence, and who may use the system bus",
+        false => {
+            "the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time \
+             (the audit log has each process that was started)"
+        }
+    };
+    // The kubelet has its lock, or took a new one after a `false`.
+    let has_lock = facts.kubelet_holds() && facts.gaps.bus.is_none();
+    let restart = if has_lock {
+        ""
+    } else {
+        "; restart the kubelet, so that it takes its lock again"
+    };
+    format!("{find}{restart}")
 }
 
 /// The kubelet had less time than its periods: why.

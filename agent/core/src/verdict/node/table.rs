@@ -72,7 +72,7 @@ pub const TABLE: [Row; 9] = [
         severity: Severity::Critical,
         meaning: "A process other than logind sent PrepareForShutdown. The kubelet does not check the sender: it terminates the pods although the node stays up.",
         proof: "The sender of the signal on the bus was not the owner of org.freedesktop.login1.",
-        remedy: "Find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again.",
+        remedy: "Find the process that is named in the sentence (a sender that had left the bus is not known), and who may use the system bus; restart the kubelet, so that it takes its lock again.",
     },
     Row {
         headline: "blocked",

@@ -3,11 +3,14 @@
 use super::{killed, seconds, upper};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, SignalResult};
-use crate::ids::{Pid, Signal};
+use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Forward, InnerProcess, Inside, Killed, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
 use crate::verdict::evidence;
 use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main, worst};
+
+/// Programs that start no other, and that keep a container running whose service has put itself into the background: `tail -f`.
+const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
 
 /// Longest chain of processes in a sentence.
 const CHAIN: usize = 4;
@@ -315,16 +318,19 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             Some(format!("handle {signal} in {who}{declare}{lost}"))
         }
         InnerEnd::Blocked(how) => super::remedy::blocked(how),
-        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => {
-            Some(to_others(case, &who, &unreached(case, forward), signal))
-        }
+        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => Some(to_others(
+            case,
+            (&who, forward.target.comm),
+            &unreached(case, forward),
+            signal,
+        )),
         InnerEnd::AfterGrace if is_killed_inside(forward) => {
             let orphans = match orphans(case, forward) {
                 orphans if orphans.is_empty() => String::new(),
                 orphans => format!(
                     "; if {who} waited for {}, which got no signal: {}",
                     names(case, &orphans),
-                    to_others(case, &who, &orphans, signal)
+                    to_others(case, (&who, forward.target.comm), &orphans, signal)
                 ),
             };
             Some(format!(
@@ -336,11 +342,19 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
         InnerEnd::AfterGrace => super::remedy::after_grace(case, finding),
         InnerEnd::AtOnce => Some(format!(
             "{by} gave {who} no time: raise the stop timeout of {by}, or send {by} the stop signal at which it waits for its processes (see its \
-             documentation; `STOPSIGNAL` in the image)"
+             documentation; {})",
+            super::remedy::declared(case)
         )),
-        InnerEnd::Crashed => Some(format!(
-            "look at the core dump or the last lines of the log of {who}: the fault is in its shutdown"
-        )),
+        InnerEnd::Crashed => {
+            let signal = forward.exit.and_then(|exit| match exit.status {
+                ExitStatus::Signaled { signal, .. } => Some(signal),
+                ExitStatus::Exited(_) => None,
+            });
+            let of_signal = signal.and_then(|signal| super::remedy::without_a_core(case, &who, signal, false));
+            Some(of_signal.unwrap_or_else(|| {
+                format!("look at the core dump or the last lines of the log of {who}: the fault is in its shutdown")
+            }))
+        }
         InnerEnd::KilledByOther => {
             let (by, with) = killer(case, forward);
             Some(format!(
@@ -352,6 +366,9 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
         InnerEnd::DefaultAction if left(case).is_empty() => Some(format!(
             "install a {signal} handler in {who} that finishes the work in flight and then exits with 0"
         )),
+        InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
+            Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
+        }
         InnerEnd::DefaultAction => Some(format!(
             "start the program with `exec` in {who}, so that {by} forwards {signal} to the program itself and waits for it; an init that \
              signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it"
@@ -365,12 +382,26 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
 /// From the main process to those that did not get it.
 pub(super) fn to_unsignalled(case: &Case<'_>) -> String {
     let signal = super::remedy::stop_signal(case);
-    to_others(case, &super::target(case.main()), &unsignalled(case), signal)
+    let comm = case.main().map(|main| main.comm).unwrap_or_default();
+    to_others(case, (&super::target(case.main()), comm), &unsignalled(case), signal)
 }
 
 /// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
-fn to_others(case: &Case<'_>, who: &str, others: &[InnerProcess], signal: Signal) -> String {
+fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess], signal: Signal) -> String {
     let others = names(case, others);
+    if STANDS_IN.map(Comm::new).contains(&comm) {
+        return format!(
+            "{who} only keeps the {} running: start {others} in the foreground instead (with `exec` in a shell), so that {signal} reaches the \
+             service",
+            super::subject(case)
+        );
+    }
+    if comm == Comm::new("runsvdir") && signal == Signal::TERM {
+        return format!(
+            "declare SIGHUP as the stop signal ({}): at SIGHUP `runsvdir` stops its services, and at {signal} it leaves them to be killed",
+            super::remedy::declared(case)
+        );
+    }
     let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
     let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);
     let how = match by_init {

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
-use crate::kubernetes::{Detail, PodContext, StopReason};
+use crate::kubernetes::{Detail, PodContext, Request, StopReason};
 use crate::pod::PreStop;
+use crate::time::Boot;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::judge::{Case, Hook, HookEnd, quoted};
 use crate::verdict::spent::Spent;
@@ -58,10 +59,8 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let hook = Hook::of(case)?;
     let name = hook.name();
     let took = hook.took.map(seconds);
-    let grace = context
-        .grace
-        .map(|grace| format!(" of {}", whole_seconds(grace)))
-        .unwrap_or_default();
+    let had = grace_of_hook(context, hook.run.end);
+    let grace = had.map(|grace| format!(" of {}", whole_seconds(grace))).unwrap_or_default();
     let left = Spent::of(case).and_then(|spent| spent.left);
     let left_it = left.map_or(String::new(), |left| format!(" and left {} for the shutdown", seconds(left)));
     Some(match &hook.end {
@@ -83,13 +82,24 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
             }
         }
         HookEnd::Done => {
-            let much = hook.took.zip(context.grace).is_some_and(|(took, grace)| took * 2 >= grace);
+            let much = hook.took.zip(had).is_some_and(|(took, grace)| took * 2 >= grace);
             if !much && left.is_none() {
                 return None;
             }
             format!("the {name} took {}{}{left_it}", took?, of_the(&grace))
         }
     })
+}
+
+/// The grace period while the hook ran: what shortened it may have come later.
+fn grace_of_hook(context: &PodContext, end: Option<Boot>) -> Option<Duration> {
+    let shortened = |request: &&Request| context.grace.is_some_and(|grace| grace < request.grace);
+    let Some(request) = context.request.as_ref().filter(shortened) else {
+        return context.grace;
+    };
+    let by_then = |(seen, _): &&(Boot, Duration)| end.is_none_or(|end| *seen <= end);
+    let last = request.shortened.iter().rfind(by_then);
+    Some(last.map_or(request.grace, |(_, grace)| *grace))
 }
 
 fn of_the(grace: &str) -> String {

@@ -1,15 +1,43 @@
 //! What to change, with the measured number in it.
 
-use super::{actor, inside, kubernetes, lower, manager, many, seconds, target, were};
+use std::time::Duration;
+
+use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
 use crate::time::Boot;
 use crate::verdict::advice::NeededSleep;
-use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};
+use crate::verdict::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
+
+/// Whose settings a remedy can name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Managed {
+    /// A container of a pod.
+    Pod,
+    /// A container without one.
+    Container,
+    Unit,
+}
+
+impl Managed {
+    fn of(case: &Case<'_>) -> Managed {
+        match &case.subject {
+            Subject::Container { pod: None, .. } if case.kubernetes.is_none() => Managed::Container,
+            Subject::Container { .. } => Managed::Pod,
+            Subject::Unit { .. } => Managed::Unit,
+        }
+    }
+}
+
+/// Lost records of one container or unit per second: as many as the smallest budget of a kind that a program can exceed by signals alone.
+const NOISE: u64 = 1024;
+
+/// A program that is younger may not have installed its handlers yet.
+const YOUNG: Duration = Duration::from_secs(1);
 
 pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
     let own = own_remedy(case, finding, axis);
@@ -41,7 +69,8 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 true => ": SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup)",
                 false => ", use `exec` in the shell that starts the program, or run a small init such as tini",
             };
-            Some(format!("handle {signal} in {}{how}{declare}{lost}", target(case.main())))
+            let early = early(case).unwrap_or_default();
+            Some(format!("handle {signal} in {}{how}{declare}{lost}{early}", target(case.main())))
         }
         (Why::RaisedInVain, _) => {
             let signal = stop_signal(case);
@@ -73,8 +102,9 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                  of the process needs",
                 own.saturating_sub(had).as_secs().max(1)
             ),
-            None => lower(row(finding.exit, axis).remedy),
+            None => before_the_shutdown(case, finding, axis),
         }),
+        (Why::RanAtShutdown, _) => Some(before_the_shutdown(case, finding, axis)),
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
         (Why::Inside(end, of), _) => inside::remedy(case, finding, *end, *of),
         (Why::Starved, _) if case.kubernetes.is_some() => kubernetes::grace_remedy(case, finding),
@@ -121,6 +151,8 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Why::DefaultAction, _) if inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) => {
             Some(inside::to_unsignalled(case))
         }
+        (Why::DefaultAction, exit) => Some(lower(row(exit, axis).remedy) + &early(case).unwrap_or_default()),
+        (Why::Crashed(_) | Why::ChildCrashed, _) => Some(of_crash(case, finding, axis)),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
         // The exit is known, the result of the hook is not.
@@ -128,6 +160,92 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some("look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)".to_owned())
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
+    }
+}
+
+/// Added for a process without a handler that had just started.
+fn early(case: &Case<'_>) -> Option<String> {
+    let (main, stop) = case.main().zip(case.stop())?;
+    let age = stop.at.since(main.start);
+    let may_be_early = age < YOUNG && stop.disposition == Disposition::Default;
+    may_be_early.then(|| {
+        format!(
+            "; the process was {} old at {}: a handler that is installed later than that comes too late",
+            seconds(age),
+            stop.signal
+        )
+    })
+}
+
+fn of_crash(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> String {
+    let of_status = |status: ExitStatus| match status {
+        ExitStatus::Signaled { signal, .. } => Some(signal),
+        ExitStatus::Exited(_) => None,
+    };
+    let (who, exit) = match case.failed_child.filter(|_| finding.why == Why::ChildCrashed) {
+        Some(child) => (format!("`{}`", child.process.comm), Some(child.exit)),
+        None => (target(case.main()), case.exit),
+    };
+    let signal = exit.and_then(|exit| of_status(exit.status));
+    let is_its_own = matches!(finding.why, Why::Crashed(Crash::Itself)) && signal == Some(Signal::KILL);
+    signal
+        .and_then(|signal| without_a_core(case, &who, signal, is_its_own))
+        .unwrap_or_else(|| lower(row(finding.exit, axis).remedy))
+}
+
+/// For a signal by which a process ends that has no fault in its code, or none that a core dump shows.
+pub(super) fn without_a_core(case: &Case<'_>, who: &str, signal: Signal, is_its_own: bool) -> Option<String> {
+    let is_raised = is_its_own || case.fatal().is_some_and(|fatal| fatal.signal == signal && fatal.is_sent());
+    let limit = |unit: &str, shell: &str| match Managed::of(case) {
+        Managed::Unit => format!("`{unit}` of the unit"),
+        Managed::Container | Managed::Pod => {
+            format!("`{shell}` in what starts the program, or the ulimits of the container runtime")
+        }
+    };
+    Some(match signal.number() {
+        // SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ, SIGKILL and what has no meaning of its own.
+        _ if is_raised && !signal.is_fault() => {
+            format!("look for the reason in the last lines of the log of {who}, which sent {signal} to itself")
+        }
+        13 => format!("ignore SIGPIPE in {who} and handle the error EPIPE: the reader of a pipe or connection had closed it"),
+        14 | 26 | 27 => format!(
+            "install a {signal} handler in {who} before it starts its timer ({}), or do not start the timer: the timer expired, and without a \
+             handler {signal} ends the process",
+            if signal.number() == 14 {
+                "alarm, setitimer"
+            } else {
+                "setitimer; profilers use one"
+            }
+        ),
+        9 | 24 => format!(
+            "find out what takes the processor time of {who}, or raise the limit: RLIMIT_CPU, {}; `/proc/PID/limits` of a running process has its value",
+            limit("LimitCPU=", "ulimit -t")
+        ),
+        25 => format!(
+            "keep the files that {who} writes smaller, or raise the limit: RLIMIT_FSIZE, {}; `/proc/PID/limits` of a running process has its value",
+            limit("LimitFSIZE=", "ulimit -f")
+        ),
+        31 => format!(
+            "allow the system call in the seccomp filter, or do not use it in {who}: {}; the kernel's log has its number (`type=1326 … syscall=`), and \
+             `ausyscall` its name",
+            match Managed::of(case) {
+                Managed::Unit => "`SystemCallFilter=` of the unit",
+                Managed::Container => "the container runtime's profile (`--security-opt seccomp=`)",
+                Managed::Pod => "`seccompProfile` of the pod",
+            }
+        ),
+        _ => return None,
+    })
+}
+
+/// Of a process that a node's shutdown cut.
+fn before_the_shutdown(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> String {
+    match Managed::of(case) {
+        Managed::Pod => lower(row(finding.exit, axis).remedy),
+        Managed::Container => "stop the container before the shutdown of the node stops everything: by a unit with a stop command (`ExecStop=`) and \
+                               enough time for it (`TimeoutStopSec=`); or shorten the shutdown of the process"
+            .to_owned(),
+        Managed::Unit => "raise `TimeoutStopSec=` of the unit, or shorten the shutdown of the process".to_owned(),
     }
 }
 
@@ -175,8 +293,12 @@ fn more_time(case: &Case<'_>, finding: &Finding) -> Option<String> {
     }
     let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
     let grace = seconds(grace.unwrap_or_default());
+    let setting = match Managed::of(case) {
+        Managed::Unit => "`TimeoutStopSec=` of the unit",
+        Managed::Pod | Managed::Container => "the grace period",
+    };
     Some(format!(
-        "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
+        "the shutdown needs more than the {grace} that it got: raise {setting}, or shorten the shutdown"
     ))
 }
 
@@ -204,10 +326,11 @@ pub(super) fn or_declare(case: &Case<'_>, signal: Signal) -> String {
 }
 
 /// Where a stop signal is declared.
-fn declared(case: &Case<'_>) -> &'static str {
-    match case.subject {
-        Subject::Unit { .. } => "`KillSignal=` of the unit",
-        Subject::Container { .. } => "`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container",
+pub(super) fn declared(case: &Case<'_>) -> &'static str {
+    match Managed::of(case) {
+        Managed::Unit => "`KillSignal=` of the unit",
+        Managed::Container => "`STOPSIGNAL` in the image",
+        Managed::Pod => "`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container",
     }
 }
 
@@ -252,6 +375,20 @@ pub(super) fn blocked(how: Blocked) -> Option<String> {
     Some(what.to_owned())
 }
 
+fn lost(case: &Case<'_>) -> String {
+    format!(
+        "raise `kernel.ring_bytes`, unless processes of the {0} itself send signals, exit or connect thousands of times per second: each {0} has a \
+         budget of records",
+        super::subject(case)
+    )
+}
+
+/// Lost records that the subject's own processes made, far more of them than a ring that is too small explains.
+fn noise(case: &Case<'_>) -> Option<(u64, Duration)> {
+    let (count, time) = case.missing.own_lost?;
+    (count >= NOISE * time.as_secs().max(1)).then_some((count, time))
+}
+
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
 fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
     match missing {
@@ -262,11 +399,15 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
         Missing::OverCap => {
             "find the process that sends so many signals: epitaph keeps a limited number for one termination".to_owned()
         }
-        Missing::Lost(_) => {
-            "raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each \
-             container has a budget of records"
-                .to_owned()
-        }
+        Missing::Lost(kinds) => noise(case).map_or_else(|| lost(case), |(count, time)| {
+            format!(
+                "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
+                 does not change the budget",
+                super::subject(case),
+                super::records(kinds),
+                seconds(time)
+            )
+        }),
         Missing::NotRecorded => {
             "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
         }
@@ -315,7 +456,7 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
 
 fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
     let traffic = case.traffic();
-    let refused = || were(traffic.refused_clients().count, "connection");
+    let refused = || clients_were(traffic, traffic.refused_clients().count, "connection");
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
         TrafficAxis::Refused if matches!(case.subject, Subject::Unit { .. }) => Some(format!(
@@ -337,13 +478,19 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             refused()
         )),
         TrafficAxis::Refused => Some(match traffic.refusal_window().zip(NeededSleep::of(case)) {
-            Some((window, sleep)) => format!(
-                "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided the refusals",
-                refused(),
-                seconds(window),
-                sleep.seconds
-            ),
-            None => lower(row(Exit::Clean, axis).remedy),
+            Some((window, sleep)) => {
+                // Of clients that were not all seen, the last one may have come later.
+                let (sleep, least) = (sleep.seconds, if traffic.observed { "" } else { "at least " });
+                let instead = match Managed::of(case) {
+                    Managed::Pod => format!("a preStop sleep of {least}{sleep} s would have avoided the refusals"),
+                    Managed::Container | Managed::Unit => {
+                        format!("keep accepting for {least}{sleep} s after the stop signal, or send clients elsewhere before the stop")
+                    }
+                };
+                format!("{} refused in the {} after the listener closed: {instead}", refused(), seconds(window))
+            }
+            None if Managed::of(case) == Managed::Pod => lower(row(Exit::Clean, axis).remedy),
+            None => "keep accepting after the stop signal until clients stop connecting".to_owned(),
         }),
         // A pod has an advice for the refused connections.
         TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused_clients().count > 0 => {

@@ -91,6 +91,21 @@ fn clients_who_had_not_stopped_coming() {
     );
 }
 
+/// Records were lost, or the observation ended before all clients had stopped.
+#[test]
+fn counts_of_clients_who_were_not_all_seen_are_the_least() {
+    let mut ended = refused(termination(), 0.2, 0.3, 2.4, 1.2);
+    ended.t.traffic.observed = false;
+    check(
+        ended,
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 14 connections were refused in the 2.1 s after the listener closed
+          remedy: at least 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of at least 3 s would have avoided the refusals
+          pre-stop-sleep-longer Some(3): container `app`: at least 14 connections refused in the 2.1 s after the listener closed; a preStop sleep of at least 3 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s
+    "#]],
+    );
+}
+
 #[test]
 fn a_restart_is_not_saved_by_a_sleep() {
     check(

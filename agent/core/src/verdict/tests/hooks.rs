@@ -267,3 +267,26 @@ fn what_the_verdict_rests_on() {
         "#]],
     );
 }
+
+/// A pod that was deleted by force while its container shut down: its grace period is 0 then.
+#[test]
+fn the_grace_period_of_a_hook_is_the_one_that_it_had() {
+    let forced = |seen: f64| {
+        let ended = termination()
+            .wait(PreStop::Sleep { seconds: 6 }, 6.1, None)
+            .term(6.1)
+            .exit(6.5, 0);
+        let ended = ended.with(|k| {
+            k.grace = Some(Duration::ZERO);
+            k.request.as_mut().unwrap().shortened = vec![(at(seen), Duration::ZERO)];
+        });
+        ended.judged().verdict.sentence
+    };
+    let after = forced(6.3);
+    assert!(
+        after.contains("the preStop sleep of 6 s took 6.1 s of the grace period of 10 s"),
+        "{after}"
+    );
+    let before = forced(1.0);
+    assert!(before.contains("of the grace period of 0 s"), "{before}");
+}

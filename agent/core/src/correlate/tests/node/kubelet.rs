@@ -118,7 +118,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
         expect![[r#"
             -20.000 node 1 Critical -50.000…-20.000 spoofed UNCLEAN Continued
               PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
-              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started); restart the kubelet, so that it takes its lock again
             +4.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default

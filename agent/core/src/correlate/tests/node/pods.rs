@@ -389,7 +389,7 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
         ),
         expect![[r#"
             +7.000 node 1 Info +1.000…+7.000 graceful AgentEnded
-              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind waits of at most 60 s
+              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind waits at most 60 s
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
         "#]],

@@ -217,7 +217,7 @@ fn a_spoofed_signal_alone_is_reported_when_the_kubelet_is_done() {
         expect![[r#"
             +91.000 node 1 Critical +1.000…+91.000 spoofed UNCLEAN Continued
               PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
-              fix: find the process that is named in the sentence, and who may use the system bus
+              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started)
         "#]],
     );
 }

@@ -1,0 +1,290 @@
+//! Remedies that hold under a condition: each timeline has the condition, or lacks it.
+
+use expect_test::expect;
+
+use super::{check, container, unit};
+
+/// A service in the background, and a first process that only keeps the container running.
+const TAIL: &str = "
+    +0 mkdir app
+    proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tail
+    proc nginx in=app pid=107 ns=7 start=+0.1 parent=main comm=nginx
+    +0.001 exec main
+";
+
+#[test]
+fn a_process_that_stands_in_for_the_service_cannot_send_a_signal_on() {
+    check(
+        &format!(
+            "{TAIL}
+        +5 TERM runc -> main default ignored armed
+        +15 KILL runc -> main waiting=none already-armed
+        +15.001 exit main KILL
+        +15.0011 KILL main -> nginx kernel waiting=none already-armed
+        +15.002 exit nginx KILL
+        "
+        ),
+        expect![[r#"
+            early: `tail` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tail` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: PID 1 `tail` only keeps the container running: start `nginx` in the foreground instead (with `exec` in a shell), so that SIGTERM reaches the service; this avoids the wait of 10.0 s
+        "#]],
+    );
+}
+
+#[test]
+fn below_an_init_the_service_does_not_start_in_tail_either() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+        proc tail in=app pid=106 ns=6 start=+0.1 parent=main comm=tail
+        proc nginx in=app pid=107 ns=7 start=+0.2 parent=main comm=nginx
+        +0.001 exec main
+        +5 TERM runc -> main default sigwait armed
+        +5.0001 TERM main -> tail default already-armed
+        +5.001 exit tail TERM
+        +5.002 exit main 143
+        +5.0021 KILL main -> nginx kernel waiting=none already-armed
+        +5.003 exit nginx KILL
+        ",
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `tail`, which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `nginx`, which never got the signal: any work in flight was lost
+              fix: `tail` only keeps the container running: start `nginx` in the foreground instead (with `exec` in a shell), so that SIGTERM reaches the service
+        "#]],
+    );
+}
+
+#[test]
+fn runsvdir_stops_its_services_at_sighup() {
+    let stopped = |signal: &str| {
+        format!(
+            "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=runsvdir
+        proc runsv in=app pid=107 ns=7 start=+0.2 parent=main comm=runsv
+        +0.001 exec main
+        +5 {signal} runc -> main handler armed
+        +5.0001 enter main {signal}
+        +15 KILL runc -> main waiting=none already-armed
+        +15.001 exit main KILL
+        +15.0011 KILL main -> runsv kernel waiting=none already-armed
+        +15.002 exit runsv KILL
+        "
+        )
+    };
+    check(
+        &stopped("TERM"),
+        expect![[r#"
+        killed-after-grace: Stopped/KilledAfterGrace/Quiet
+          The container runtime sent SIGTERM to PID 1 `runsvdir`, the handler started and sent no signal to `runsv`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+          fix: declare SIGHUP as the stop signal (`STOPSIGNAL` in the image): at SIGHUP `runsvdir` stops its services, and at SIGTERM it leaves them to be killed
+    "#]],
+    );
+    check(
+        &stopped("HUP"),
+        expect![[r#"
+        killed-after-grace: Stopped/KilledAfterGrace/Quiet
+          The container runtime sent SIGHUP to PID 1 `runsvdir`, the handler started and sent no signal to `runsv`, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
+          fix: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image); if the program does shut down at SIGHUP: send SIGHUP on from PID 1 `runsvdir` to `runsv`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+    "#]],
+    );
+}
+
+#[test]
+fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
+    for (how, expected) in [
+        (
+            "+1 ALRM main -> main default timer\n+1.0001 exit main ALRM",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` terminated itself with SIGALRM
+              fix: install a SIGALRM handler in PID 1 `app` before it starts its timer (alarm, setitimer), or do not start the timer: the timer expired, and without a handler SIGALRM ends the process
+        "#]],
+        ),
+        (
+            "+1.0001 exit main ALRM",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` terminated itself with SIGALRM
+              fix: install a SIGALRM handler in PID 1 `app` before it starts its timer (alarm, setitimer), or do not start the timer: the timer expired, and without a handler SIGALRM ends the process
+        "#]],
+        ),
+        // The program's own signal.
+        (
+            "+1 ALRM main -> main default thread\n+1.0001 exit main ALRM",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` terminated itself with SIGALRM
+              fix: look for the reason in the last lines of the log of PID 1 `app`, which sent SIGALRM to itself
+        "#]],
+        ),
+        (
+            "+1.0001 exit main PROF",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` terminated itself with SIGPROF
+              fix: install a SIGPROF handler in PID 1 `app` before it starts its timer (setitimer; profilers use one), or do not start the timer: the timer expired, and without a handler SIGPROF ends the process
+        "#]],
+        ),
+        (
+            "+1.0001 exit main PIPE",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` terminated itself with SIGPIPE
+              fix: ignore SIGPIPE in PID 1 `app` and handle the error EPIPE: the reader of a pipe or connection had closed it
+        "#]],
+        ),
+        (
+            "+1 XCPU main -> main kernel default\n+1.0001 exit main XCPU",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` reached one of its resource limits and was terminated by SIGXCPU
+              fix: find out what takes the processor time of PID 1 `app`, or raise the limit: RLIMIT_CPU, `ulimit -t` in what starts the program, or the ulimits of the container runtime; `/proc/PID/limits` of a running process has its value
+        "#]],
+        ),
+        (
+            "+1.0001 exit main XFSZ",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` reached one of its resource limits and was terminated by SIGXFSZ
+              fix: keep the files that PID 1 `app` writes smaller, or raise the limit: RLIMIT_FSIZE, `ulimit -f` in what starts the program, or the ulimits of the container runtime; `/proc/PID/limits` of a running process has its value
+        "#]],
+        ),
+        (
+            "+1.0001 exit main SYS",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSYS
+              fix: allow the system call in the seccomp filter, or do not use it in PID 1 `app`: the container runtime's profile (`--security-opt seccomp=`); the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
+        "#]],
+        ),
+        (
+            "+1.0001 exit main SEGV core",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSEGV (core dumped)
+              fix: look at the core dump or the last lines of the log: the fault is in the program
+        "#]],
+        ),
+    ] {
+        check(&container(how), expected);
+    }
+    check(
+        &unit("+1.0001 exit main XCPU"),
+        expect![[r#"
+        crashed: Crash/Crashed/Quiet
+          `web` (pid 200) reached one of its resource limits and was terminated by SIGXCPU
+          fix: find out what takes the processor time of `web` (pid 200), or raise the limit: RLIMIT_CPU, `LimitCPU=` of the unit; `/proc/PID/limits` of a running process has its value
+    "#]],
+    );
+    check(
+        &unit("+1.0001 exit main SYS"),
+        expect![[r#"
+        crashed: Crash/Crashed/Quiet
+          `web` (pid 200) crashed with SIGSYS
+          fix: allow the system call in the seccomp filter, or do not use it in `web` (pid 200): `SystemCallFilter=` of the unit; the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
+    "#]],
+    );
+}
+
+/// A shell whose trap raises the signal again, and again.
+#[test]
+fn a_process_that_makes_more_records_than_its_budget_is_the_story() {
+    let lost = |count: u64, scope: &str| {
+        container(&format!(
+            "
+        +1 TERM runc -> main handler
+        +1.01 enter main TERM
+        +3 lost signal_generate +1 {count} {scope}
+        +3.1 KILL runc -> main
+        +3.2 exit main KILL
+        "
+        ))
+    };
+    check(
+        &lost(120_000, "within app"),
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
+          fix: find the process of the container that makes so many records of sent signals: 120000 more than the budget of one container in 2.0 s; a larger `kernel.ring_bytes` does not change the budget
+    "#]],
+    );
+    // Too few, and of another.
+    check(
+        &lost(12, "within app"),
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
+          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+    "#]],
+    );
+    check(
+        &lost(120_000, ""),
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
+          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+    "#]],
+    );
+}
+
+#[test]
+fn a_program_that_had_just_started_may_have_no_handler_yet() {
+    let stopped = |start: &str, rest: &str| {
+        format!(
+            "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start={start} parent=shim comm=app
+        +4.9 exec main
+        {rest}
+        "
+        )
+    };
+    let ignored = "+5 TERM runc -> main default ignored\n+15 KILL runc -> main\n+15.01 exit main KILL";
+    check(
+        &stopped("+4.8", ignored),
+        expect![[r#"
+        early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
+        ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+          `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+          fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s; the process was 0.2 s old at SIGTERM: a handler that is installed later than that comes too late
+    "#]],
+    );
+    check(
+        &stopped("+3", ignored),
+        expect![[r#"
+        early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
+        ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+          `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+          fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+    "#]],
+    );
+    // It has decided.
+    let by_choice = "+5 TERM runc -> main ignore ignored\n+15 KILL runc -> main\n+15.01 exit main KILL";
+    check(
+        &stopped("+4.8", by_choice),
+        expect![[r#"
+        early: PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
+        ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+          PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+          fix: handle SIGTERM in PID 1 `app`: SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup); this avoids the wait of 10.0 s
+    "#]],
+    );
+    check(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+4.8 parent=systemd comm=app
+        +4.9 exec main
+        +5 TERM systemd -> main default
+        +5.001 exit main TERM
+        ",
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              SIGTERM terminated `app` (pid 100): the process has no SIGTERM handler, so any work in flight was lost
+              fix: install a handler that finishes the work in flight and then exits with 0; the process was 0.2 s old at SIGTERM: a handler that is installed later than that comes too late
+        "#]],
+    );
+}
