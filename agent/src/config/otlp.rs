@@ -30,7 +30,7 @@ pub struct OtlpSettings {
     /// None: grpc where the endpoint's port is 4317, else http/protobuf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
-    /// With grpc: an endpoint without a scheme means http, not https.
+    /// With grpc: an endpoint may have no scheme, which means http.
     pub insecure: bool,
     pub compression: Compression,
     pub traces: bool,
@@ -174,14 +174,12 @@ impl OtlpSettings {
         });
         let mut parts = uri.clone().into_parts();
         if !endpoint.has_scheme() {
-            parts.scheme = match protocol {
-                Protocol::Grpc if self.insecure => Some(Scheme::HTTP),
-                Protocol::Grpc => Some(Scheme::HTTPS),
-                Protocol::HttpProtobuf => {
-                    let problem = Problem::new("a URL without a scheme").with_remedy("write http:// or https:// before it");
-                    return Err(invalid(key, problem));
-                }
-            };
+            // OpenTelemetry's default is TLS, which few collectors in a cluster or on this machine expect: nothing is assumed.
+            if protocol != Protocol::Grpc || !self.insecure {
+                let remedy = format!("write http://{endpoint}, or https://{endpoint} for TLS");
+                return Err(problem(Problem::new("a URL without a scheme").with_remedy(remedy)));
+            }
+            parts.scheme = Some(Scheme::HTTP);
         }
         if let (Protocol::HttpProtobuf, Some(path)) = (protocol, path) {
             let appended = format!("{}{path}", uri.path().trim_end_matches('/'));
@@ -249,7 +247,6 @@ mod tests {
                 "http://c:4317/v1/traces",
                 Protocol::HttpProtobuf,
             ),
-            ("c:4317", None, "https://c:4317", Protocol::Grpc),
             ("https://c", Some(Protocol::Grpc), "https://c", Protocol::Grpc),
             ("http://[::1]:4317", None, "http://[::1]:4317", Protocol::Grpc),
         ] {
@@ -326,10 +323,14 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_the_remedy() {
         let error = |settings: OtlpSettings| lines(&settings.destinations().expect_err("a mistake"));
-        assert_eq!(
-            error(endpoint("c:4318")),
-            "bad setting `otlp.endpoint`: a URL without a scheme\nremedy: write http:// or https:// before it"
-        );
+        for without in ["c:4318", "localhost:4317", "c"] {
+            assert_eq!(
+                error(endpoint(without)),
+                format!(
+                    "bad setting `otlp.endpoint`: a URL without a scheme\nremedy: write http://{without}, or https://{without} for TLS"
+                )
+            );
+        }
         assert_eq!(
             error(endpoint("https://me:hunter2@c")),
             "bad setting `otlp.endpoint`: a name and a password in the URL would not be sent\n\

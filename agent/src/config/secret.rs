@@ -36,8 +36,8 @@ impl Serialize for Secret {
     }
 }
 
-/// A collector's URL, http or https; with grpc, OpenTelemetry also allows no scheme, which means https. Shown, logged or written
-/// as TOML, the URL has no user and password.
+/// A collector's URL, http or https; with grpc and `otlp.insecure`, OpenTelemetry's variables may have no scheme. Shown, logged or
+/// written as TOML, the URL has no user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The given text.

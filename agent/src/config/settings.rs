@@ -53,7 +53,7 @@ pub const ALL: &[Setting] = &[
         about: "`grpc` or `http/protobuf`; not set: grpc where the port of the endpoint is 4317, else http/protobuf",
         set: |c, v| { c.otlp.protocol = Some(word(v, &[("grpc", Protocol::Grpc), ("http/protobuf", Protocol::HttpProtobuf)])?); Ok(()) } },
     Setting { key: "otlp.insecure", env: &["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"], flag: None,
-        about: "with grpc, an endpoint without a scheme means http, not https",
+        about: "with grpc, an endpoint may have no scheme, which means http",
         set: |c, v| put_bool(&mut c.otlp.insecure, v) },
     Setting { key: "otlp.compression", env: &["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"], flag: None,
         about: "`none` or `gzip`",

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-pub(in crate::sink) use answer::Failure;
 pub use answer::Reason;
+pub(in crate::sink) use answer::{Failure, Refused};
 pub use destination::{Backoff, Compression, Delivery, Destination, Identity, Protocol};
 pub use parcel::{Kept, Parcel, encode};
 pub use queue::Offer;

@@ -15,7 +15,11 @@ use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::sink::otlp::transport::{METRICS, Transport};
-use crate::sink::otlp::{BuildError, Destination, Failure};
+use crate::sink::otlp::{BuildError, Destination, Failure, Refused};
+
+/// For a server that takes traces only.
+const UNWANTED: &str = "set `otlp.metrics = false` (OTEL_METRICS_EXPORTER=none), or name another server in `otlp.metrics_endpoint`; `/metrics` of \
+                        an agent has all of them";
 
 type Export = (Bytes, oneshot::Sender<OTelSdkResult>);
 
@@ -38,11 +42,28 @@ pub fn push(to: Destination) -> Result<Push, BuildError> {
     tokio::spawn(async move {
         // A repeated failure is logged once.
         let mut failing = false;
+        let mut unwanted = false;
         while let Some((request, done)) = waiting.recv().await {
             let result = match transport.send(&request).await {
                 Ok(taken) => {
                     if !taken.message.is_empty() {
                         tracing::warn!(message = %taken.message.escape_debug(), "the collector refused some metrics");
+                    }
+                    failing = false;
+                    Ok(())
+                }
+                // A server for traces only, such as Jaeger: nothing failed.
+                Err(Failure::Never {
+                    reason,
+                    of: Refused::Signal,
+                }) => {
+                    if !std::mem::replace(&mut unwanted, true) {
+                        tracing::info!(
+                            collector = %transport.url(),
+                            answer = reason.why,
+                            remedy = UNWANTED,
+                            "the collector takes no metrics"
+                        );
                     }
                     failing = false;
                     Ok(())
@@ -139,6 +160,28 @@ mod tests {
             assert_eq!(sum.data_points.len(), Kind::ALL.len());
             assert!(sum.data_points.iter().any(|p| p.value == Some(Value::AsInt(5))), "{sum:?}");
             assert!(sum.is_monotonic);
+        }
+    }
+
+    /// Jaeger answers so.
+    #[tokio::test]
+    async fn a_server_that_takes_no_metrics_is_not_a_failure() {
+        for (protocol, code) in [
+            (Protocol::Grpc, tonic::Code::Unimplemented),
+            (Protocol::HttpProtobuf, tonic::Code::NotFound),
+        ] {
+            let collector = Collector::start(move |_, _| Reply::Refuse(code)).await;
+            let endpoint = Some(format!("http://{}", collector.address).parse().unwrap());
+            let otlp = OtlpSettings {
+                endpoint,
+                protocol: Some(protocol),
+                ..OtlpSettings::default()
+            };
+            let push = push(otlp.destinations().unwrap().metrics.unwrap()).unwrap();
+            let interval = Duration::from_secs(3600);
+            let metrics = Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, interval)), 10).unwrap());
+            let ended = metrics.shutdown(Duration::from_secs(30)).await;
+            assert!(ended.is_ok() && collector.received().len() == 1, "{protocol:?}: {ended:?}");
         }
     }
 

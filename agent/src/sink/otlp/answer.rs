@@ -2,7 +2,7 @@
 //!
 //! <https://opentelemetry.io/docs/specs/otlp/#failures>
 
-use std::error::Error as _;
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,8 +26,19 @@ pub(in crate::sink) struct Taken {
 pub(in crate::sink) enum Failure {
     /// A later attempt may work; not before `after` if the collector asks for a delay.
     Later { reason: Reason, after: Option<Duration> },
-    /// No later attempt will work. `data`: because of the content, rather than the sender or the destination.
-    Never { reason: Reason, data: bool },
+    /// No later attempt will work.
+    Never { reason: Reason, of: Refused },
+}
+
+/// Why no later attempt will work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sink) enum Refused {
+    /// The content.
+    Data,
+    /// The destination has no such service or path: a server that takes traces only answers so to metrics.
+    Signal,
+    /// The sender or the destination.
+    Destination,
 }
 
 /// Why the collector did not take a request, and what to do.
@@ -40,6 +51,9 @@ pub struct Reason {
 /// No answer at all.
 const UNREACHABLE: &str = "start the collector, or correct `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT); in a cluster, check the name, \
                            the port and the network policies";
+/// Of a server without TLS.
+const PLAIN_TEXT: &str = "write http:// instead of https:// in `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT, --otlp), or give the port at which \
+                          the collector expects TLS";
 const BUSY: &str = "wait, or give the collector more resources or a longer queue; behind a proxy, start the collector";
 const CREDENTIALS: &str = "set the credentials that the collector asks for: `otlp.headers` (OTEL_EXPORTER_OTLP_HEADERS), or \
                            `otlp.client_certificate` and `otlp.client_key`";
@@ -121,7 +135,7 @@ pub(super) fn no_collector(how: &str) -> Failure {
             why: format!("HTTP 200 OK, but {how}"),
             remedy: OTHER_SERVER,
         },
-        data: false,
+        of: Refused::Destination,
     }
 }
 
@@ -135,10 +149,40 @@ pub(super) fn later(why: String) -> Failure {
     }
 }
 
+/// No connection, a reset, a failed handshake.
+pub(super) fn unconnected(error: &(dyn Error + 'static)) -> Failure {
+    if !is_plain_text(error) {
+        return later(chain(error));
+    }
+    Failure::Later {
+        reason: Reason {
+            why: "the server does not speak TLS: its answer to the handshake is plain text".to_owned(),
+            remedy: PLAIN_TEXT,
+        },
+        after: None,
+    }
+}
+
+/// Whether a TLS handshake failed because what came is not a record of TLS.
+fn is_plain_text(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source()).any(is_of_tls)
+}
+
+fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+    if let Some(io) = error.downcast_ref::<std::io::Error>() {
+        // Its source is that of the error that it wraps, and not that error.
+        return io.get_ref().is_some_and(|wrapped| is_of_tls(wrapped));
+    }
+    matches!(
+        error.downcast_ref(),
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+    )
+}
+
 pub(super) fn of_status(status: &Status) -> Failure {
-    // A local error: no connection, a reset, a failed handshake.
+    // A local error.
     if let Some(source) = status.source() {
-        return later(chain(source));
+        return unconnected(source);
     }
     let why = format!("{:?}: {}", status.code(), status.message().escape_debug());
     let reason = |remedy| Reason { why, remedy };
@@ -155,19 +199,20 @@ pub(super) fn of_status(status: &Status) -> Failure {
             after,
         },
         code => {
-            let data = match code {
-                Code::InvalidArgument | Code::ResourceExhausted => true,
-                Code::Internal => is_of_server(status),
-                _ => false,
+            let of = match code {
+                Code::InvalidArgument | Code::ResourceExhausted => Refused::Data,
+                Code::Internal if is_of_server(status) => Refused::Data,
+                Code::Unimplemented => Refused::Signal,
+                _ => Refused::Destination,
             };
             let remedy = match code {
                 Code::Unauthenticated | Code::PermissionDenied => CREDENTIALS,
-                _ if data => CONTENT,
+                _ if of == Refused::Data => CONTENT,
                 _ => OTHER_SERVER,
             };
             Failure::Never {
                 reason: reason(remedy),
-                data,
+                of,
             }
         }
     }
@@ -194,11 +239,11 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -
         },
         401 | 403 | 407 => Failure::Never {
             reason: reason(CREDENTIALS),
-            data: false,
+            of: Refused::Destination,
         },
         400 | 413 | 422 | 500 if is_of_collector => Failure::Never {
             reason: reason(CONTENT),
-            data: true,
+            of: Refused::Data,
         },
         400 | 413 | 422 | 500 => Failure::Never {
             reason: Reason {
@@ -208,11 +253,14 @@ pub(super) fn of_http(status: StatusCode, headers: &HeaderMap, is_empty: bool) -
                 ),
                 remedy: OTHER_SERVER,
             },
-            data: false,
+            of: Refused::Destination,
         },
-        _ => Failure::Never {
+        code => Failure::Never {
             reason: reason(OTHER_SERVER),
-            data: false,
+            of: match code {
+                404 => Refused::Signal,
+                _ => Refused::Destination,
+            },
         },
     }
 }
@@ -313,7 +361,11 @@ mod tests {
             (Some("application/json"), br#"{"partialSuccess":{},"status":"ok"}"#),
             (Some("application/json"), br#"{"partialSuccess":{"code":401}}"#),
         ] {
-            let Err(Failure::Never { reason, data: false }) = answered(kind, body) else {
+            let Err(Failure::Never {
+                reason,
+                of: Refused::Destination,
+            }) = answered(kind, body)
+            else {
                 panic!("{kind:?} {body:?}")
             };
             assert!(reason.why.starts_with("HTTP 200 OK, but "), "{reason:?}");
@@ -358,7 +410,7 @@ mod tests {
             let status = StatusCode::from_u16(code).unwrap();
             of_http(status, &kind.into_iter().collect(), is_empty)
         };
-        let is_data = |failure| matches!(failure, Failure::Never { data: true, .. });
+        let is_data = |failure| matches!(failure, Failure::Never { of: Refused::Data, .. });
         for code in [400, 413, 422, 500] {
             assert!(is_data(of_http(code, PROTOBUF, false)), "{code}");
             assert!(
@@ -367,7 +419,11 @@ mod tests {
             );
             assert!(is_data(of_http(code, Some("text/html"), true)), "{code}");
             for kind in [None, Some("text/html"), Some("text/plain; charset=utf-8")] {
-                let Failure::Never { reason, data: false } = of_http(code, kind, false) else {
+                let Failure::Never {
+                    reason,
+                    of: Refused::Destination,
+                } = of_http(code, kind, false)
+                else {
                     panic!("{code} {kind:?}")
                 };
                 assert!(reason.why.contains("something else than a collector answers"), "{reason:?}");

@@ -223,6 +223,7 @@ fn http_answer(reply: Reply) -> Answer {
     let status = match reply {
         Reply::Refuse(tonic::Code::InvalidArgument) => 400,
         Reply::Refuse(tonic::Code::Unauthenticated) => 401,
+        Reply::Refuse(tonic::Code::NotFound) => 404,
         Reply::Refuse(_) | Reply::Busy => 503,
         _ => 200,
     };

@@ -520,6 +520,23 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
 }
 
 #[tokio::test]
+async fn a_server_without_tls_is_named_with_the_remedy() {
+    let pki = Pki::new();
+    for protocol in BOTH {
+        let collector = Collector::start(|_, _| Reply::Take).await;
+        let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
+        sink.offer(&ignored_stop(1), "ignored-stop-signal");
+        until("refused handshakes", || sink.stats().retries() >= 1).await;
+        worker.shutdown(Duration::ZERO).await;
+        let reason = sink.stats().last_failure().expect("a reason");
+        assert!(
+            reason.why.contains("does not speak TLS") && reason.remedy.starts_with("write http:// instead of https://"),
+            "{reason:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_certificate_that_cannot_be_read_is_named() {
     let mut to = to(Protocol::Grpc, 1);
     to.authorities = Some("/nonexistent/ca.pem".into());

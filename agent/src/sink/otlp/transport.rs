@@ -24,7 +24,7 @@ use tonic::body::Body;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 
-use super::answer::{Failure, Taken, later, no_collector, of_http, of_status, of_success, taken};
+use super::answer::{Failure, Refused, Taken, later, no_collector, of_http, of_status, of_success, taken, unconnected};
 use super::destination::{Compression, Destination, Identity, Protocol};
 use crate::error::{HasRemedy, Remedy, chain};
 
@@ -95,7 +95,14 @@ impl Transport {
         let timeout = self.to.timeout;
         let result = tokio::time::timeout(timeout, attempt).await;
         let result = result.unwrap_or_else(|_| Err(later(format!("no answer within {timeout:?}"))));
-        if matches!(result, Err(Failure::Later { .. } | Failure::Never { data: false, .. })) {
+        if matches!(
+            result,
+            Err(Failure::Later { .. }
+                | Failure::Never {
+                    of: Refused::Signal | Refused::Destination,
+                    ..
+                })
+        ) {
             // A connection to a peer that went silent would swallow the next attempt, too; another one may lead to the collector.
             self.client = client(&self.to, &self.connector);
         }
@@ -129,7 +136,7 @@ impl Transport {
             }
         };
         let call = call.body(Body::new(Full::new(body))).map_err(|e| later(chain(&e)))?;
-        let response = self.client.request(call).await.map_err(|e| later(chain(&e)))?;
+        let response = self.client.request(call).await.map_err(|e| unconnected(&e))?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_LIMIT).collect().await;
         if !head.status.is_success() {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::answer::{CONTENT, Failure, Reason, Taken};
+use super::answer::{CONTENT, Failure, Reason, Refused, Taken};
 use super::destination::{Backoff, Delivery, Destination};
 use super::parcel::{Kept, Parcel};
 use super::queue::Queue;
@@ -210,7 +210,8 @@ impl Sender {
                     self.report_recovery();
                     return Ok(taken);
                 }
-                Err(Failure::Never { reason, data }) => {
+                Err(Failure::Never { reason, of }) => {
+                    let data = of == Refused::Data;
                     if data {
                         self.report_recovery();
                     }
