@@ -1,8 +1,10 @@
 //! The only module that reads clocks.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use epitaph_core::time::{Boot, Wall, WallOffset};
+use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 
 /// Number of brackets; the tightest counts, so that a preemption within one has no effect.
@@ -29,6 +31,24 @@ pub fn wall_offset() -> WallOffset {
         (before, Wall(wall), now())
     });
     tightest(brackets)
+}
+
+/// Seconds by which this machine's local time (`TZ`, else /etc/localtime) is ahead of UTC at that time; 0 where it is not known.
+#[expect(unsafe_code, reason = "no safe crate of ours reads the time zone")]
+pub fn ahead_of_utc(at: Wall) -> i64 {
+    let Ok(seconds) = libc::time_t::try_from(at.0 / 1_000_000_000) else {
+        return 0;
+    };
+    let mut there = MaybeUninit::<libc::tm>::uninit();
+    // SAFETY: both pointers are valid for the call, which keeps neither, and no thread of ours changes the environment. The call has
+    // written the result if it does not return null.
+    let there = unsafe {
+        match libc::localtime_r(&raw const seconds, there.as_mut_ptr()).is_null() {
+            true => return 0,
+            false => there.assume_init(),
+        }
+    };
+    there.tm_gmtoff
 }
 
 /// The offset of the bracket with the closest two boot times, with the wall time in its middle.

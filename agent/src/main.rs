@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Ready(args) => runtime::ready(args, env),
-        Command::Explain(args) => return explain(args.text().as_deref()).into(),
+        Command::Explain(args) => return explain(&args.words).into(),
     };
     match done {
         Ok(()) => SysExit::Ok.into(),
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn explain(verdict: Option<&str>) -> SysExit {
-    match explain::explain(verdict) {
+fn explain(words: &[String]) -> SysExit {
+    match explain::explain(words) {
         Ok(text) => match cli::print(&text) {
             Ok(()) => SysExit::Ok,
             Err(error) => {

@@ -9,6 +9,7 @@ use epitaph_core::decode::encode::encode;
 use epitaph_core::event::{Armed, CgroupMkdir, CgroupRmdir, Event, ExitStatus, ProcessExec, ProcessExit, Task};
 use epitaph_core::fixtures::{pods, sample, terminations};
 use epitaph_core::ids::{CgroupId, Comm, Pid};
+use epitaph_core::input::Input;
 use epitaph_core::render::json;
 use epitaph_core::time::Boot;
 
@@ -166,7 +167,7 @@ fn a_name_that_is_not_known_is_an_error_with_the_reach() {
     assert_eq!(code, 66);
     for part in [
         "error: no termination of `carts` in standard input, which has 4 terminations since 2023-11-14 23:37:10 UTC",
-        "remedy: did you mean `cart`? `epitaph list` shows what is known",
+        "remedy: did you mean `cart`? `epitaph list` with the same `--from` shows what is known",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
@@ -368,6 +369,9 @@ fn full_recording(file: &Path, containers: u32) {
         }));
         write(&Event::CgroupRmdir(CgroupRmdir { cgroup }));
     }
+    // Later than the last one is judged.
+    at += 10_000_000_000;
+    writer.input(Boot(at), &Input::End).unwrap();
     writer.flush().unwrap();
 }
 
@@ -432,8 +436,192 @@ fn a_recording_is_judged_and_then_shown() {
     let cut = directory.path().join("cut.epitaph");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
-    let (_, error) = text(&["list", "--from", cut.to_str().unwrap()]);
-    assert!(error.contains("bytes of an incomplete end"), "{error}");
+    let cut = cut.to_str().unwrap();
+    for args in [["list", "--from", cut].as_slice(), &["why", "--from", cut, &id[..12]]] {
+        let (_, error) = text(args);
+        assert!(
+            error.lines().count() == 1 && error.starts_with("warning: ") && error.contains("bytes of an incomplete end"),
+            "{error}"
+        );
+    }
+    let replayed = epitaph(&["replay", cut], "");
+    let error = String::from_utf8(replayed.stderr).unwrap();
+    assert!(
+        replayed.status.code() == Some(65) && !replayed.stdout.is_empty() && error.contains("bytes of an incomplete end"),
+        "{error}"
+    );
+}
+
+/// At the edge of a frame nothing is damaged, and what followed is not known: counts of clients are the least.
+#[test]
+fn a_recording_that_was_cut_says_so_and_counts_the_least() {
+    let bytes = std::fs::read(story("load-close-and-drain")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cut.epitaph");
+    let path = file.to_str().unwrap();
+    let shown = |end: usize| {
+        std::fs::write(&file, &bytes[..end]).unwrap();
+        let output = epitaph(&["list", "--from", path, "--output", "json"], "");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        let list = String::from_utf8(output.stdout).unwrap();
+        let mut reports = list
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        (reports.next_back(), error)
+    };
+    let (whole, error) = shown(bytes.len());
+    let all = whole.unwrap()["connections"]["refused"].as_u64().unwrap();
+    assert_eq!(error, "");
+    let ends = frames(&bytes);
+    let mut fewer = 0;
+    for end in ends.iter().step_by(ends.len() / 40) {
+        let (report, error) = shown(*end);
+        assert!(
+            error.lines().filter(|line| line.starts_with("warning: ")).count() == 1 && error.contains("has no end record"),
+            "{error}"
+        );
+        let Some(report) = report.filter(|report| report["verdict"] == "refused-connections") else {
+            continue;
+        };
+        if report["connections"]["refused"].as_u64().unwrap() < all {
+            fewer += 1;
+            for text in ["sentence", "remedy"] {
+                assert!(report[text].as_str().unwrap().contains("at least "), "{report}");
+            }
+        }
+    }
+    assert!(fewer > 0);
+}
+
+/// Ends of the frames after the header, by the format that src/recording/mod.rs describes.
+fn frames(bytes: &[u8]) -> Vec<usize> {
+    let mut at = 12;
+    let mut ends = Vec::new();
+    while let Some(length) = bytes.get(at..at + 4) {
+        at += 8 + u32::from_le_bytes(length.try_into().unwrap()) as usize;
+        ends.push(at);
+    }
+    ends.remove(0);
+    ends
+}
+
+#[test]
+fn a_recording_is_read_from_standard_input() {
+    let file = story("ignored-without-handler");
+    let from_file = epitaph(&["replay", "--output", "json", file.to_str().unwrap()], "");
+    let piped = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+        .args(["replay", "--output", "json", "-"])
+        .stdin(std::fs::File::open(&file).unwrap())
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(piped.status.success(), "{piped:?}");
+    assert_eq!(piped.stdout, from_file.stdout);
+    assert_eq!(refused(&["replay", "-"], "").0, 65);
+}
+
+#[test]
+fn a_file_that_no_command_can_use_has_the_same_code_everywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let empty = directory.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let (empty, dir) = (empty.to_str().unwrap(), directory.path().to_str().unwrap());
+    for (path, code, part) in [
+        (empty, 65, "is empty"),
+        (dir, 66, "is a directory"),
+        ("/nonexistent", 66, "cannot open /nonexistent"),
+    ] {
+        for args in [
+            ["replay", path].as_slice(),
+            &["list", "--from", path],
+            &["why", "x", "--from", path],
+        ] {
+            let (given, error) = refused(args, "");
+            assert!(
+                given == code && error.contains(part) && error.contains("\nremedy: "),
+                "{args:?}: {given} {error}"
+            );
+        }
+    }
+    // What a file does not have, no other machine has either.
+    let file = story("ignored-without-handler");
+    let (_, error) = refused(&["why", "carts", "--from", file.to_str().unwrap()], "");
+    assert!(error.contains("`--from`") && !error.contains("node"), "{error}");
+}
+
+/// As nobody: root may read every file.
+#[test]
+fn a_file_that_this_user_may_not_read_is_not_a_wrong_file() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("not root: skipped");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    std::fs::copy(story("ignored-without-handler"), &file).unwrap();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(directory.path(), 0o755);
+    mode(&file, 0o600);
+    let path = file.to_str().unwrap();
+    let program = directory.path().join("epitaph");
+    std::fs::copy(env!("CARGO_BIN_EXE_epitaph"), &program).unwrap();
+    for args in [
+        ["replay", path].as_slice(),
+        &["list", "--from", path],
+        &["why", "x", "--from", path],
+    ] {
+        use std::os::unix::process::CommandExt as _;
+        let output = Command::new(&program)
+            .args(args)
+            .env_clear()
+            .uid(65_534)
+            .gid(65_534)
+            .output()
+            .unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(77) && error.contains("remedy: run this as a user who may read the file"),
+            "{args:?}: {error}"
+        );
+    }
+}
+
+/// The last block fails, too: nothing is lost without a word.
+#[test]
+fn a_full_disk_is_an_error_of_every_command_that_prints() {
+    let file = story("load-close-and-drain");
+    let path = file.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    journal(directory.path(), history().lines().skip(1).map(|line| format!("{line}\n")));
+    let kept = ["--journal", directory.path().to_str().unwrap()];
+    for args in [
+        ["replay", path].as_slice(),
+        &["replay", path, "--output", "json"],
+        &["list", "--from", path],
+        &["list", "--from", path, "--summary", "--output", "json"],
+        &[["why", "cart"].as_slice(), &kept].concat(),
+        &["explain", "crashed"],
+        &["agent", "--print-config"],
+        &["--help"],
+        &["--version"],
+        &["list", "--help"],
+        &[["list"].as_slice(), &kept].concat(),
+    ] {
+        let mut codes = std::collections::BTreeSet::new();
+        for _ in 0..9 {
+            let output = Command::new(env!("CARGO_BIN_EXE_epitaph"))
+                .args(args)
+                .env_clear()
+                .stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
+                .output()
+                .unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            codes.insert(output.status.code());
+            assert!(error.contains("cannot write to standard output"), "{args:?}: {error}");
+        }
+        assert_eq!(codes.into_iter().collect::<Vec<_>>(), [Some(71)], "{args:?}");
+    }
 }
 
 #[test]

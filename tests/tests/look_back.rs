@@ -130,7 +130,8 @@ fn a_recording_that_was_killed_has_what_was_shown_and_no_false_loss() -> anyhow:
     recorder.wait()?;
 
     let replayed = epitaph.command().args(["replay", "--output", "json"]).arg(&file).output()?;
-    ensure!(replayed.status.success(), "{replayed:?}");
+    // 65 if the recorder was killed in the middle of a write.
+    ensure!(matches!(replayed.status.code(), Some(0 | 65)), "{replayed:?}");
     let objects: Vec<Value> = String::from_utf8(replayed.stdout)?
         .lines()
         .map(serde_json::from_str)

@@ -40,23 +40,25 @@ fn recording() -> Vec<u8> {
     writer.into_inner()
 }
 
-/// Its standard error; the replay must succeed.
-fn replayed(bytes: &[u8]) -> String {
+/// Exit code and standard error.
+fn replayed(bytes: &[u8]) -> (Option<i32>, String) {
     let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("evidence.epitaph");
     std::fs::write(&file, bytes).unwrap();
     let output = Command::new(program(binaries)).arg("replay").arg(&file).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]
-fn a_truncated_recording_is_replayed_with_a_warning() {
+fn a_truncated_recording_is_judged_as_far_as_it_goes_and_is_bad_data() {
     let whole = recording();
-    assert_eq!(replayed(&whole), "");
-    let stderr = replayed(&whole[..whole.len() - 3]);
-    assert!(stderr.contains("is not whole") && stderr.contains("tail bytes: "), "{stderr}");
+    assert_eq!(replayed(&whole), (Some(0), String::new()));
+    let (code, stderr) = replayed(&whole[..whole.len() - 3]);
+    assert!(
+        code == Some(65) && stderr.contains("is not whole: ") && stderr.contains(" bytes of an incomplete end; "),
+        "{code:?} {stderr}"
+    );
 }
 
 /// As of `epitaph export`, or of a recorder that was killed: nothing is damaged.
@@ -70,8 +72,11 @@ fn a_recording_without_an_end_is_not_damaged() {
     for input in [Input::Start(observation), Input::Tick] {
         writer.input(Boot(2_000_000_000), &input).unwrap();
     }
-    let stderr = replayed(&writer.into_inner());
-    assert!(stderr.contains("has no end") && !stderr.contains("warning"), "{stderr}");
+    let (code, stderr) = replayed(&writer.into_inner());
+    assert!(
+        code == Some(0) && stderr.contains("has no end") && !stderr.contains("warning"),
+        "{code:?} {stderr}"
+    );
 }
 
 /// As the probes write a process's exit, on the first CPU of a machine whose tasks are distinguished by hierarchy 4.

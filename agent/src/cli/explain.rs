@@ -2,6 +2,8 @@
 
 mod markdown;
 #[cfg(test)]
+mod plays_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt::Write as _;
@@ -26,32 +28,61 @@ pub struct UnknownWord {
     /// Kind of the expected name.
     pub what: &'static str,
     pub name: String,
-    pub nearest: Option<String>,
+    /// The names that may be meant.
+    pub nearest: Vec<String>,
 }
+
+/// Most names in a question.
+const MEANT: usize = 4;
 
 impl UnknownWord {
     fn new<'a>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> UnknownWord {
         // Typing mistakes are in case and separators as often as in letters.
         let normal = name.to_lowercase().replace(['_', ' '], "-");
+        let known: Vec<&str> = known.into_iter().collect();
+        // A part of a name is a part of several: `oom`.
+        let is_part = |known: &&&str| known.split('-').any(|part| part == normal);
+        let mut nearest: Vec<&str> = known.iter().filter(is_part).take(MEANT).copied().collect();
+        if nearest.is_empty() {
+            nearest.extend(nearest_of(&normal, known));
+        }
         UnknownWord {
             what,
             name: name.to_owned(),
-            nearest: nearest_of(&normal, known).map(str::to_owned),
+            nearest: nearest.into_iter().map(str::to_owned).collect(),
         }
     }
 }
 
 impl HasRemedy for UnknownWord {
     fn remedy(&self) -> Option<Remedy> {
-        let nearest = self.nearest.as_ref();
-        let did_you_mean = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+        let did_you_mean = match self.nearest.join("` or `") {
+            none if none.is_empty() => none,
+            nearest => format!("did you mean `{nearest}`? "),
+        };
         Some(format!("{did_you_mean}`epitaph explain` lists all of them").into())
     }
 }
 
-/// Everything with this name in full (a verdict, a cause, a traffic value, what `kubectl` shows), or all names with one line each.
-pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
-    let Some(name) = name else { return Ok(list()) };
+/// Everything with the name of these words in full (a verdict, a cause, a traffic value, what `kubectl` shows), or each word's; without
+/// words, all names with one line each.
+pub fn explain(words: &[impl AsRef<str>]) -> Result<String, UnknownWord> {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    if words.is_empty() {
+        return Ok(list());
+    }
+    // People paste `Exit Code: 137`, and name several verdicts.
+    one(&words.join(" ")).or_else(|unknown| {
+        let each: Result<Vec<String>, UnknownWord> = words.iter().map(|word| one(word)).collect();
+        each.map(|each| each.join("\n")).map_err(|first| match words.len() {
+            1 => unknown,
+            _ if words.iter().any(|word| one(word).is_ok()) => first,
+            _ => unknown,
+        })
+    })
+}
+
+fn one(name: &str) -> Result<String, UnknownWord> {
     let row = by_headline(name)
         .map(in_full)
         .or_else(|| loss_verdict::by_headline(name).map(loss_in_full));
@@ -115,30 +146,48 @@ fn of_another_tool(name: &str) -> Option<String> {
         );
         return Some(out);
     }
-    let filters = match verdicts {
-        [_] | [_, _] => verdicts.iter().map(|verdict| format!(" --verdict {verdict}")).collect(),
-        _ => " --unclean".to_owned(),
+    // What is not unclean would be left out.
+    let are_unclean = verdicts
+        .iter()
+        .all(|verdict| by_headline(verdict).is_some_and(|row| row.unclean));
+    let filters = match verdicts.len() > 2 && are_unclean {
+        true => " --unclean".to_owned(),
+        false => verdicts.iter().map(|verdict| format!(" --verdict {verdict}")).collect(),
     };
     let _ = write!(
         out,
         "\nNext\n  \
-         epitaph why POD    # which of them it was, with timeline and remedy\n  \
+         epitaph why {}    # which of them it was, with timeline and remedy\n  \
          epitaph list --since 1h{filters}\n  \
          epitaph explain {}\n",
+        match verdicts.iter().all(|verdict| by_headline(verdict).is_none()) {
+            true => "NODE",
+            false => "POD",
+        },
         verdicts[0]
     );
     Some(out)
 }
 
-/// Of a termination's verdict, or of the observer's about lost nodes.
+/// Of a termination's verdict, of the observer's about lost nodes, or of a shutdown's.
 pub(super) fn meaning_of(verdict: &str) -> Option<&'static str> {
     let of_loss = || loss_verdict::by_headline(verdict).map(|row| row.meaning);
-    by_headline(verdict).map(|row| row.meaning).or_else(of_loss)
+    let of_node = || node::by_headline(verdict).map(|row| row.meaning);
+    by_headline(verdict).map(|row| row.meaning).or_else(of_loss).or_else(of_node)
 }
 
-/// The verdict with this name; not a cause or a traffic value.
-pub fn verdict(name: &str) -> Result<&'static Row, UnknownWord> {
-    by_headline(name).ok_or_else(|| UnknownWord::new("verdict", name, headlines()))
+/// What lists show beside verdicts: a time without the node is not judged.
+const DOWN: &str = "down";
+
+/// The verdict of a termination, or of a shutdown of the node, or `down`; not a cause or a traffic value.
+pub fn verdict(name: &str) -> Result<(), UnknownWord> {
+    let is_known = by_headline(name).is_some() || node::by_headline(name).is_some() || name == DOWN;
+    let shutdowns = node::TABLE
+        .iter()
+        .map(|row| row.headline)
+        .filter(|name| by_headline(name).is_none());
+    let known = headlines().chain(shutdowns).chain([DOWN]);
+    is_known.then_some(()).ok_or_else(|| UnknownWord::new("verdict", name, known))
 }
 
 fn headlines<'a>() -> impl Iterator<Item = &'a str> {

@@ -6,7 +6,7 @@ use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::PodTermination;
 use epitaph_core::report::{StopSignalIgnored, Termination};
 use epitaph_core::text::{glob, unit_matches};
-use epitaph_core::verdict::node::{ShutdownVerdict, table as node};
+use epitaph_core::verdict::node::ShutdownVerdict;
 
 use super::explain;
 use crate::error;
@@ -34,10 +34,10 @@ pub struct Filter {
     /// Pods of this workload, as NAME or KIND/NAME; * and ? match
     #[arg(long, value_name = "[KIND/]NAME", value_parser = name_pattern)]
     pub workload: Vec<String>,
-    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists them
+    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists them. Of a time without the node: down
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
-    /// Unclean terminations only. Terminations with the verdict unknown are not shown: use --verdict unknown
+    /// Unclean terminations only; the verdicts unknown and undecided-connections are not unclean: ask for them with --verdict
     #[arg(long)]
     pub unclean: bool,
 }
@@ -59,13 +59,13 @@ impl Filter {
         lists.into_iter().all(Vec::is_empty) && !unclean
     }
 
-    /// Whether `--unclean` alone hides the report, and its verdict is not known: it may have been unclean.
-    pub fn hides_unknown(&self, r: &history::Report) -> bool {
+    /// Whether `--unclean` alone hides the report.
+    pub fn hides_as_not_unclean(&self, r: &history::Report) -> bool {
         let all = || Filter {
             unclean: false,
             ..self.clone()
         };
-        self.unclean && r.is_unknown() && all().matches_past(r)
+        self.unclean && !r.unclean && all().matches_past(r)
     }
 
     pub fn matches(&self, t: &Termination) -> bool {
@@ -126,14 +126,18 @@ impl Filter {
         passes && self.matches_identity(identity) && (!self.unclean || r.unclean)
     }
 
-    /// What happened to the node has no container, unit or pod.
     pub fn matches_shutdown(&self, verdict: &ShutdownVerdict) -> bool {
+        self.matches_node(verdict.headline, verdict.unclean)
+    }
+
+    /// What happened to the node has no container, unit or pod.
+    pub fn matches_node(&self, headline: &str, unclean: bool) -> bool {
         let of_node = Filter {
             verdict: Vec::new(),
             unclean: false,
             ..self.clone()
         };
-        of_node.is_empty() && self.matches_verdict(verdict.headline) && (!self.unclean || verdict.unclean)
+        of_node.is_empty() && self.matches_verdict(headline) && (!self.unclean || unclean)
     }
 
     fn matches_container(&self, t: &Termination) -> bool {
@@ -228,9 +232,6 @@ impl Identity<'_> {
 
 /// Refuses an unknown verdict: a filter for it would never show anything.
 fn verdict(name: &str) -> Result<String, String> {
-    if node::by_headline(name).is_some() {
-        return Ok(name.to_owned());
-    }
     explain::verdict(name)
         .map(|_| name.to_owned())
         .map_err(|unknown| error::line(&unknown))

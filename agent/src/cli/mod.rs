@@ -7,6 +7,7 @@ pub mod past;
 pub mod typed;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -168,7 +169,7 @@ pub struct RecordArgs {
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Recording: a file from `epitaph record` or `epitaph export`
+    /// Recording: a file from `epitaph record` or `epitaph export`, or - for standard input
     pub file: PathBuf,
     #[command(flatten)]
     pub show: ShowArgs,
@@ -235,17 +236,10 @@ pub struct ReadyArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet; an alert, such as EpitaphNodeLost; 137, SIGKILL, OOMKilled or exit code 137,
-    /// with or without quotation marks; without a name, a line for each verdict
-    #[arg(value_name = "VERDICT")]
+    /// Such as ignored-stop-signal, evicted-taint or quiet, one or several; an alert, such as EpitaphNodeLost; 137, SIGKILL, OOMKilled or
+    /// exit code 137, with or without quotation marks; without a name, a line for each verdict
+    #[arg(value_name = "VERDICT|ALERT|WORD")]
     pub words: Vec<String>,
-}
-
-impl ExplainArgs {
-    /// As one text: people paste `Exit Code: 137`. None without a word.
-    pub fn text(&self) -> Option<String> {
-        (!self.words.is_empty()).then(|| self.words.join(" "))
-    }
 }
 
 /// Which terminations are shown, and how.
@@ -354,9 +348,17 @@ impl Cli {
     /// Parses; help and version go to standard output and errors to standard error. Err is the code to end with.
     pub fn parse_or_exit(args: impl IntoIterator<Item = OsString>) -> Result<Cli, SysExit> {
         Cli::try_parse_from(args).map_err(|error| {
-            // A closed pipe here (`epitaph --help | head`) is not an error.
-            let _ = error.print();
-            if error.use_stderr() { SysExit::Usage } else { SysExit::Ok }
+            let printed = error.print();
+            if error.use_stderr() {
+                return SysExit::Usage;
+            }
+            match finished(printed.and_then(|()| std::io::stdout().flush())) {
+                Ok(()) => SysExit::Ok,
+                Err(error) => {
+                    eprintln!("error: cannot write to standard output: {error}");
+                    SysExit::Os
+                }
+            }
         })
     }
 }
@@ -366,9 +368,13 @@ impl Cli {
 /// # Errors
 /// Any other failure of the write.
 pub fn print(text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    finished(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What the command wanted to print was printed, or its reader is gone.
+fn finished(printed: std::io::Result<()>) -> std::io::Result<()> {
+    match printed {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }

@@ -22,8 +22,9 @@ pub struct PastArgs {
     /// judged again, or JSON lines as `epitaph watch --output json` prints them
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Only terminations since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as
-    /// 2026-01-02, "2026-01-02 03:04:05" or 2026-01-02T03:04:05Z, or a time of the last 24 hours such as 03:04 or 03:04:05
+    /// Only terminations since this time: a duration before now such as 90s, 15m, 1h or 2d; or a date or time in UTC such as today,
+    /// yesterday, 2026-01-02, "2026-01-02 03:04:05" or 2026-01-02T03:04:05Z; or a time of the last 24 hours such as 03:04 or 03:04:05.
+    /// A time may have an offset from UTC: 03:04+02:00
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Only terminations until this time, in the same form
@@ -42,8 +43,9 @@ pub struct ExportArgs {
     /// Configuration of the agent, which names the journal [default: the installed one]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Only evidence since this time: a duration before now such as 90s, 15m, 1h or 2d, or a date or time in UTC such as 2026-01-02,
-    /// "2026-01-02 03:04:05" or 2026-01-02T03:04:05Z, or a time of the last 24 hours such as 03:04 or 03:04:05
+    /// Only evidence since this time: a duration before now such as 90s, 15m, 1h or 2d; or a date or time in UTC such as today,
+    /// yesterday, 2026-01-02, "2026-01-02 03:04:05" or 2026-01-02T03:04:05Z; or a time of the last 24 hours such as 03:04 or 03:04:05. A
+    /// time may have an offset from UTC: 03:04+02:00
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
     /// Only evidence until this time, in the same form
@@ -117,6 +119,8 @@ pub enum When {
     At(Wall),
     /// The last time that clocks in UTC showed this, since midnight.
     Clock(Duration),
+    /// The begin of the day, in UTC, so many days before today.
+    Day(u64),
 }
 
 const DAY: u64 = 86_400_000_000_000;
@@ -130,6 +134,7 @@ impl When {
                 let today = now.0 - now.0 % DAY + nanos(d);
                 Wall(if today <= now.0 { today } else { today.saturating_sub(DAY) })
             }
+            When::Day(ago) => Wall((now.0 - now.0 % DAY).saturating_sub(ago.saturating_mul(DAY))),
         }
     }
 
@@ -138,7 +143,7 @@ impl When {
         const SECOND: u64 = 1_000_000_000;
         let at = self.before(now);
         match self {
-            When::Ago(_) => at,
+            When::Ago(_) | When::Day(_) => at,
             When::At(_) | When::Clock(_) if !at.0.is_multiple_of(SECOND) => at,
             When::At(_) | When::Clock(_) => Wall(at.0.saturating_add(SECOND - 1)),
         }
@@ -154,6 +159,12 @@ fn when(text: &str) -> Result<When, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("a number without a unit; write 90s, 15m, 1h or 2d".to_owned());
     }
+    match text.trim().to_ascii_lowercase().as_str() {
+        "now" => return Ok(When::Ago(Duration::ZERO)),
+        "today" => return Ok(When::Day(0)),
+        "yesterday" => return Ok(When::Day(1)),
+        _ => {}
+    }
     if let Some(clock) = clock(text) {
         return Ok(When::Clock(clock));
     }
@@ -161,33 +172,56 @@ fn when(text: &str) -> Result<When, String> {
         return Ok(When::At(at));
     }
     duration::parse(text).map(When::Ago).map_err(|_| {
-        "neither a duration such as 15m, 1h or 2d, nor a date or time in UTC such as 2026-01-02, \"2026-01-02 03:04:05\" or \
-         03:04:05"
+        "neither a duration such as 15m, 1h or 2d, nor today or yesterday, nor a date or time in UTC such as 2026-01-02, \"2026-01-02 03:04:05\" \
+         or 03:04:05, nor one with an offset such as 03:04+02:00"
             .to_owned()
     })
 }
 
 /// RFC 3339, and what is left of it in lists, summaries and by hand: with a space, without the zone, the seconds, or the time.
 fn moment(text: &str) -> Option<Wall> {
-    let text = without_zone(text);
+    let (text, offset) = zone(text)?;
     let (date, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "00:00:00"));
     let time = time.trim_start();
     let seconds = if time.len() == 5 { ":00" } else { "" };
-    Wall::parse_rfc3339(&format!("{date}T{time}{seconds}Z"))
+    let at = Wall::parse_rfc3339(&format!("{date}T{time}{seconds}Z"))?;
+    at.0.checked_add_signed(-offset).map(Wall)
 }
 
 /// `03:04:05` or `03:04`, as a list in a terminal has it below the date.
 fn clock(text: &str) -> Option<Duration> {
-    let text = without_zone(text);
+    let (text, offset) = zone(text)?;
     let is_clock = text.as_bytes().get(2) == Some(&b':');
-    let at = is_clock.then(|| moment(&format!("1970-01-01 {text}")))?;
-    at.map(|at| Duration::from_nanos(at.0))
+    let at = is_clock.then(|| moment(&format!("1970-01-01 {text}")))??;
+    let day = i64::try_from(DAY).ok()?;
+    let at = i64::try_from(at.0).ok()? - offset;
+    u64::try_from(at.rem_euclid(day)).ok().map(Duration::from_nanos)
 }
 
-fn without_zone(text: &str) -> &str {
+/// The text without its zone, and the nanoseconds by which clocks there are ahead of UTC. None for a zone that is not one.
+fn zone(text: &str) -> Option<(&str, i64)> {
+    const MINUTE: i64 = 60_000_000_000;
     let text = text.trim();
-    let zone = ["UTC", "Z", "z"].into_iter().find_map(|zone| text.strip_suffix(zone));
-    zone.unwrap_or(text).trim_end()
+    if let Some(rest) = ["UTC", "Z", "z"].into_iter().find_map(|zone| text.strip_suffix(zone)) {
+        return Some((rest.trim_end(), 0));
+    }
+    // The sign is after the time: dates have the same one.
+    let after_time = text.find(':').unwrap_or(text.len());
+    let Some(sign) = text[after_time..].find(['+', '-']).map(|at| after_time + at) else {
+        return Some((text, 0));
+    };
+    let (rest, offset) = text.split_at(sign);
+    let (sign, digits) = offset.split_at(1);
+    let (hours, minutes) = match digits.len() {
+        2 => (digits, "0"),
+        4 => digits.split_at_checked(2)?,
+        _ => digits
+            .split_once(':')
+            .filter(|(hours, minutes)| (hours.len(), minutes.len()) == (2, 2))?,
+    };
+    let number = |text: &str, most: i64| text.parse().ok().filter(|n| (0..=most).contains(n) && !text.starts_with('+'));
+    let ahead = (number(hours, 18)? * 60 + number(minutes, 59)?) * MINUTE;
+    Some((rest.trim_end(), if sign == "-" { -ahead } else { ahead }))
 }
 
 #[cfg(test)]
@@ -203,7 +237,7 @@ mod tests {
         for wrong in [
             "",
             "90",
-            "yesterday",
+            "tomorrow",
             "1970-13-01",
             "1970-01",
             "-1h",
@@ -212,6 +246,12 @@ mod tests {
             "12:60:00",
             "1970-01-01 1:2",
             "1970-01-01T00:00:01+01:00",
+            "2026-01-02T03:04:05+1:00",
+            "2026-01-02T03:04:05+25:00",
+            "2026-01-02T03:04:05+01:60",
+            "2026-01-02T03:04:05+",
+            "2026-01-02T03:04:05+é00",
+            "2026-01-02T03:04:05+-1",
             "Z",
             ":",
         ] {
@@ -237,6 +277,31 @@ mod tests {
         }
         assert_eq!(when("2026-11-21 UTC"), when("2026-11-21"));
         assert_eq!(when("2026-11-21 11:44"), Ok(When::At(Wall(at.0 - 10_000_000_000))));
+    }
+
+    #[test]
+    fn offsets_and_days_by_name() {
+        let now = Wall::parse_rfc3339("2026-11-21T11:44:10.5Z").unwrap();
+        for (text, expected) in [
+            ("2026-11-21T11:44:10+02:00", "2026-11-21T09:44:10.000Z"),
+            ("2026-11-21 11:44 +0200", "2026-11-21T09:44:00.000Z"),
+            ("2026-11-21T11:44:10.25-05:30", "2026-11-21T17:14:10.250Z"),
+            ("2026-11-21 00:30+01", "2026-11-20T23:30:00.000Z"),
+            ("03:04+02:00", "2026-11-21T01:04:00.000Z"),
+            // Midnight and noon there are times of the last 24 hours here, too.
+            ("00:30+02:00", "2026-11-20T22:30:00.000Z"),
+            ("23:30-02:00", "2026-11-21T01:30:00.000Z"),
+            ("yesterday", "2026-11-20T00:00:00.000Z"),
+            ("Today", "2026-11-21T00:00:00.000Z"),
+            ("now", "2026-11-21T11:44:10.500Z"),
+        ] {
+            assert_eq!(when(text).unwrap().before(now).rfc3339_millis(), expected, "{text}");
+        }
+        assert_eq!(
+            when("yesterday").unwrap().until(now).rfc3339_millis(),
+            "2026-11-20T00:00:00.000Z"
+        );
+        assert_eq!(When::Day(1).before(Wall(5)), Wall(0));
     }
 
     /// In a terminal the date is a line of its own.

@@ -8,6 +8,7 @@ mod error;
 mod evidence;
 mod export;
 mod holding;
+mod input;
 #[cfg(test)]
 mod journal_directory_tests;
 #[cfg(test)]
@@ -135,6 +136,13 @@ pub fn ready(args: &cli::ReadyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         given => given.to_vec(),
     };
     block_on(ready::ready(&targets, args.wait))
+}
+
+/// Those of which there are some: `1 damaged line`, `2 damaged lines`.
+fn counted<'a>(of: impl IntoIterator<Item = (u64, &'a str, &'a str)>) -> Vec<String> {
+    let some = of.into_iter().filter(|(count, ..)| *count > 0);
+    some.map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
+        .collect()
 }
 
 fn print_config(config: &Config) -> Result<(), RuntimeError> {

@@ -19,7 +19,7 @@ use crate::history::{Counts, Line, Report, Search, Wanted, parse};
 use crate::journal::export::{self, Exported, Part};
 use crate::recording::WriteError;
 use crate::sink::terminal::screen::Screen;
-use crate::story::{self, Brief, Columns, List, Story};
+use crate::story::{self, Brief, Columns, Hidden, List, Story};
 
 use super::RuntimeError;
 use super::new_recording::NewRecording;
@@ -56,6 +56,7 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     };
     let report = *report;
     let story = Story {
+        ahead: report.end.map_or(0, |end| clock::ahead_of_utc(end.0)),
         report,
         found,
         others,
@@ -81,11 +82,13 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let mut list = List::new(width, style);
     let mut shown = Counts::folded();
     let mut all = Counts::default();
-    let mut unknown = 0;
+    let mut hidden = Hidden::default();
     source.each(|report, line| {
         all.saw(report);
         if !period.has(report) || !args.filter.matches_past(report) {
-            unknown += u64::from(period.has(report) && args.filter.hides_unknown(report));
+            if period.has(report) && args.filter.hides_as_not_unclean(report) {
+                hidden.add(report);
+            }
             return Ok(Flow::Continue);
         }
         shown.add(report);
@@ -113,7 +116,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         let such = if all.total > 0 { "such " } else { "" };
         eprintln!("no {such}termination{}", source.reach(&all));
     }
-    if let Some(hidden) = story::hidden(unknown) {
+    if let Some(hidden) = hidden.text() {
         eprintln!("{hidden}");
     }
     Ok(())
@@ -246,10 +249,14 @@ fn not_found(source: &Source, what: &str, counts: &Counts) -> RuntimeError {
         true => "the beginning of an id needs 4 digits or more; ",
         false => "",
     };
-    RuntimeError::new(SysExit::NoInput, problem).with_remedy(format!(
-        "{did_you_mean}{too_short}`epitaph list` shows what is known; each agent knows only the terminations of its own machine: of a pod, \
-         run this on the pod's node"
-    ))
+    let known = match source.is_journal() {
+        true => {
+            "`epitaph list` shows what is known; each agent knows only the terminations of its own machine: of a pod, run this on the pod's \
+             node"
+        }
+        false => "`epitaph list` with the same `--from` shows what is known",
+    };
+    RuntimeError::new(SysExit::NoInput, problem).with_remedy(format!("{did_you_mean}{too_short}{known}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Feeds a recording to the same core, as fast as the file can be read.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
 use epitaph_core::correlate::Correlator;
@@ -13,22 +12,27 @@ use epitaph_core::time::Boot;
 use crate::cli::SysExit;
 use crate::recording::{ReadError, Reader, Report};
 
+use super::input::{self, Expected, Given};
 use super::pipeline::Pipeline;
 use super::sinks::Sinks;
-use super::{RuntimeError, privileges};
+use super::{RuntimeError, counted, privileges};
+
+const EXPECTED: Expected = Expected {
+    file: "a file from `epitaph record` or `epitaph export`",
+    journal: |path| {
+        let path = path.display();
+        format!("`epitaph export --journal {path} FILE` copies the journal of an agent into a recording")
+    },
+};
 
 /// Judges the evidence in `path` again.
 pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), RuntimeError> {
-    let shown = path.display();
-    let file = File::open(path).map_err(|error| {
-        RuntimeError::new(SysExit::NoInput, format!("cannot open recording {shown}: {error}"))
-            .with_remedy("give a file from `epitaph record` or `epitaph export`")
-    })?;
+    let Given { name, bytes } = input::open(path, EXPECTED)?;
     // A recording is untrusted input: it is read without capabilities.
     if let Err(error) = privileges::drop_all_but(&mut []) {
         tracing::warn!("{error}; running with more privileges than needed");
     }
-    let mut recorded = Recorded::new(BufReader::new(file), &shown)?;
+    let mut recorded = Recorded::new(bytes, &name)?;
     let mut pipeline = Pipeline::new(core, recorded.observation().clone(), None, sinks);
     for (now, input) in recorded.by_ref() {
         pipeline.handle(now, input)?;
@@ -37,30 +41,21 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         }
     }
     pipeline.sinks().finish()?;
-    let report = recorded.report();
-    if let Some(error) = &report.error {
+    if let Some(error) = &recorded.report().error {
         return Err(RuntimeError::new(
             SysExit::NoInput,
-            format!("cannot read all of {shown}: {error}"),
+            format!("cannot read all of {name}: {error}"),
         ));
     }
-    if report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
-        tracing::warn!(
-            remedy = "copy or export the file again, if it is a copy or an export",
-            ended = recorded.ended(),
-            tail_bytes = report.tail_bytes,
-            damaged = report.damaged,
-            damaged_bytes = report.damaged_bytes,
-            unknown_inputs = report.unknown_inputs,
-            undecodable = report.undecodable,
-            "{shown} is not whole: verdicts that may depend on the missing part are unknown"
-        );
-    } else if !recorded.ended() {
-        tracing::info!(
-            "{shown} has no end record: it is an export, or its recorder was killed; what happened afterwards is unknown"
-        );
+    match recorded.not_whole(&name) {
+        Some(error) => Err(error),
+        None => {
+            if let Some(note) = recorded.unended(&name) {
+                tracing::info!("{note}");
+            }
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 /// The inputs of a recording, and at the end the cut of one that was not ended.
@@ -100,9 +95,50 @@ impl<R: Read> Recorded<R> {
         self.reader.report()
     }
 
-    /// Whether the recorder wrote the end: false if it was killed, or the end of the file is lost.
-    pub fn ended(&self) -> bool {
-        self.ended
+    /// What is missing, each kind with its number.
+    pub fn missing(&self) -> Vec<String> {
+        let report = self.report();
+        counted([
+            (report.damaged, "damaged place", "damaged places"),
+            (report.unknown_inputs, "unknown input", "unknown inputs"),
+            (
+                report.undecodable,
+                "kernel record of an unknown version",
+                "kernel records of an unknown version",
+            ),
+            (report.tail_bytes, "byte of an incomplete end", "bytes of an incomplete end"),
+            (
+                report.error.is_some().into(),
+                "part that cannot be read",
+                "parts that cannot be read",
+            ),
+        ])
+    }
+
+    /// None if everything could be read.
+    pub fn not_whole(&self, name: &str) -> Option<RuntimeError> {
+        let missing = self.missing();
+        let report = self.report();
+        let remedy = match report.unknown_inputs + report.undecodable {
+            0 => "copy or export the file again; the evidence that a recorder did not finish to write is lost",
+            _ => "replay it with the epitaph that recorded it, or a newer one",
+        };
+        let problem = format!(
+            "{name} is not whole: {}; verdicts that may depend on the missing part are unknown, and counts are the least",
+            missing.join(", ")
+        );
+        (!missing.is_empty()).then(|| RuntimeError::new(SysExit::Data, problem).with_remedy(remedy))
+    }
+
+    /// None if the recorder wrote the end, or the end was not reached yet. An export has no end, nor has a recorder that was killed, and
+    /// the end of a file may be lost.
+    pub fn unended(&self, name: &str) -> Option<String> {
+        self.cut.then(|| {
+            format!(
+                "{name} has no end record: it is an export, or its recorder was killed, or the end of the file is lost; what happened \
+                 afterwards is unknown, and counts of what was still going on are the least"
+            )
+        })
     }
 }
 

@@ -231,9 +231,9 @@ impl Sinks {
         self.show(|terminal| terminal.resize(columns))
     }
 
-    /// Ends the output; the terminal's queue is written when the sinks are dropped.
+    /// Ends the output, and waits until the terminal's queue is written.
     pub fn finish(&mut self) -> Result<(), RuntimeError> {
-        self.show(terminal::Sink::finish)
+        self.show(terminal::Sink::end)
     }
 
     fn export(&self, now: Boot, report: &Report, observation: &Observation) {

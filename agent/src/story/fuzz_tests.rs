@@ -48,6 +48,7 @@ fn finished_report() {
                 found,
                 others: Vec::new(),
                 more: 0,
+                ahead: 0,
             };
             out.push_str(&super::text(&story, Columns(80), Style::Plain, true));
             for other in [markdown(&story), why_object(&story)] {

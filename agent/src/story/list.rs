@@ -9,7 +9,7 @@ use epitaph_core::verdict::Severity;
 use super::json::Brief;
 use super::text::severity;
 use super::words::{cell, columns, cut, many, moment, paragraph};
-use crate::history::{Counts, Group};
+use crate::history::{Counts, Group, Report};
 
 /// Beginning of the trace's id: enough for `epitaph why`.
 const ID: usize = 8;
@@ -146,16 +146,47 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
     out
 }
 
-/// After a list of unclean terminations: how many of the others could not be judged. None: not one.
-pub fn hidden(unknown: u64) -> Option<String> {
-    let have = if unknown == 1 { "has" } else { "have" };
-    let text = format!(
-        "not shown: {} of this time {have} the verdict unknown and may have been unclean; give `--verdict unknown` instead of \
-         `--unclean`",
-        many(unknown, "termination")
-    );
-    (unknown > 0).then_some(text)
+/// What a list of unclean terminations leaves out, of what may have harmed clients all the same.
+#[derive(Debug, Default)]
+pub struct Hidden {
+    unknown: u64,
+    undecided: u64,
 }
+
+impl Hidden {
+    pub fn add(&mut self, report: &Report) {
+        self.unknown += u64::from(report.is_unknown());
+        self.undecided += u64::from(&*report.verdict == UNDECIDED);
+    }
+
+    /// None if it leaves out nothing of that kind.
+    pub fn text(&self) -> Option<String> {
+        let have = |count: u64, verdict: &str, may: &str| {
+            let have = if count == 1 { "has" } else { "have" };
+            let text = format!(
+                "{} of this time {have} the verdict {verdict} and may {may}",
+                many(count, "termination")
+            );
+            (count > 0).then_some((text, format!("`--verdict {verdict}`")))
+        };
+        let (texts, filters): (Vec<String>, Vec<String>) = [
+            have(self.unknown, "unknown", "have been unclean"),
+            have(self.undecided, UNDECIDED, "have cut requests off"),
+        ]
+        .into_iter()
+        .flatten()
+        .unzip();
+        (!texts.is_empty()).then(|| {
+            format!(
+                "not shown: {}; give {} instead of `--unclean`",
+                texts.join("; "),
+                filters.join(" or ")
+            )
+        })
+    }
+}
+
+const UNDECIDED: &str = "undecided-connections";
 
 /// A line of JSON that is safe to print: what a terminal obeys, or what hides text, only as JSON's own escapes. The value is the same.
 pub fn safe(json: &str) -> String {

@@ -14,7 +14,7 @@ mod timeline;
 mod words;
 
 pub use json::{Brief, summary_object, why_object};
-pub use list::{List, hidden, safe, summary};
+pub use list::{Hidden, List, safe, summary};
 pub use markdown::markdown;
 pub use snippet::{Snippet, snippets};
 pub use text::{Columns, text};
@@ -32,6 +32,8 @@ pub struct Story {
     pub others: Vec<Brief>,
     /// How many older ones there are, including those of `others`.
     pub more: u64,
+    /// Seconds by which clocks of the reader are ahead of UTC, at the end of the report.
+    pub ahead: i64,
 }
 
 impl Story {

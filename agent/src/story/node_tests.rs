@@ -25,6 +25,7 @@ fn found(what: &str, lines: &[String]) -> Option<Story> {
         found,
         others,
         more,
+        ahead: 0,
     })
 }
 

@@ -21,6 +21,7 @@ fn story(what: &str, lines: &[String]) -> Story {
         found,
         others,
         more,
+        ahead: 0,
     }
 }
 
@@ -487,6 +488,7 @@ fn hostile_names_stay_names() {
             let story = Story {
                 others: vec![Brief::of(&report); 2],
                 more: 2,
+                ahead: 0,
                 report,
                 found,
             };
@@ -765,4 +767,25 @@ fn odd_times_are_drawn() {
             let _ = (markdown(&story), why_object(&story));
         }
     }
+}
+
+/// Clocks of the reader may be on another day.
+#[test]
+fn the_local_time_stands_beside_utc() {
+    let mut story = story("3f1c", &[container()]);
+    let ended = |story: &Story| {
+        let shown = text(story, Columns(80), Style::Plain, false);
+        shown
+            .lines()
+            .find(|line| line.starts_with("ended "))
+            .expect("a row")
+            .to_owned()
+    };
+    let utc = ended(&story);
+    assert!(utc.ends_with(" UTC"), "{utc}");
+    story.ahead = 20 * 3_600 + 45 * 60;
+    let east = ended(&story);
+    assert!(east.starts_with(&utc) && east.ends_with(" +20:45)"), "{east}");
+    story.ahead = -3_600;
+    assert!(ended(&story).ends_with(" -01:00)"), "{}", ended(&story));
 }

@@ -11,7 +11,7 @@ use super::draw::draw;
 use super::list;
 use super::snippet::{Snippet, snippets};
 use super::timeline::timeline;
-use super::words::{between, hanging, many, moment, paragraph, short};
+use super::words::{between, hanging, local_moment, many, moment, paragraph, short};
 use crate::history::{At, Gaps, Group, Kubernetes, Report, Reported, Subject, Unobserved};
 
 /// Columns of a page of text; a wider terminal is not filled.
@@ -283,13 +283,17 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
         .find(|of| of.verdict == shown.verdict)
         .unwrap_or(shown);
     rows.extend(shown.end.map(|end| {
+        let local = match story.ahead {
+            0 => String::new(),
+            ahead => format!(" ({})", local_moment(end.0, ahead)),
+        };
         let since = exited_in_gap(decisive).filter(|_| decisive.end == shown.end);
         let (since, end) = (since.map(moment), moment(end.0));
         let text = match since.filter(|since| *since != end) {
             Some(since) => format!("between {since} and {end} UTC"),
             None => format!("{end} UTC"),
         };
-        ("ended", text)
+        ("ended", text + &local)
     }));
     if let Some((start, end)) = decisive.main.as_ref().and_then(|main| main.start).zip(decisive.end) {
         let ran = short(between(start.0, end.0));

@@ -305,6 +305,9 @@ fn clients(of: &Connections, rows: &mut Vec<Row>) {
         0 => String::new(),
         n => format!(", {n} unanswered"),
     };
+    // Others may have been missed.
+    let least = if of.observed { "" } else { "at least " };
+    let lost = |count: u64, what: &str| format!("{least}{}", many(count, what));
     for (count, first, last, mark, label) in [
         (
             of.accepted,
@@ -318,28 +321,28 @@ fn clients(of: &Connections, rows: &mut Vec<Row>) {
             of.refused_first,
             of.refused_last,
             Mark::Lost,
-            many(of.refused, "connection") + " refused",
+            lost(of.refused, "connection") + " refused",
         ),
         (
             of.reset,
             of.reset_first,
             of.reset_last,
             Mark::Lost,
-            many(of.reset, "connection") + " reset",
+            lost(of.reset, "connection") + " reset",
         ),
         (
             of.cut,
             of.cut_first,
             of.cut_last,
             Mark::Lost,
-            many(of.cut, "open connection") + " cut" + &unanswered,
+            lost(of.cut, "open connection") + " cut" + &unanswered,
         ),
         (
             of.rejected,
             of.rejected_first,
             of.rejected_last,
             Mark::Lost,
-            many(of.rejected, "connection") + " rejected by the network",
+            lost(of.rejected, "connection") + " rejected by the network",
         ),
     ] {
         add(count, first, last, mark, label);

@@ -46,6 +46,14 @@ pub fn moment(at: Wall) -> String {
     format!("{} {}", &text[..10], &text[11..19])
 }
 
+/// `2026-11-22 05:12:09 +02:00`. `ahead`: of UTC, seconds.
+pub fn local_moment(at: Wall, ahead: i64) -> String {
+    let there = at.0.saturating_add_signed(ahead.saturating_mul(1_000_000_000));
+    let sign = if ahead < 0 { '-' } else { '+' };
+    let minutes = ahead.unsigned_abs() / 60;
+    format!("{} {sign}{:02}:{:02}", moment(Wall(there)), minutes / 60, minutes % 60)
+}
+
 /// `3 connections`.
 pub fn many(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })

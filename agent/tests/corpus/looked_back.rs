@@ -63,6 +63,7 @@ fn shown(line: &str, container: Option<usize>) -> Result<(), String> {
     counts.add(&report);
     let brief = Brief::of(&report);
     let story = Story {
+        ahead: 0,
         others: vec![brief.clone()],
         more: 1,
         found: Found {

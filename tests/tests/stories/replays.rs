@@ -17,7 +17,7 @@ const TO_JUDGE_NS: u64 = 3_000_000_000;
 /// Line for line what the recorder reported, on any machine and without root.
 pub fn any_user_gets_the_same_lines(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
-    let output = replay(ran, &ran.recording)?;
+    let output = replay(ran, &ran.recording, 0)?;
     let first = serde_json::from_str::<Value>(output.lines().first().ok_or("it printed nothing")?)?;
     if first != ran.report.observing {
         return Err(format!("first line: recorded {}, replayed {first}", ran.report.observing).into());
@@ -48,8 +48,12 @@ pub fn truncated_it_loses_its_tail(shared: &Shared) -> Result<(), Failed> {
         let last = &frames[frames.len() * part / 10 - 1];
         let cut = if part == 5 { last.end } else { last.end - 1 };
         let judged_at = frames[..frames.len() * part / 10 - 1].last().map_or(0, |f| f.now);
-        let output = replay_bytes(ran, &format!("cut-{part}"), &whole[..cut])?;
-        let stated = if part == 5 { "has no end record" } else { "not whole" };
+        let (code, stated) = if part == 5 {
+            (0, "has no end record")
+        } else {
+            (65, "not whole")
+        };
+        let output = replay_bytes(ran, &format!("cut-{part}"), &whole[..cut], code)?;
         if !output.err.contains(stated) {
             return Err(format!("cut to {cut} bytes, no warning: {}", output.err).into());
         }
@@ -82,7 +86,7 @@ pub fn corrupted_it_claims_nothing(shared: &Shared) -> Result<(), Failed> {
         let frame = &frames[frames.len() * part / 10];
         let mut bytes = whole.clone();
         bytes[frame.end - 5] ^= 0x55;
-        let output = replay_bytes(ran, &format!("flipped-{part}"), &bytes)?;
+        let output = replay_bytes(ran, &format!("flipped-{part}"), &bytes, 65)?;
         if !output.err.contains("not whole") {
             return Err(format!("byte {} flipped, no warning: {}", frame.end - 5, output.err).into());
         }
@@ -113,20 +117,20 @@ fn no_better(original: &Value, again: &Value, what: &str) -> Result<(), Failed> 
     Err(format!("{what}, a verdict changed:\nbefore {original}\nafter {again}").into())
 }
 
-fn replay_bytes(ran: &Ran, name: &str, bytes: &[u8]) -> Result<CommandOutput, Failed> {
+fn replay_bytes(ran: &Ran, name: &str, bytes: &[u8], code: i32) -> Result<CommandOutput, Failed> {
     let path = ran.recording.with_file_name(name);
     fs::write(&path, bytes)?;
-    let output = replay(ran, &path)?;
+    let output = replay(ran, &path, code)?;
     fs::remove_file(&path)?;
     Ok(output)
 }
 
 /// As user `nobody`.
-fn replay(ran: &Ran, file: &Path) -> Result<CommandOutput, Failed> {
+fn replay(ran: &Ran, file: &Path, code: i32) -> Result<CommandOutput, Failed> {
     fs::set_permissions(file, fs::Permissions::from_mode(0o644))?;
     let args = ["replay".as_ref(), file.as_os_str(), "--output".as_ref(), "json".as_ref()];
     let output = run(ran.epitaph.as_nobody(""), args).map_err(|e| format!("{e:#}"))?;
-    if output.code != Some(0) {
+    if output.code != Some(code) {
         return Err(format!("replay of {} ended with {:?}: {}", file.display(), output.code, output.err).into());
     }
     Ok(output)

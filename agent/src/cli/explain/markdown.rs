@@ -79,6 +79,7 @@ pub fn markdown() -> String {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let link = |name: &&str| match by_headline(name) {
             Some(_) => format!("[`{name}`](#{name})"),
+            None if node::by_headline(name).is_some() => format!("[`{name}`](#shutdowns-of-the-node)"),
             None => format!("[`{name}`](#lost-nodes)"),
         };
         let verdicts: Vec<String> = verdicts.iter().map(link).collect();

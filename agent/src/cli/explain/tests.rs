@@ -4,7 +4,7 @@ use super::*;
 use crate::error;
 
 fn check(verdict: Option<&str>, expected: Expect) {
-    expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
+    expected.assert_eq(&explain(verdict.as_slice()).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
 }
 
 /// Steps refer to each other by number.
@@ -43,7 +43,7 @@ fn what_is_shown_of_a_lost_node_leads_to_the_observer() {
     check(
         Some("NodeStatusUnknown"),
         expect![[r#"
-            NodeStatusUnknown, NodeNotReady, TaintManagerEviction, DeletionByTaintManager
+            NodeStatusUnknown, NodeNotReady, NotReady, node gone, TaintManagerEviction, DeletionByTaintManager
               The kubelet stopped posting the node's status, so that the control plane set
               `Ready` to Unknown, and after five minutes requested the deletion of the
               pods by a taint: whether the machine runs is not known, and nothing has
@@ -155,7 +155,7 @@ fn all_with_a_line_each() {
             exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 138, 139,
                         140, 141, 143, 165, 200, 203, 217, 226, 255
             signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
-                        SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3
+                        SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3, SIGTERM ignored, SIGTERM was ignored
             reasons     Killed, OOMKilled, OOM, oom-kill, unclean, Error, CrashLoopBackOff, BackOff,
                         Completed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway
                         Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
@@ -163,12 +163,13 @@ fn all_with_a_line_each() {
                         prematurely closed connection, Terminating, ContainerStatusUnknown, StartError,
                         RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
                         Aborted, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated,
-                        NodeStatusUnknown, NodeNotReady, TaintManagerEviction, DeletionByTaintManager,
-                        PodStuckOnLostNode, node.lost, pod.lost, out-of-service,
+                        NodeStatusUnknown, NodeNotReady, NotReady, node gone, TaintManagerEviction,
+                        DeletionByTaintManager, PodStuckOnLostNode, node.lost, pod.lost, out-of-service,
                         node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach, NodeLost,
-                        NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook,
-                        DeadlineExceeded, ImagePullBackOff, ErrImagePull, core-dump, dumped, watchdog,
-                        timeout, start-limit-hit, exit-code, signal
+                        NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook, preStop,
+                        preStop hook, lifecycle.preStop, StopSignalIgnored, stop signal ignored, Rebooted,
+                        reboot, node reboot, down, node down, node.down, DeadlineExceeded, ImagePullBackOff,
+                        ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit, exit-code, signal
         "#]],
     );
 }
@@ -435,8 +436,70 @@ fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Verdicts\n\n\
          Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. `epitaph explain VERDICT`\n\
-         shows the same in a terminal.\n\n{}",
-        markdown()
+         shows the same in a terminal.\n\n{}{}",
+        markdown(),
+        plays_tests::markdown()
     );
     expect_file!["../../../../docs/verdicts.md"].assert_eq(&doc);
+}
+
+#[test]
+fn several_names_are_explained_one_after_the_other() {
+    let both = explain(&["oom-killed", "crashed"]).unwrap();
+    assert_eq!(both, [one("oom-killed").unwrap(), one("crashed").unwrap()].join("\n"));
+    // The words of one name are one name.
+    assert_eq!(explain(&["exit", "code", "137"]), one("137"));
+    let refused = explain(&["oom-killed", "crashd"]).unwrap_err();
+    assert_eq!(
+        (refused.name.as_str(), refused.nearest),
+        ("crashd", vec!["crashed".to_owned()])
+    );
+    assert_eq!(explain(&["no", "such", "thing"]).unwrap_err().name, "no such thing");
+}
+
+#[test]
+fn a_part_of_several_names_suggests_them() {
+    let meant = |name: &str| verdict(name).unwrap_err().nearest;
+    assert_eq!(meant("oom"), ["oom-killed", "oom-child"]);
+    assert_eq!(meant("OOM_kiled"), ["oom-killed"]);
+    assert_eq!(meant("ignored"), ["ignored-stop-signal"]);
+    assert_eq!(meant("unanounced"), ["unannounced"]);
+    assert!(meant("xyz").is_empty());
+}
+
+/// Each command that is recommended is one that is accepted, and shows all verdicts that fit.
+#[test]
+fn the_recommended_list_shows_every_verdict_that_fits() {
+    for Word { names, verdicts, .. } in WORDS {
+        let text = one(names[0]).unwrap();
+        let Some((_, list)) = text.rsplit_once("epitaph list --since 1h") else {
+            assert!(
+                verdicts.iter().any(|verdict| loss_verdict::by_headline(verdict).is_some()),
+                "{text}"
+            );
+            continue;
+        };
+        let list = list.lines().next().unwrap();
+        for verdict in verdicts {
+            let shown = match list {
+                " --unclean" => by_headline(verdict).is_some_and(|row| row.unclean),
+                list => list.split(" --verdict ").any(|of| of == *verdict),
+            };
+            assert!(shown && super::verdict(verdict).is_ok(), "{}: {verdict}: {list}", names[0]);
+        }
+    }
+}
+
+#[test]
+fn what_lists_and_tools_show_of_a_node_leads_to_its_shutdowns() {
+    for name in ["down", "reboot", "Rebooted"] {
+        let text = one(name).unwrap();
+        assert!(text.contains("epitaph why NODE ") && text.contains("unannounced "), "{text}");
+    }
+    for name in ["NotReady", "node gone"] {
+        assert!(one(name).unwrap().contains("component=observer"), "{name}");
+    }
+    assert!(one("preStop").unwrap().contains("prestop-overran"));
+    assert!(one("SIGTERM ignored").unwrap().contains("ignored-stop-signal"));
+    assert_eq!(verdict("down"), Ok(()));
 }

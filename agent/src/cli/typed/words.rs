@@ -40,11 +40,14 @@ const DELETED: &[&str] = &[
 /// The observer's verdicts on a node that is not ready.
 const LOST: &[&str] = &["lost", "unreachable", "fenced-by-taint"];
 
+/// Verdicts on a shutdown of the node after which the node was down.
+const SHUTDOWNS: &[&str] = &["graceful", "truncated", "unprotected", "bypassed", "unannounced"];
+
 /// The program of a unit did not start.
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 55] = [
+pub const WORDS: [Word; 59] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -371,6 +374,8 @@ pub const WORDS: [Word; 55] = [
         names: &[
             "NodeStatusUnknown",
             "NodeNotReady",
+            "NotReady",
+            "node gone",
             "TaintManagerEviction",
             "DeletionByTaintManager",
         ],
@@ -432,6 +437,35 @@ pub const WORDS: [Word; 55] = [
         names: &["FailedPreStopHook"],
         meaning: "An Event: the preStop hook failed, or the kubelet cut it off at the end of the grace period. The stop signal follows all the same.",
         verdicts: &["prestop-failed", "prestop-overran"],
+    },
+    Word {
+        names: &["preStop", "preStop hook", "lifecycle.preStop"],
+        meaning: "The command or request that the kubelet runs before the stop signal, within the grace period of the pod: what the hook takes is \
+                  missing for the shutdown.",
+        verdicts: &["prestop-overran", "prestop-failed", "killed-after-grace"],
+    },
+    Word {
+        names: &[
+            "StopSignalIgnored",
+            "SIGTERM ignored",
+            "SIGTERM was ignored",
+            "stop signal ignored",
+        ],
+        meaning: "The early warning, as an Event and a metric: the kernel discarded the stop signal, so the process runs on until the runtime kills \
+                  it at the end of the grace period.",
+        verdicts: &["ignored-stop-signal"],
+    },
+    Word {
+        names: &["Rebooted", "reboot", "node reboot"],
+        meaning: "The node booted again. The shutdown before has a verdict of its own, and a container that the shutdown ended has the cause \
+                  node-shutdown, or, where nothing announced it, an unknown end.",
+        verdicts: SHUTDOWNS,
+    },
+    Word {
+        names: &["down", "node down", "node.down"],
+        meaning: "Not a verdict: the time from the last evidence before a shutdown of the node until the next boot, as `epitaph list` shows it. The \
+                  shutdown before it has a verdict.",
+        verdicts: SHUTDOWNS,
     },
     Word {
         names: &["DeadlineExceeded"],

@@ -57,24 +57,8 @@ impl Judged {
         self.recorded.report().inputs
     }
 
-    /// What is missing, each kind with its number.
-    pub fn not_read(&self) -> [(u64, &'static str, &'static str); 5] {
-        let report = self.recorded.report();
-        [
-            (report.damaged, "damaged place", "damaged places"),
-            (report.unknown_inputs, "unknown input", "unknown inputs"),
-            (
-                report.undecodable,
-                "kernel record of an unknown version",
-                "kernel records of an unknown version",
-            ),
-            (report.tail_bytes, "byte of an incomplete end", "bytes of an incomplete end"),
-            (
-                report.error.is_some().into(),
-                "part that cannot be read",
-                "parts that cannot be read",
-            ),
-        ]
+    pub fn recorded(&self) -> &Recorded<Box<dyn BufRead>> {
+        &self.recorded
     }
 }
 

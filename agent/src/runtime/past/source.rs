@@ -1,7 +1,7 @@
 //! Where finished terminations are read: the journal of this node's agent, JSON lines, or a recording.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
 use epitaph_core::text::escape;
@@ -12,7 +12,8 @@ use crate::config::{Config, Env, Overrides};
 use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
 use crate::journal::reader::{self, OpenError, READERS, Reader, Skipped};
 
-use super::super::{RuntimeError, core, privileges};
+use super::super::input::{self, Expected, Given};
+use super::super::{RuntimeError, core, counted, privileges};
 use super::Flow;
 use super::holes;
 use super::judged::Judged;
@@ -22,6 +23,16 @@ const INSTALLED: [&str; 2] = ["/etc/epitaph/config/epitaph.toml", "/etc/epitaph/
 
 /// Where the installed configurations have the journal, for those who may not read the configuration.
 const DEFAULT: &str = "/var/lib/epitaph/journal";
+
+const EXPECTED: Expected = Expected {
+    file: "a recording, or a file with what `epitaph watch --output json` prints",
+    journal: |path| {
+        format!(
+            "`--journal {}`, without `--from`, reads the journal of an agent",
+            path.display()
+        )
+    },
+};
 
 pub struct Source {
     name: String,
@@ -44,16 +55,12 @@ impl Source {
         let Some(from) = &args.from else {
             return Source::journal(&directory(args.journal.as_deref(), args.config.as_deref(), env)?);
         };
-        let (name, input): (String, Box<dyn BufRead>) = if from == Path::new("-") {
-            ("standard input".to_owned(), Box::new(BufReader::new(io::stdin())))
-        } else {
-            (from.display().to_string(), Box::new(BufReader::new(open(from)?)))
-        };
+        let Given { name, bytes } = input::open(from, EXPECTED)?;
         // A file is untrusted input: it is read without capabilities.
         if let Err(error) = privileges::drop_all_but(&mut []) {
             eprintln!("warning: {error}; running with more privileges than needed");
         }
-        Source::file(name, input, env)
+        Source::file(name, bytes, env)
     }
 
     fn journal(directory: &Path) -> Result<Source, RuntimeError> {
@@ -63,7 +70,7 @@ impl Source {
 
     /// A recording, known by its beginning, or else JSON lines.
     fn file(name: String, mut input: Box<dyn BufRead>, env: &dyn Env) -> Result<Source, RuntimeError> {
-        let begin = input.fill_buf().map_err(|error| unreadable(&name, &error))?;
+        let begin = input.fill_buf().map_err(|error| input::unreadable(&name, &error))?;
         if !begin.starts_with(b"EPITAPH\n") {
             return Ok(Source::of(name, Input::Lines(Lines::new(input))));
         }
@@ -105,7 +112,7 @@ impl Source {
                 Input::Lines(lines) => match lines.next_line() {
                     Ok(Some(next)) => next,
                     Ok(None) => return Ok(()),
-                    Err(error) => return Err(unreadable(&self.name, &error)),
+                    Err(error) => return Err(input::unreadable(&self.name, &error)),
                 },
                 Input::Journal(reader) => {
                     let Some(finished) = reader.next_report() else { return Ok(()) };
@@ -139,18 +146,25 @@ impl Source {
                     format!("line longer than {MAX_LINE} bytes"),
                     format!("lines longer than {MAX_LINE} bytes"),
                 ];
-                counts([
+                counted([
                     (skipped.damaged, "damaged line", "damaged lines"),
                     (skipped.too_long, &too_long[0], &too_long[1]),
                 ])
             }
-            Input::Recording(judged) => counts(judged.not_read()),
+            Input::Recording(judged) => judged.recorded().missing(),
             Input::Journal(reader) => not_read(reader.skipped(), self.damaged),
         }
     }
 
     pub fn warn(&self) {
-        warn_of(&self.name, &self.not_read());
+        let Input::Recording(judged) = &self.input else {
+            return warn_of(&self.name, &self.not_read());
+        };
+        let recorded = judged.recorded();
+        let not_whole = recorded.not_whole(&self.name).map(|error| crate::error::line(&error));
+        if let Some(note) = not_whole.or_else(|| recorded.unended(&self.name)) {
+            eprintln!("warning: {note}");
+        }
     }
 
     /// Says of which times terminations are missing in the journal; as far as the journal was read, and it is `now`.
@@ -184,6 +198,11 @@ impl Source {
             Input::Journal(ref reader) if reader.skipped().denied > 0 => not_allowed(&self.name),
             Input::Journal(_) => error.with_remedy("use the epitaph that wrote the journal, or a newer one"),
         }
+    }
+
+    /// Whether the agent of a machine knows, rather than a file.
+    pub fn is_journal(&self) -> bool {
+        matches!(self.input, Input::Journal(_))
     }
 
     /// Where, and how far back: after "no termination".
@@ -273,7 +292,7 @@ pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
         [first, .., last] => format!("{} to {}", escape(first), escape(last)),
     };
     let newer = ["segment", "segments"].map(|what| format!("{what} of a newer epitaph ({named})"));
-    counts([
+    counted([
         (skipped.damaged, "damaged place", "damaged places"),
         (
             skipped.torn,
@@ -306,12 +325,6 @@ pub fn warn_of(name: &str, not_read: &[String]) {
     }
 }
 
-fn counts<'a>(of: impl IntoIterator<Item = (u64, &'a str, &'a str)>) -> Vec<String> {
-    let more = of.into_iter().filter(|(count, ..)| *count > 0);
-    more.map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
-        .collect()
-}
-
 /// The journal's: as given, else as the agent is configured.
 pub fn directory(given: Option<&Path>, config: Option<&Path>, env: &dyn Env) -> Result<PathBuf, RuntimeError> {
     if let Some(directory) = given {
@@ -326,26 +339,6 @@ pub(in crate::runtime) fn installed(file: Option<&Path>, env: &dyn Env) -> Resul
     let installed = || INSTALLED.map(PathBuf::from).into_iter().find(|file| File::open(file).is_ok());
     let file = file.map(Path::to_owned).or_else(installed);
     Ok(Config::load(file.as_deref(), env, &Overrides::default())?)
-}
-
-fn open(path: &Path) -> Result<File, RuntimeError> {
-    if path.is_dir() {
-        let path = path.display();
-        return Err(RuntimeError::new(SysExit::Usage, format!("{path} is a directory"))
-            .with_remedy(format!("`--journal {path}`, without `--from`, reads the journal of an agent")));
-    }
-    File::open(path).map_err(|error| {
-        let code = match error.kind() {
-            io::ErrorKind::PermissionDenied => SysExit::NoPerm,
-            _ => SysExit::NoInput,
-        };
-        RuntimeError::new(code, format!("cannot open {}: {error}", path.display()))
-            .with_remedy("give a recording, a file with what `epitaph watch --output json` prints, or - for standard input")
-    })
-}
-
-fn unreadable(name: &str, error: &io::Error) -> RuntimeError {
-    RuntimeError::new(SysExit::NoInput, format!("cannot read {name}: {error}"))
 }
 
 #[cfg(test)]
@@ -416,7 +409,9 @@ mod tests {
     #[test]
     fn a_directory_is_not_a_file_and_the_remedy_is_the_option() {
         let directory = tempfile::tempdir().unwrap();
-        let refused = open(directory.path()).unwrap_err();
+        let Err(refused) = input::open(directory.path(), EXPECTED) else {
+            panic!()
+        };
         let path = directory.path().display();
         assert_eq!(
             crate::error::lines(&refused),

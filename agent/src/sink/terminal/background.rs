@@ -73,6 +73,31 @@ impl Background {
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
+    /// Ends the output, and waits until the queue is written: a live observation not for a reader that stopped reading, because a stopped
+    /// process must exit. The thread then lives until the process exits.
+    ///
+    /// # Errors
+    /// The queue, or an earlier block, could not be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        drop(self.queue.take());
+        if let Some(patience) = self.patience {
+            let mut before = self.written.load(Ordering::Relaxed);
+            while let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(patience) {
+                let now = self.written.load(Ordering::Relaxed);
+                if now == before {
+                    tracing::warn!("the last part of the output is lost: the reader of the output does not read");
+                    self.thread = None;
+                    return Ok(());
+                }
+                before = now;
+            }
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.failure().map_or(Ok(()), Err)
+    }
+
     /// The error after which nothing more can be written.
     pub fn failure(&self) -> Option<io::Error> {
         self.failed.load(Ordering::Acquire).then(|| self.error())
@@ -113,24 +138,11 @@ impl Write for Background {
     }
 }
 
-/// Waits until the queue is written, so that the output is complete. A live observation does not wait for a reader that stopped
-/// reading: a stopped process must exit. The thread then lives until the process exits.
+/// The output is complete also where a command ends early: with an error of its own.
 impl Drop for Background {
     fn drop(&mut self) {
-        drop(self.queue.take());
-        if let Some(patience) = self.patience {
-            let mut before = self.written.load(Ordering::Relaxed);
-            while let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(patience) {
-                let now = self.written.load(Ordering::Relaxed);
-                if now == before {
-                    tracing::warn!("the last part of the output is lost: the reader of the output does not read");
-                    return;
-                }
-                before = now;
-            }
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if self.queue.is_some() {
+            let _ = self.finish();
         }
     }
 }
@@ -221,5 +233,24 @@ mod tests {
         }
         assert_eq!(writer.join().unwrap(), 0);
         assert_eq!(shown.iter().count(), blocks);
+    }
+
+    #[test]
+    fn the_end_waits_for_the_last_block_and_returns_its_error() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                // Later than the last write of the caller.
+                std::thread::yield_now();
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for mut out in [Background::whole(Full).unwrap(), Background::live(Full, LONG).unwrap()] {
+            out.write_all(b"x").unwrap();
+            assert_eq!(out.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        }
     }
 }

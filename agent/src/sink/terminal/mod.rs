@@ -132,7 +132,7 @@ impl<W: Write> Sink<W> {
                 Form::Json => json::line(&json::node_shutdown(s)),
                 Form::Text(style) | Form::Live { style, .. } => text::node_shutdown(s, style),
             },
-            Report::NodeDown(d) if self.filter.is_empty() => match self.form {
+            Report::NodeDown(d) if self.filter.matches_node("down", false) => match self.form {
                 Form::Json => json::line(&json::node_down(d)),
                 Form::Text(style) | Form::Live { style, .. } => text::node_down(d, style),
             },
@@ -212,22 +212,30 @@ impl<W: Write> Sink<W> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<Flow> {
-        match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
-            Ok(()) => Ok(Flow::Continue),
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::ReaderGone),
-            Err(e) => Err(e),
-        }
+        flow(self.out.write_all(bytes).and_then(|()| self.out.flush()))
     }
 }
 
 impl Sink<Background> {
+    /// Ends the output, and waits until it is written.
+    pub fn end(&mut self) -> io::Result<Flow> {
+        match self.finish()? {
+            Flow::Continue => flow(self.out.finish()),
+            gone => Ok(gone),
+        }
+    }
+
     /// Whether the output so far could be written, without waiting for the next output.
     pub fn written(&self) -> io::Result<Flow> {
-        match self.out.failure() {
-            None => Ok(Flow::Continue),
-            Some(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::ReaderGone),
-            Some(e) => Err(e),
-        }
+        flow(self.out.failure().map_or(Ok(()), Err))
+    }
+}
+
+fn flow(written: io::Result<()>) -> io::Result<Flow> {
+    match written {
+        Ok(()) => Ok(Flow::Continue),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::ReaderGone),
+        Err(e) => Err(e),
     }
 }
 
