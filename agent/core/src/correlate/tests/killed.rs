@@ -376,7 +376,7 @@ fn the_program_below_the_shell_of_a_unit_finishes() {
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               systemd sent SIGTERM to `server` (pid 107), the handler started, but the process did not exit: systemd sent SIGKILL 90 s later
-              fix: the shutdown needs more than the 90 s that it got: raise the grace period, or shorten the shutdown; the listener stayed open, so SIGTERM may not stop this program (some reload at SIGTERM): then declare the signal that does (`KillSignal=` of the unit)
+              fix: the shutdown needs more than the 90 s that it got: raise `TimeoutStopSec=` of the unit, or shorten the shutdown; the listener stayed open, so SIGTERM may not stop this program (some reload at SIGTERM): then declare the signal that does (`KillSignal=` of the unit)
         "#]],
     );
     check(
@@ -386,7 +386,7 @@ fn the_program_below_the_shell_of_a_unit_finishes() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               SIGTERM terminated `server` (pid 107): the process has no SIGTERM handler, so any work in flight was lost
-              fix: install a handler that finishes the work in flight and then exits with 0
+              fix: install a handler that finishes the work in flight and then exits with 0; the process was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }

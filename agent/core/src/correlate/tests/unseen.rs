@@ -47,8 +47,8 @@ fn what_is_seen_counts_all_the_same() {
         &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80\n+1.5 tcp other connect-reset 80 5002"),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
-              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
+              fix: at least 1 connection was refused in the 0.3 s after the listener closed: keep accepting for at least 1 s after the stop signal, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal
@@ -61,7 +61,7 @@ fn what_is_seen_counts_all_the_same() {
         &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80\n+1.5 tcp app reset 80 5001"),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was reset
               fix: finish the requests in flight, and read all data before closing a connection
         "#]],
     );

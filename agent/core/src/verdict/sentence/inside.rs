@@ -293,7 +293,10 @@ pub(super) fn remedy_below(case: &Case<'_>) -> Option<String> {
             let signal = super::remedy::stop_signal(case);
             format!("let systemd send {signal} to {who} (`KillMode=control-group`), or let {main} stop {who} and wait for it")
         }
-        _ => to_others(case, &main, &[killed.process], super::remedy::stop_signal(case)),
+        _ => {
+            let comm = case.main().map(|main| main.comm).unwrap_or_default();
+            to_others(case, (&main, comm), &[killed.process], super::remedy::stop_signal(case))
+        }
     })
 }
 
