@@ -171,9 +171,9 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
     let armed_at_exit = |n: u8| if n % 5 == 4 { Some(Armed::ByOwn) } else { armed(n) };
     let held = |n: u8| {
         n.is_multiple_of(2).then_some(HeldSockets {
-            listener: n % 3 == 0,
-            connection: n % 5 == 0,
-            more: n % 7 == 0,
+            listener: n.is_multiple_of(3),
+            connection: n.is_multiple_of(5),
+            more: n.is_multiple_of(7),
         })
     };
     let task = |n: u8, group: u8| Task {
