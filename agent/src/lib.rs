@@ -26,3 +26,5 @@ pub mod runtime;
 pub mod sink;
 pub mod source;
 pub mod story;
+#[cfg(test)]
+mod waiting;

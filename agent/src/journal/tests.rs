@@ -9,10 +9,10 @@ use epitaph_core::node::NodeEvent;
 use epitaph_core::time::{Boot, Wall};
 
 use super::reader::Reader;
-use super::trouble::until;
 use super::*;
 use crate::error::lines;
 use crate::recording::frames::{BEGINNING, Frames, PREFIX, append_header};
+use crate::waiting::until;
 
 /// A directory that is the journal's, below a temporary one.
 fn place() -> (tempfile::TempDir, PathBuf) {
@@ -170,6 +170,7 @@ fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
         let path = path.clone();
         std::thread::spawn(move || Disk::open_within(&options(&path), Duration::from_secs(30), &|| false).is_ok())
     };
+    // The subject is time: the successor finds the lock taken again and again.
     std::thread::sleep(Duration::from_millis(200));
     close(opened.thread);
     assert!(successor.join().unwrap());
@@ -212,10 +213,8 @@ fn the_oldest_segments_go_and_the_bound_holds() {
     let opened = open(&small, &observation(), &|| false).unwrap();
     for n in 0..1_000 {
         write(&opened.journal, n, Box::new(|_| {}));
-        if n % 50 == 0 {
-            assert!(opened.journal.stats().size() <= 64 << 10);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        assert!(opened.journal.stats().size() <= 64 << 10);
+        until("room", || opened.journal.has_room());
     }
     assert!(written(&opened.journal, 1_000));
     let allocated: u64 = segments(&path).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
@@ -476,7 +475,7 @@ fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
     let mut n = 0;
     while segments(&path).len() < 3 {
         opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
-        std::thread::sleep(Duration::from_micros(100));
+        until("room", || opened.journal.has_room());
         n += 1;
     }
     close(opened.thread);

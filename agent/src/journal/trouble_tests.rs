@@ -9,6 +9,7 @@ use epitaph_core::time::{Boot, Wall};
 
 use super::tests::{close, id, options, request, write, written};
 use super::*;
+use crate::waiting::until;
 
 /// A disk that can fail: by which error, and what was written.
 #[derive(Clone, Default)]
@@ -95,17 +96,6 @@ fn on(disk: &Faulty) -> (Journal, JournalThread) {
     };
     let store = Store::new(Box::new(disk.clone()), Bounds::of(16 << 20), header, Vec::new(), 1);
     Journal::start(store, None).unwrap()
-}
-
-/// Polls for the effect of another thread. A guard against a hang, not a measure.
-pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("timed out waiting for {what}");
 }
 
 #[test]
@@ -243,6 +233,7 @@ fn a_disk_that_does_not_answer_delays_no_report_for_long() {
 fn no_frames_no_sync_and_many_frames_one_sync() {
     let disk = Faulty::default();
     let (journal, thread) = on(&disk);
+    // The subject is time: more than two intervals between syncs.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(journal.stats().syncs(), 0);
     let begun = disk.state().syncs.len() as u64;
@@ -259,6 +250,7 @@ fn no_frames_no_sync_and_many_frames_one_sync() {
         journal.stats().frames() == 500 && is_synced && is_counted
     });
     let syncs = journal.stats().syncs();
+    // The subject is time, as above.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(journal.stats().syncs(), syncs, "nothing new, no sync");
     assert!(syncs <= 3, "{syncs} syncs of 500 frames");
@@ -276,6 +268,7 @@ fn waited(busy: bool, frames: u64, every: Duration) -> (Duration, u64) {
     for n in 0..frames {
         given.push(clock::now());
         journal.record(Boot(n), &record);
+        // The subject is time: the rate of the frames.
         std::thread::sleep(every);
     }
     until("the last sync", || {
@@ -564,6 +557,7 @@ fn a_disk_that_answers_slowly_is_waited_for() {
     let open = |beats: bool| {
         Opening::by(move |pulse| {
             for _ in 0..30 {
+                // The subject is time: a slow disk.
                 std::thread::sleep(Duration::from_millis(100));
                 if beats {
                     pulse.beat();

@@ -22,6 +22,7 @@ use crate::journal::{JournalThread, Opened};
 use crate::render::span;
 use crate::sink::otlp::collector::{Collector, Reply, free_port};
 use crate::sink::otlp::{self, Protocol};
+use crate::waiting::until;
 
 /// A guard against a hang, not a measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -73,6 +74,7 @@ impl Agent {
 
     async fn turn(&mut self) {
         self.sinks.alive(clock::now(), None).unwrap();
+        // The subject is time: a pause of the loop.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 
@@ -239,14 +241,13 @@ async fn the_first_evidence_of_a_termination_is_synced_at_once() {
         pipeline.tick(at).unwrap();
         // What the begin of a run writes.
         opened.journal.sync();
+        // The subject is time: the next sync is not that of the run's begin.
         std::thread::sleep(Duration::from_millis(200));
         let syncs = stats.syncs();
         let began = clock::now();
         assert!(matches!(stop, Input::Kernel { .. }));
         feed(&mut pipeline, at, stop);
-        while stats.syncs() == syncs && clock::now().since(began) < LONG {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("a sync", || stats.syncs() > syncs);
         last = clock::now().since(began);
         drop(pipeline);
         export.finish(Duration::ZERO).await;
@@ -273,17 +274,13 @@ async fn the_segments_after_a_step_of_the_wall_clock_have_the_new_one() {
     let mut pipeline = Pipeline::new(Correlator::new(Limits::default()), observation(), None, sinks);
     let now = observation().since;
     opened.journal.input(now, &Input::Tick);
-    while opened.journal.stats().frames() == 0 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("a frame", || opened.journal.stats().frames() > 0);
     pipeline.feed(now, Input::Clock(WallOffset(7))).unwrap();
     // More than a segment, and more than the journal's thread may be behind.
     for _ in 0..5 {
         let before = opened.journal.stats().frames();
         opened.journal.record(now, &vec![7; 1_000_000]);
-        while opened.journal.stats().frames() == before {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the next frame", || opened.journal.stats().frames() > before);
     }
     drop(pipeline);
     export.finish(Duration::ZERO).await;

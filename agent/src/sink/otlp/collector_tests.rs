@@ -164,6 +164,7 @@ async fn answer(call: Request<Incoming>, log: Arc<Mutex<Vec<Received>>>, script:
     };
     let reply = script(&received, number);
     if matches!(reply, Reply::Silence) {
+        // The subject is time: no answer.
         tokio::time::sleep(Duration::from_secs(3600)).await;
     }
     Ok(if grpc { grpc_answer(reply) } else { http_answer(reply) })

@@ -11,6 +11,7 @@ use super::*;
 use crate::config::OtlpSettings;
 use crate::error::lines;
 use crate::render::span::{Options, trace};
+use crate::waiting::until_task;
 
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 
@@ -44,17 +45,6 @@ fn ignored_stop(n: u64) -> Trace {
     trace(&ignored(n), &observation(), &Options::default())
 }
 
-/// Polls for the effect of another task. A guard against a hang, not a measure.
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("timed out waiting for {what}");
-}
-
 /// Ids of all accepted spans: a span that came twice is listed twice.
 fn ids(received: &[collector::Received]) -> Vec<SpanId> {
     let spans = received.iter().flat_map(|r| r.spans());
@@ -79,9 +69,9 @@ async fn a_collector_that_starts_late_gets_every_span_once() {
         for trace in &traces {
             assert_eq!(sink.offer(trace, "ignored-stop-signal"), Offer::Queued);
         }
-        until("attempts at a closed port", || sink.stats().retries() >= 3).await;
+        until_task("attempts at a closed port", || sink.stats().retries() >= 3).await;
         let collector = Collector::start_at(port, |_, _| Reply::Take).await;
-        until("everything exported", || sink.stats().exported() == 200 * SPANS).await;
+        until_task("everything exported", || sink.stats().exported() == 200 * SPANS).await;
         let came = ids(&collector.received());
         assert_eq!(came.len() as u64, 200 * SPANS, "once each");
         assert_eq!(came.into_iter().collect::<HashSet<_>>(), expected(&traces));
@@ -138,6 +128,7 @@ impl Kept for InTrouble {
         match self.error {
             Some(kind) => Err(kind.into()),
             None => {
+                // The subject is time: a slow disk.
                 std::thread::sleep(Duration::from_millis(300));
                 Err(io::ErrorKind::Interrupted.into())
             }
@@ -175,7 +166,7 @@ async fn a_disk_in_trouble_delays_its_own_traces_only_and_loses_none() {
     offer(&traces[1], 3, Some(io::ErrorKind::Other));
     offer(&traces[2], 1, Some(io::ErrorKind::InvalidData));
     sink.offer(&traces[3], "ignored-stop-signal");
-    until("all but the damaged one", || sink.stats().exported() == 3 * SPANS).await;
+    until_task("all but the damaged one", || sink.stats().exported() == 3 * SPANS).await;
     assert_eq!(sink.stats().dropped(SpanDropReason::JournalUnreadable), SPANS);
     let came = ids(&collector.received());
     assert_eq!(came.len() as u64, 3 * SPANS, "once each");
@@ -199,7 +190,7 @@ async fn what_the_journal_has_waits_until_the_credentials_are_right() {
     .await;
     let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
     assert_eq!(sink.push(in_journal(&ignored_stop(1))), Offer::Queued);
-    until("exported", || sink.stats().exported() == SPANS).await;
+    until_task("exported", || sink.stats().exported() == SPANS).await;
     assert_eq!((sink.stats().retries(), collector.received().len()), (3, 4));
     assert_eq!(SpanDropReason::ALL.map(|reason| sink.stats().dropped(reason)), [0; 5]);
     worker.shutdown(Duration::from_secs(60)).await;
@@ -218,7 +209,7 @@ async fn a_request_that_a_proxy_refuses_holds_no_other_up() {
     for trace in &traces {
         assert_eq!(sink.push(in_journal(trace)), Offer::Queued);
     }
-    until("all, one by one", || sink.stats().exported() == 5 * SPANS).await;
+    until_task("all, one by one", || sink.stats().exported() == 5 * SPANS).await;
     assert_eq!(SpanDropReason::ALL.map(|reason| sink.stats().dropped(reason)), [0; 5]);
     worker.shutdown(Duration::from_secs(60)).await;
 }
@@ -229,7 +220,7 @@ async fn a_retry_is_byte_identical() {
         let collector = Collector::start(|_, n| if n < 3 { Reply::Busy } else { Reply::Take }).await;
         let (sink, _worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
-        until("exported", || sink.stats().exported() == SPANS).await;
+        until_task("exported", || sink.stats().exported() == SPANS).await;
         let bodies: Vec<_> = collector.received().into_iter().map(|r| r.body).collect();
         assert_eq!(bodies.len(), 4);
         assert!(bodies.iter().all(|b| *b == bodies[0]));
@@ -260,7 +251,8 @@ async fn a_busy_collector_gets_no_retry_loop() {
     };
     let (sink, _worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), delivery).expect("a sink");
     sink.offer(&ignored_stop(1), "ignored-stop-signal");
-    until("the first answer", || sink.stats().retries() > 0).await;
+    until_task("the first answer", || sink.stats().retries() > 0).await;
+    // The subject is time: a loop without a pause asks many times within it.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(collector.received().len(), 1);
 }
@@ -292,7 +284,7 @@ async fn a_silent_collector_fills_only_the_bounded_queue() {
         };
         let (sink, worker) = start(to, delivery).expect("a sink");
         sink.offer(&ignored_stop(0), "ignored-stop-signal");
-        until("the first trace to be sent", || sink.queued() == 0).await;
+        until_task("the first trace to be sent", || sink.queued() == 0).await;
         for n in 1..=10 {
             assert_eq!(sink.offer(&ignored_stop(n), "ignored-stop-signal"), Offer::Queued);
         }
@@ -304,7 +296,7 @@ async fn a_silent_collector_fills_only_the_bounded_queue() {
         }
         assert_eq!(sink.queued(), 10);
         assert_eq!(sink.stats().dropped(SpanDropReason::QueueFull), 15 * SPANS);
-        until("timeouts", || sink.stats().retries() >= 2).await;
+        until_task("timeouts", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::from_millis(50)).await;
         // The trace in flight and the queued ones.
         assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 11 * SPANS);
@@ -369,7 +361,7 @@ async fn one_refused_trace_does_not_affect_the_others() {
         let port = free_port().await;
         let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
         sink.offer(&ignored_stop(100), "ignored-stop-signal");
-        until("an attempt for the first trace", || sink.stats().retries() > 0).await;
+        until_task("an attempt for the first trace", || sink.stats().retries() > 0).await;
         for n in 1..=20 {
             sink.offer(&ignored_stop(n), "ignored-stop-signal");
         }
@@ -510,7 +502,7 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
         let collector = Collector::start_tls(pki.server.clone()).await;
         let (sink, worker) = start(pki.to(protocol, collector.address.port(), false), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
-        until("refused handshakes", || sink.stats().retries() >= 2).await;
+        until_task("refused handshakes", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::ZERO).await;
         assert_eq!(
             (collector.received().len(), sink.stats().dropped(SpanDropReason::Shutdown)),

@@ -5,6 +5,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::mock_api::{self, Answer, Request};
+use crate::waiting::until_task;
 
 fn terminating(name: &str) -> Value {
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7d9", "uid": "o1", "controller": true});
@@ -75,16 +76,11 @@ async fn a_change_of_a_pod_does_not_wait_for_its_owner() {
     }
     may.notify_one();
     let of = |name: &str| names.of(&PodUid(format!("uid-{name}").into()));
-    for _ in 0..1000 {
-        if let (Some(_), Some(named)) = (of("a"), of("b")) {
-            let workload = &named.workload;
-            assert_eq!(
-                (workload.kind.as_str(), workload.uid.as_deref(), named.service.name.as_str()),
-                ("Deployment", Some("d1"), "cart")
-            );
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not named");
+    until_task("both names", || of("a").is_some() && of("b").is_some()).await;
+    let named = of("b").expect("named");
+    let workload = &named.workload;
+    assert_eq!(
+        (workload.kind.as_str(), workload.uid.as_deref(), named.service.name.as_str()),
+        ("Deployment", Some("d1"), "cart")
+    );
 }

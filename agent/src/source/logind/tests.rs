@@ -209,7 +209,9 @@ async fn a_role_that_a_shutdown_stops_waits_for_the_job() {
     let end = tokio::spawn(async move { end(&of_end, &to).await });
     assert!(matches!(session.recv().await, Some(FromLink::Settle(_))));
     stage.expect(&[preparing]).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Whoever waits for nothing but that has ended when the agent has what came behind it.
+    role.put(limit(5));
+    stage.expect(&[limit(5)]).await;
     assert!(!end.is_finished(), "the job is not on the bus yet");
     let job = NodeEvent::Job {
         unit: "reboot.target".to_owned(),

@@ -413,7 +413,7 @@ mod tests {
         of.look_up("web");
         of.look_up("web");
         assert_eq!([of.next().await, of.next().await], ["web Killing", "web: Known"]);
-        // No second list follows.
+        // The subject is time: no second list follows.
         tokio::time::sleep(LATE + SETTLED).await;
         assert_eq!((of.sent(), of.inputs.len()), (1, 0));
     }

@@ -11,6 +11,7 @@ use super::{observation, unclean_in};
 use crate::clock;
 use crate::mock_api::{self, Answer, Received, Request};
 use crate::sink::kubernetes_events::{Outcome, Rate, Settings, Sink, start};
+use crate::waiting::until_task;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -32,17 +33,6 @@ fn settings(pause: Duration) -> Settings {
 
 fn offer(sink: &Sink, namespace: &str, name: &str) {
     sink.offer(&unclean_in(namespace, name), &observation(), clock::now());
-}
-
-/// A guard against a hang, not a measure.
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..3000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("timed out waiting for {what}");
 }
 
 #[tokio::test]
@@ -67,7 +57,7 @@ async fn a_namespace_that_refuses_events_does_not_delay_others() {
         for n in 0..5 {
             offer(&sink, "shop", &format!("cart-{n}"));
         }
-        until("the other namespace's Events", || sink.stats().get(Outcome::Posted) == 10).await;
+        until_task("the other namespace's Events", || sink.stats().get(Outcome::Posted) == 10).await;
         let tried = |received: &Received| {
             let all = received.lock().unwrap();
             all.iter().filter(|request| request.path.contains("/bad/")).count()
@@ -103,8 +93,8 @@ async fn a_create_without_an_answer_counts_each_termination_once() {
     for n in 0..60 {
         offer(&sink, "shop", &format!("cart-{n}"));
     }
-    until("the workload's Events", || sink.stats().get(Outcome::Known) == 60).await;
-    until("the pods' Events", || sink.stats().get(Outcome::Posted) == 60).await;
+    until_task("the workload's Events", || sink.stats().get(Outcome::Known) == 60).await;
+    until_task("the pods' Events", || sink.stats().get(Outcome::Posted) == 60).await;
     worker.shutdown(SECOND).await;
     let patches = received
         .lock()
@@ -154,7 +144,7 @@ async fn agents_of_many_nodes_share_the_workloads_event_and_have_a_sense_of_prop
         let (sink, worker) = start(client.clone(), settings, clock::now);
         offer(&sink, "shop", &format!("cart-{node}"));
         let count = |outcome| sink.stats().get(outcome);
-        until("both Events", || count(Outcome::Posted) + count(Outcome::Crowded) == 2).await;
+        until_task("both Events", || count(Outcome::Posted) + count(Outcome::Crowded) == 2).await;
         posted += count(Outcome::Posted);
         crowded += count(Outcome::Crowded);
         worker.shutdown(SECOND).await;
@@ -199,8 +189,8 @@ async fn an_event_of_another_writer_is_not_counted_up() {
         .await;
         let (sink, worker) = start(client, settings(SECOND), clock::now);
         offer(&sink, "shop", "cart-1");
-        until("the workload's Event", || sink.stats().get(Outcome::Foreign) == 1).await;
-        until("the pod's Event", || sink.stats().get(Outcome::Posted) == 1).await;
+        until_task("the workload's Event", || sink.stats().get(Outcome::Foreign) == 1).await;
+        until_task("the pod's Event", || sink.stats().get(Outcome::Posted) == 1).await;
         worker.shutdown(SECOND).await;
         let is_patched = received.lock().unwrap().iter().any(|request| request.method == "PATCH");
         assert!(!is_patched, "{field}");
