@@ -518,7 +518,7 @@ async fn a_server_without_tls_is_named_with_the_remedy() {
         let collector = Collector::start(|_, _| Reply::Take).await;
         let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
-        until("refused handshakes", || sink.stats().retries() >= 1).await;
+        until_task("refused handshakes", || sink.stats().retries() >= 1).await;
         worker.shutdown(Duration::ZERO).await;
         let reason = sink.stats().last_failure().expect("a reason");
         assert!(
