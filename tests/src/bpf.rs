@@ -58,7 +58,7 @@ const PROGRAMS: [&str; 14] = [
     "tcp_v6_send_res",
     "tcp_receive_res",
 ];
-const MAPS: [&str; 19] = [
+const MAPS: [&str; 20] = [
     "RARE",
     "EVENTS",
     "ACCOUNTS",
@@ -68,6 +68,7 @@ const MAPS: [&str; 19] = [
     "WATCHED",
     "SIGNALLED",
     "ENDED",
+    "FOUND",
     "ARMED",
     "ARMED_COUNT",
     "RECOVERED",

@@ -56,7 +56,8 @@ impl Service {
         let kubeconfig = kubeconfig.to_str().context("a path of ours is text")?;
         let args = [&["--kubeconfig", kubeconfig], args].concat();
         let mut service = Service::begin("observer", epitaph.command(), directory, &args)?;
-        service.until_answer("/healthz", |_| true)?;
+        // Until its loop runs, the answer is 503.
+        service.until_answer("/healthz", |status| status == 200)?;
         Ok(service)
     }
 

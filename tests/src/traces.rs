@@ -50,11 +50,24 @@ pub fn expected_spans(termination: &Value) -> Vec<String> {
     names
 }
 
-/// Ports that stopped accepting between the begin and the exit, and not by the kill.
+/// Nanoseconds from the first loss of a client to the begin: a program below the main process can exit before that process.
+fn earlier(termination: &Value) -> u64 {
+    let connections = &termination["connections"];
+    let first = |what: &str| nanos(&connections[format!("{what}_first")]).ok();
+    let losses = ["refused", "reset", "cut", "rejected"].into_iter().filter_map(first).min();
+    nanos(&termination["begin"])
+        .unwrap_or(0)
+        .saturating_sub(losses.unwrap_or(u64::MAX))
+}
+
+/// Ports that stopped accepting between the begin of the root and the exit, and not by the kill.
 fn closed_ports(termination: &Value) -> usize {
     let nanos = |of: &Value| of["boot_ns"].as_u64();
     let Some(exit) = nanos(&termination["status"]) else { return 0 };
-    let begin = termination["begin_boot_ns"].as_u64().unwrap_or(0);
+    let begin = termination["begin_boot_ns"]
+        .as_u64()
+        .unwrap_or(0)
+        .saturating_sub(earlier(termination));
     let kill = nanos(&termination["kill"]).unwrap_or(u64::MAX);
     let mut ports: BTreeMap<&str, Vec<(u64, bool)>> = BTreeMap::new();
     for listener in termination["connections"]["listeners_closed"]
@@ -112,7 +125,7 @@ pub fn differs(termination: &Value, trace: &Value) -> anyhow::Result<Vec<String>
             .0
             .push(format!("the root ends at {} µs, what is in it at {last} µs", end(root)));
     }
-    differs.start(root, &termination["begin"])?;
+    differs.start(root, nanos(&termination["begin"])? - earlier(termination));
     let signal = format!("{} → exit", termination["stop"]["signal"].as_str().unwrap_or_default());
     if let Some(signal) = spans.iter().find(|s| s["operationName"] == signal) {
         let end = termination.pointer("/status/time").unwrap_or(&termination["end"]);
@@ -156,10 +169,8 @@ impl Differs {
         }
     }
 
-    fn start(&mut self, span: &Value, begin: &Value) -> anyhow::Result<()> {
-        let micros = json!(nanos(begin)? / 1000);
-        self.same("start", &span["startTime"], &micros);
-        Ok(())
+    fn start(&mut self, span: &Value, begin: u64) {
+        self.same("start", &span["startTime"], &json!(begin / 1000));
     }
 
     /// Jaeger rounds each of start and duration down to microseconds.

@@ -475,7 +475,10 @@ fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
     let mut n = 0;
     while segments(&path).len() < 3 {
         opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
-        until("room", || opened.journal.has_room());
+        // Not so far ahead of the disk that the oldest segment goes before the third is seen.
+        if n.is_multiple_of(16) {
+            assert!(written(&opened.journal, n));
+        }
         n += 1;
     }
     close(opened.thread);

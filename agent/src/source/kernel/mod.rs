@@ -253,13 +253,18 @@ impl Kernel {
             kernel.watch(root, watch::CHILDREN, None).map_err(LoadError::Watch)?;
         }
         for probe in PROBES {
-            let choice = match kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp {
+            let is_blind = kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp;
+            let choice = match is_blind {
                 true => Choice::Unsupported(NO_SOCKETS.to_owned()),
                 false => probe.choose(layout, options.oldest),
             };
-            let stand_in = match probe.lacks_refusals(&choice, layout, options.oldest) {
-                true => Some(kernel.refusals(options, layout, types)?),
-                false => probe.stand_in(&choice),
+            // Where the probes of sockets are not attached, none of them stands in for another.
+            let stand_in = if is_blind {
+                None
+            } else if probe.lacks_refusals(&choice, layout, options.oldest) {
+                Some(kernel.refusals(options, layout, types)?)
+            } else {
+                probe.stand_in(&choice)
             };
             let state = kernel.attach(choice, probe, types)?;
             let state = match stand_in {
