@@ -93,11 +93,12 @@ fn apt(args: &[&str]) -> Command {
 /// The bytes of a kernel module. Busybox would unpack it at every boot, under emulation.
 ///
 /// # Errors
-/// The file cannot be read or unpacked.
+/// The file cannot be read or unpacked, or xz not be installed.
 pub fn unpacked_module(module: &Path) -> Result<Vec<u8>> {
     if module.extension().is_none_or(|extension| extension != "xz") {
         return fs::read(module).with_context(|| format!("reading {}", module.display()));
     }
+    ensure(&["xz-utils"], "unpacking kernel modules")?;
     let done = Command::new("xz")
         .args(["--decompress", "--stdout"])
         .arg(module)
