@@ -36,6 +36,8 @@ pub enum Role {
     Agent,
     /// Of the agent; not needed with `kubernetes.events = false`.
     AgentEvents,
+    /// Of the agent; not needed where the kubelet's files are given.
+    AgentConfigz,
     Observer,
     /// Of the observer; not needed with `kubernetes.events = false`.
     ObserverEvents,
@@ -48,7 +50,7 @@ impl Role {
         match self {
             Role::Installation => "the installing user",
             Role::Everybody => "ClusterRole system:public-info-viewer",
-            Role::Agent | Role::AgentEvents => "ClusterRole epitaph-agent",
+            Role::Agent | Role::AgentEvents | Role::AgentConfigz => "ClusterRole epitaph-agent",
             Role::Observer | Role::ObserverEvents => "ClusterRole epitaph-observer",
             Role::ObserverLease => "Role epitaph-observer of that namespace",
         }
@@ -99,6 +101,12 @@ pub const AGENT_POST_EVENTS: Right = right(
     "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}",
     "The agent's own Events on pods, workloads and its node. Not needed with kubernetes.events = false.",
     "No Events; traces and metrics are complete.",
+);
+pub const AGENT_CONFIGZ: Right = right(
+    Role::AgentConfigz,
+    r#"{apiGroups: [""], resources: [nodes/configz], verbs: [get]}"#,
+    "The configuration of the agent's own kubelet, by the kubelet itself (Kubernetes 1.33 or later). Not needed with agent.kubelet.configz = false.",
+    "Whether the node would shut down gracefully is known from the bus only; agent.kubelet.config gives the file instead.",
 );
 pub const OBSERVER_ENDPOINT_SLICES: Right = right(
     Role::Observer,
@@ -191,6 +199,7 @@ pub const ALL: &[Right] = &[
     AGENT_NAMESPACES,
     AGENT_LIST_EVENTS,
     AGENT_POST_EVENTS,
+    AGENT_CONFIGZ,
     OBSERVER_ENDPOINT_SLICES,
     OBSERVER_PODS,
     OBSERVER_NAMESPACES,
@@ -222,6 +231,7 @@ mod tests {
     fn the_chart_has_these_rules() {
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent.yaml"].assert_eq(&rules(Role::Agent));
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent-events.yaml"].assert_eq(&rules(Role::AgentEvents));
+        expect_file!["../../deploy/helm/epitaph/files/rbac/agent-configz.yaml"].assert_eq(&rules(Role::AgentConfigz));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer.yaml"].assert_eq(&rules(Role::Observer));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer-events.yaml"].assert_eq(&rules(Role::ObserverEvents));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer-lease.yaml"].assert_eq(&rules(Role::ObserverLease));
@@ -253,6 +263,7 @@ mod tests {
         for role in [
             Role::Agent,
             Role::AgentEvents,
+            Role::AgentConfigz,
             Role::Observer,
             Role::ObserverEvents,
             Role::ObserverLease,

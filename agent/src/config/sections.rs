@@ -166,6 +166,9 @@ impl Default for ContainerSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KubeletSettings {
+    /// Where the kubelet answers, if its file is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<kubelet::Address>,
     /// The file of `--config`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
@@ -178,12 +181,24 @@ pub struct KubeletSettings {
 }
 
 impl KubeletSettings {
+    /// The kubelet to ask: a file that is given wins.
+    pub fn to_ask(&self) -> Option<kubelet::Address> {
+        self.address
+            .filter(|_| self.config.is_none() && self.config_directory.is_none())
+    }
+
     pub fn paths(&self) -> kubelet::Paths {
         kubelet::Paths {
             config: self.config.clone(),
             config_directory: self.config_directory.clone(),
             state: self.state.clone(),
         }
+    }
+}
+
+impl From<kubelet::NotAnAddress> for Problem {
+    fn from(error: kubelet::NotAnAddress) -> Self {
+        Problem::new(error.to_string()).with_remedy("write an address such as 10.0.0.1, [fd00::1]:10250 or 10.0.0.1:10250")
     }
 }
 

@@ -210,6 +210,7 @@ fn every_setting_can_be_set_and_is_printed() {
             "units.include" => "nginx,web-*",
             "units.exclude" => "cron",
             "kubernetes.kubelet_units" => "my-kubelet.service",
+            "kubelet.address" => "10.0.0.1",
             "kubelet.config" | "kubelet.config_directory" | "kubelet.state" => "/host/kubelet",
             "kubernetes.allow_ignore" | "kubernetes.allow_expected_exit_codes" => "shop,dev",
             "kubernetes.nodes_in_containers" => "true",

@@ -11,13 +11,14 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
+use crate::error::HasRemedy as _;
 use crate::journal::{JournalThread, Opened};
 use crate::recording::Writer;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::otlp;
 use crate::source::kernel::{self, Attached, Kernel, LoadError};
-use crate::source::kubelet::KubeletFiles;
+use crate::source::kubelet::{Configz, KubeletFiles};
 use crate::source::pods::{self, PodSource};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{self, Runtimes};
@@ -185,13 +186,18 @@ fn start_runtimes(config: &Config) -> Option<Runtimes> {
         .ok()
 }
 
-/// None if the settings give no file, or without a thread.
+/// None if the settings give neither a file nor the kubelet's address, or without a thread.
 fn start_kubelet(config: &Config) -> Option<KubeletFiles> {
     let paths = config.kubelet.paths();
-    if paths.is_empty() {
+    let kubelet = config.kubelet.to_ask().map(Configz::in_cluster).transpose();
+    let kubelet = kubelet.unwrap_or_else(|error| {
+        tracing::warn!(remedy = error.remedy().as_deref(), "the kubelet is not asked: {error}");
+        None
+    });
+    if paths.is_empty() && kubelet.is_none() {
         return None;
     }
-    let started = privileges::without(|| KubeletFiles::start(paths));
+    let started = privileges::without(|| KubeletFiles::start(paths, kubelet));
     started
         .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that reads the kubelet's files: they are unknown"))
         .ok()

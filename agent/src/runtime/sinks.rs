@@ -63,7 +63,8 @@ impl Sinks {
             resumed: HashSet::new(),
             events: None,
             unclean: None,
-            readiness: Readiness::default(),
+            // As in `start_pods`: an agent of a node watches the node's pods.
+            readiness: Readiness::new(config.kubernetes.node_name.is_some()),
             spans: Options {
                 service_name: config.export.service_name.clone(),
                 cluster_name: config.export.cluster_name.clone(),

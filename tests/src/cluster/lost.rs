@@ -159,7 +159,7 @@ pub fn play(stage: &Stage, death: Death) -> anyhow::Result<Vec<String>> {
     let name = format!("lost-{}", death.name());
     if death.is_rebooted() {
         // Without it no agent reports shutdowns.
-        deploy::deploy_with(&stage.cluster, json!({"logind": {"enabled": true}}))?;
+        deploy::deploy(&stage.cluster)?;
     }
     for workload in workloads(&name, death.tolerated()) {
         stage.kubectl.apply(&workload.to_string())?;

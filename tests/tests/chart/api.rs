@@ -48,7 +48,7 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
     ]);
-    let everything = json!({"dashboard": {"enabled": true}, "resourceQuota": {"enabled": true}, "networkPolicy": {"from": peers},
+    let everything = json!({"image": {"repository": "epitaph"}, "dashboard": {"enabled": true}, "resourceQuota": {"enabled": true}, "networkPolicy": {"from": peers},
         "collector": {"headersSecret": "h", "tlsSecret": "t", "tlsClient": true},
         "config": {"otlp": {"endpoint": "https://collector:4317"}}});
     let install = ["install", RELEASE, chart(), "--namespace", NAMESPACE];
@@ -70,7 +70,10 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     let lease = ["-n", NAMESPACE, "patch", "lease/epitaph-observer", "--type=merge", "-p", held];
     kubectl.run(&lease)?;
     let upgrade = ["upgrade", RELEASE, chart(), "--namespace", NAMESPACE, "--reset-values"];
-    let notes = helm.run_values(&upgrade, &json!({"observer": {"replicas": 3}}))?;
+    let notes = helm.run_values(
+        &upgrade,
+        &json!({"image": {"repository": "epitaph"}, "observer": {"replicas": 3}}),
+    )?;
     ensure!(notes.contains("No collector is set"), "{notes}");
     assert_eq!(get("deployment/epitaph-observer")?["spec"]["replicas"], 3);
     assert_eq!(get("lease/epitaph-observer")?["spec"]["holderIdentity"], "o");
@@ -117,7 +120,15 @@ fn a_second_release_is_refused() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let plane = ControlPlane::api_only(&tools, directory.path())?;
     let install = |name: &str, flags: &[&str]| {
-        let args = ["install", name, chart(), "--create-namespace", "--namespace", name];
+        let args = [
+            "install",
+            name,
+            chart(),
+            "--create-namespace",
+            "--namespace",
+            name,
+            "--set=image.repository=epitaph",
+        ];
         plane.helm().run(&[&args[..], flags].concat())
     };
     install("epitaph", &[])?;
@@ -175,7 +186,15 @@ fn the_quota_admits_the_agents_priority() -> anyhow::Result<()> {
     let plane = ControlPlane::api_only_with(&tools, &directory.path().join("plane"), &[&flag])?;
     let (kubectl, helm) = (plane.kubectl(), plane.helm());
     kubectl.apply(&namespace())?;
-    let install = ["upgrade", "--install", RELEASE, chart(), "--namespace", NAMESPACE];
+    let install = [
+        "upgrade",
+        "--install",
+        RELEASE,
+        chart(),
+        "--namespace",
+        NAMESPACE,
+        "--set=image.repository=epitaph",
+    ];
     helm.run(&[&install[..], &["--set", "resourceQuota.enabled=false"]].concat())?;
     let pod = of_daemon_set(&kubectl)?;
     let refused = kubectl.apply(&pod.to_string()).expect_err("no quota").to_string();

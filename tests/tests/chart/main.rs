@@ -1,6 +1,8 @@
 //! The Helm chart: its rendering, its values, and how a real API server takes it.
 
 mod api;
+mod defaults;
+mod monitoring;
 mod rendering;
 mod values;
 
@@ -33,7 +35,17 @@ impl Rendering {
         }))
     }
 
+    /// With the one value that has no default, unless the values have it.
     fn text(&self, values: &Value, flags: &[&str]) -> anyhow::Result<String> {
+        let mut values = values.clone();
+        let image = values.get("image");
+        if image.is_none_or(|image| image.is_object() && image.get("repository").is_none()) {
+            values["image"]["repository"] = json!("epitaph");
+        }
+        self.exact(&values, flags)
+    }
+
+    fn exact(&self, values: &Value, flags: &[&str]) -> anyhow::Result<String> {
         let args = ["template", "epitaph", chart(), "--namespace", "epitaph"];
         self.helm.run_values(&[&args[..], flags].concat(), values)
     }

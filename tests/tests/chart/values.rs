@@ -15,6 +15,7 @@ const SET_BY_THE_CHART: &[(&str, &str)] = &[
     ("health_listen", "the probes need the port"),
     ("containers.directories", "agent.runtimeDirectories mounts and names them"),
     ("host.proc", "the mount is the chart's"),
+    ("kubelet.address", "agent.kubelet.configz, from the downward API"),
     ("kubelet.config", "agent.kubelet mounts and names it"),
     ("kubelet.config_directory", "agent.kubelet mounts and names it"),
     ("kubelet.state", "agent.kubelet mounts and names it"),
@@ -310,6 +311,37 @@ fn wrong_kubernetes() -> Vec<(Value, &'static str, &'static str)> {
             "not",
         ),
         (json!({"commonLabels": {"team": "a b"}}), "/commonLabels/team", "a b"),
+        (
+            json!({"observer": {"topologySpreadConstraints": [{"maxSkew": 0}]}}),
+            "/observer/topologySpreadConstraints/0",
+            "topologyKey",
+        ),
+        (
+            json!({"agent": {"livenessProbe": {"periodSecond": 1}}}),
+            "/agent/livenessProbe",
+            "periodSecond",
+        ),
+        (json!({"agent": {"dnsPolicy": "default"}}), "/agent/dnsPolicy", "Default"),
+        (
+            json!({"agent": {"kubelet": {"configz": "yes"}}}),
+            "/agent/kubelet/configz",
+            "boolean",
+        ),
+        (
+            json!({"commonLabels": {"app.kubernetes.io/instance": "x"}}),
+            "/commonLabels",
+            "not",
+        ),
+        (
+            json!({"prometheusRule": {"recentMinutes": 0}}),
+            "/prometheusRule/recentMinutes",
+            "minimum",
+        ),
+        (
+            json!({"dashboard": {"tracesUrl": "jaeger:16686"}}),
+            "/dashboard/tracesUrl",
+            "https?://",
+        ),
         (
             json!({"image": {"repository": "https://r/e"}}),
             "/image/repository",

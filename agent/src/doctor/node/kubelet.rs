@@ -25,6 +25,7 @@ pub(super) fn found(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding> {
                 wall_offset.wall(*start).rfc3339_millis()
             )
         }
+        (Origin::Answer, _) => "answers; its configuration is that in force".to_owned(),
         (Origin::Settings, _) => "its files are those of the settings `kubelet.*`".to_owned(),
         (_, Machine::Image(root)) => format!("files in {}{place}{version}", root.display()),
         _ => format!("not running; its files are there{place}{version}"),
@@ -104,6 +105,7 @@ pub(super) fn configuration(node: &Node, kubelet: &FoundKubelet) -> Vec<Finding>
                 Finding::ok("in force", "the kubelet started after the last change")
             }
         }
+        (_, Origin::Answer, _) => Finding::ok("in force", "as the kubelet itself answers"),
         (Machine::Live { .. }, Origin::Process { .. }, None) => Finding::ok("in force", "the kubelet reads no file"),
         (Machine::Image(_), ..) => not_checked("in force", Unknown::new("no kubelet runs in an image", None)),
         _ => not_checked("in force", Unknown::new("no process of the kubelet is visible here", None)),

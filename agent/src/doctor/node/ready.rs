@@ -1,6 +1,7 @@
 //! Readiness for a shutdown as the agent knows it: from the inputs about the node, for the metric. Pure.
 //!
-//! Nothing is reported where the kubelet's configuration is not given: a node about which nothing is known is not "not ready".
+//! Without the kubelet's configuration the bus still shows whether the kubelet holds its lock: it takes none without grace periods, and
+//! none where logind would not wait long enough. A node about which nothing is known is not "not ready".
 
 use std::time::Duration;
 
@@ -63,19 +64,33 @@ impl ReadyState {
 /// The latest of each state.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
+    /// The machine is a node of Kubernetes: it has a kubelet, whose lock can be missing.
+    is_node: bool,
     kubelet: Option<Result<KubeletShutdown, String>>,
     limit: Option<Duration>,
     is_locked: Option<bool>,
+    /// The locks were known once: a bus that is away makes them unknown, and the metric stays.
+    has_seen_locks: bool,
     is_shutting_down: bool,
 }
 
 impl Readiness {
+    pub fn new(is_node: bool) -> Readiness {
+        Readiness {
+            is_node,
+            ..Readiness::default()
+        }
+    }
+
     /// True if the event can change the states.
     pub fn take(&mut self, event: &NodeEvent) -> bool {
         match event {
             NodeEvent::Kubelet { config } => self.kubelet = Some(config.clone()),
             NodeEvent::DelayLimit { limit } => self.limit = Some(*limit),
-            NodeEvent::Inhibitors { locks } => self.is_locked = Some(locks.iter().any(|lock| lock.is_kubelets())),
+            NodeEvent::Inhibitors { locks } => {
+                self.is_locked = Some(locks.iter().any(|lock| lock.is_kubelets()));
+                self.has_seen_locks = true;
+            }
             NodeEvent::Bus { state } => {
                 // Read again after a connection.
                 self.limit = None;
@@ -94,15 +109,21 @@ impl Readiness {
         true
     }
 
-    /// None while the kubelet's configuration is not given. A file that the agent cannot read is no proof of anything.
+    /// None while neither the kubelet's configuration nor the locks of a node are known. A file that the agent cannot read is no proof of
+    /// anything.
     pub fn states(&self) -> Option<[(ReadyCheck, ReadyState); 3]> {
-        let kubelet = self.kubelet.as_ref()?.as_ref().ok();
+        let by_bus = self.is_node && (self.is_locked.is_some() || self.has_seen_locks);
+        if self.kubelet.is_none() && !by_bus {
+            return None;
+        }
+        let kubelet = self.kubelet.as_ref().and_then(|config| config.as_ref().ok());
         let need = kubelet.map(KubeletShutdown::needed);
         let state = |check: ReadyCheck| match check {
             ReadyCheck::Periods => kubelet.map(protects),
             ReadyCheck::Delay => need.zip(self.limit).map(|(need, limit)| limit >= need),
             ReadyCheck::Lock => match (need, self.is_shutting_down) {
                 (Some(need), false) if !need.is_zero() => self.is_locked,
+                (None, false) if by_bus => self.is_locked,
                 // Without periods the kubelet takes none, which `periods` reports.
                 _ => None,
             },
@@ -119,7 +140,10 @@ mod tests {
     use super::*;
 
     fn shown(events: &[NodeEvent]) -> String {
-        let mut readiness = Readiness::default();
+        shown_by(Readiness::default(), events)
+    }
+
+    fn shown_by(mut readiness: Readiness, events: &[NodeEvent]) -> String {
         for event in events {
             readiness.take(event);
         }
@@ -191,6 +215,30 @@ mod tests {
     fn without_the_kubelets_files_nothing_is_said() {
         assert_eq!(shown(&[]), "nothing");
         assert_eq!(shown(&[limit(5), locks(&[])]), "nothing");
+    }
+
+    /// The kubelet takes its lock only with periods, and only if logind waits for them.
+    #[test]
+    fn the_bus_of_a_node_shows_the_lock_without_any_file() {
+        let of_node = |events: &[NodeEvent]| shown_by(Readiness::new(true), events);
+        assert_eq!(of_node(&[limit(5)]), "nothing");
+        let held = "periods unknown, delay unknown, lock ready";
+        assert_eq!(of_node(&[limit(60), locks(&["kubelet"])]), held);
+        let missing = "periods unknown, delay unknown, lock not_ready";
+        assert_eq!(of_node(&[limit(5), locks(&["app"])]), missing);
+        let unknown = "periods unknown, delay unknown, lock unknown";
+        assert_eq!(of_node(&[locks(&["kubelet"]), prepare(true), locks(&[])]), unknown);
+        let away = NodeEvent::Bus {
+            state: BusState::Unavailable {
+                reason: "gone".to_owned(),
+            },
+        };
+        assert_eq!(of_node(&[locks(&["kubelet"]), away]), unknown);
+        // What the kubelet answers later counts.
+        assert_eq!(
+            of_node(&[locks(&[]), limit(5), kubelet(0)]),
+            "periods not_ready, delay ready, lock unknown"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::{HasRemedy, chain};
 use crate::runtime::{RuntimeError, block_on_value, past};
 use crate::source::files::{Directory, Entry};
 use crate::source::kubelet::flags::Flags;
-use crate::source::kubelet::{self, KubeletProcess, Located, Origin, process};
+use crate::source::kubelet::{self, Configz, KubeletProcess, Located, Origin, process};
 use crate::source::pods::{self, PodGrace};
 use crate::source::systemd;
 
@@ -81,7 +81,8 @@ pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, R
         machine: Machine::Live {
             wall_offset: clock::wall_offset(),
         },
-        kubelet: live_kubelet(&root, process, &agents, is_host, in_pod),
+        kubelet: answering_kubelet(&agents, is_host, in_pod)
+            .unwrap_or_else(|| live_kubelet(&root, process, &agents, is_host, in_pod)),
         logind: if is_host {
             logind(&root, systemd)
         } else {
@@ -134,6 +135,26 @@ fn open(root: &Path) -> Result<Directory, RuntimeError> {
     }
 }
 
+/// In a pod, by the kubelet's own answer. None: it is not to be asked, or a file is visible.
+fn answering_kubelet(agents: &Config, is_host: bool, in_pod: bool) -> Option<Kubelet> {
+    let address = agents.kubelet.to_ask().filter(|_| in_pod && !is_host)?;
+    let asked = Configz::in_cluster(address).map(|kubelet| block_on_value(async move { kubelet.configured().await }));
+    let unknown = |problem: String, remedy| Kubelet::Unknown(Unknown::new(problem, remedy));
+    Some(match asked {
+        Ok(Ok(Ok(configured))) => Kubelet::Found(Box::new(FoundKubelet {
+            located: Located {
+                flags: Flags::default(),
+                origin: Origin::Answer,
+                place: None,
+            },
+            version: None,
+            configured: Ok(configured),
+        })),
+        Ok(Ok(Err(error))) | Err(error) => unknown(chain(&error), error.remedy()),
+        Ok(Err(error)) => unknown(chain(&error), error.remedy()),
+    })
+}
+
 fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Config, is_host: bool, in_pod: bool) -> Kubelet {
     let paths = agents.kubelet.paths();
     if paths.config.is_some() || paths.config_directory.is_some() {
@@ -145,8 +166,8 @@ fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Conf
         return Kubelet::Unknown(Unknown::new(
             "its files are not visible here",
             Some(
-                "run `epitaph doctor` on the host; or mount its configuration (chart: agent.kubelet) and name it in `kubelet.config` \
-                 and `kubelet.config_directory`"
+                "run `epitaph doctor` on the host; or mount its file (chart: agent.kubelet.config, such as /var/lib/kubelet/config.yaml), \
+                 which `kubelet.config` names"
                     .into(),
             ),
         ));

@@ -4,6 +4,7 @@
 //! A rule about terminations compares the time of the latest one with the present: the first termination of a workload fires, scraped
 //! before or not; a restart of the agent, a gap in the scrapes or a rollout of the DaemonSet does not. Rates need counters.
 
+mod missing;
 mod nodes;
 mod pages;
 mod shutdowns;
@@ -12,7 +13,9 @@ mod yaml;
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 use epitaph_core::verdict::{Exit, Severity, TrafficAxis};
 
-use super::observer::{EVICTIONS_HELD, HELD_PODS, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE};
+use super::observer::{
+    ACTIVE, EVICTIONS_HELD, HELD_PODS, KNOWN, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE,
+};
 use super::table::{
     BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, Row,
     WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
@@ -20,9 +23,6 @@ use super::table::{
 
 pub use pages::{Page, names, page, pages};
 pub use yaml::{prometheus_rule, rule_file};
-
-/// Directory of the runbooks, as `runbook_url` has it: the pages are part of the repository.
-pub(super) const RUNBOOKS: &str = "docs/runbooks";
 
 /// How long after a termination its alert fires, in minutes.
 const RECENT: u64 = 15;
@@ -88,6 +88,8 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.spans_dropped(),
                 rules.export_failing(),
                 rules.agent_down(),
+                missing::agents(&rules),
+                missing::observer(&rules),
                 rules.kubernetes_away(),
                 rules.node_not_ready(),
                 shutdowns::unclean(&rules),
@@ -359,7 +361,8 @@ impl Rules {
                 "EpitaphNodeNotReadyForShutdown",
                 "The node of {{ $labels.instance }} would not shut its pods down gracefully: {{ $labels.check }}".into(),
                 "At a shutdown or reboot of this node its pods are killed without their grace periods. periods: the kubelet's \
-                 configuration has none. delay: logind waits for less time than the kubelet needs. lock: the kubelet holds no lock. \
+                 configuration has none. delay: logind waits for less time than the kubelet needs. lock: the kubelet holds no lock: it has no \
+                 grace periods, or logind does not wait for them; where `periods` is unknown, agent.kubelet.config says which. \
                  `epitaph doctor`, as root on the node itself, names the file and the remedy."
                     .into(),
             )
@@ -458,8 +461,10 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 20] {
+pub fn used() -> [Row; 22] {
     [
+        ACTIVE,
+        KNOWN,
         LOST_NODE,
         LOST_NODE_PODS,
         RUN_TWICE,

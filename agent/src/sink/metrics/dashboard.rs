@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use epitaph_core::verdict::table::TABLE as VERDICTS;
 
-use super::alerts::{RATE, RUNBOOKS, UNCLEAN_RATIO, alert_of, duration, unanswered, workload_labels};
+use super::alerts::{RATE, UNCLEAN_RATIO, alert_of, duration, unanswered, workload_labels};
+use super::observer::{ACTIVE, KNOWN};
 use super::table::{
     BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY,
     NODE_SHUTDOWN_LAST, PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT,
@@ -23,8 +24,9 @@ pub use json::json;
 const STEP: &str = "$__rate_interval";
 /// The time range of the dashboard.
 const RANGE: &str = "$__range";
-/// Workloads of the namespaces that the reader selected.
-const SELECTED: &str = "k8s_namespace_name=~\"$namespace\"";
+/// What the reader selected: workloads, and nodes by the name that their agents have in Prometheus.
+const SELECTED: &str = "cluster=~\"$cluster\",k8s_namespace_name=~\"$namespace\",epitaph_workload_name=~\"$workload\"";
+const ON_NODE: &str = "cluster=~\"$cluster\",instance=~\"$node\"";
 /// A workload in a legend.
 const WORKLOAD: &str = "{{epitaph_workload_kind}} {{k8s_namespace_name}}/{{epitaph_workload_name}}";
 
@@ -45,6 +47,8 @@ pub struct Panel {
     /// Of [`json::WIDTH`] columns.
     pub width: u64,
     pub queries: Vec<Query>,
+    /// What an empty panel means where a setting can be the reason: otherwise it looks as if all were well.
+    pub off: &'static str,
     /// Alerts about the same, which have a runbook.
     pub alerts: Vec<&'static str>,
 }
@@ -117,6 +121,7 @@ fn latest() -> Panel {
         unit: "dateTimeAsIso",
         width: 14,
         queries: vec![query(expr, "")],
+        off: "None, or Prometheus does not scrape the agents (chart value serviceMonitor.enabled)",
         alerts: alerts.into_iter().collect(),
     }
 }
@@ -124,15 +129,19 @@ fn latest() -> Panel {
 fn latest_on_hosts() -> Panel {
     let labels = with(&["cluster".to_owned()], &["instance", "subject", "runtime", "verdict"]);
     let metric = HOST_UNCLEAN.prometheus();
-    let expr = format!("1000 * max by ({}) (max_over_time({metric}[{RANGE}]))", labels.join(", "));
+    let expr = format!(
+        "1000 * max by ({}) (max_over_time({metric}{{{ON_NODE}}}[{RANGE}]))",
+        labels.join(", ")
+    );
     Panel {
         title: "Latest unclean terminations without a pod",
         about: "When a systemd unit, or a container of an unknown pod, last had an unclean termination on each node. The selected namespaces \
-                do not matter here. The trace of service `epitaph` has the name of the unit or container.",
+                and workloads do not matter here. The trace of service `epitaph` has the name of the unit or container.",
         view: View::Table(labels, Some("latest")),
         unit: "dateTimeAsIso",
         width: 10,
         queries: vec![query(expr, "")],
+        off: "None, or Prometheus does not scrape the agents (chart value serviceMonitor.enabled)",
         alerts: vec!["EpitaphHostUncleanTermination"],
     }
 }
@@ -150,6 +159,7 @@ fn by_verdict() -> Panel {
             format!("3600 * sum by (verdict) (rate({metric}{{{SELECTED}}}[{STEP}]))"),
             "{{verdict}}",
         )],
+        off: "",
         alerts: vec!["EpitaphUncleanRate"],
     }
 }
@@ -170,6 +180,7 @@ fn unclean_ratio() -> Panel {
             format!("{}\n/ ({} > 0)", terminations(",unclean=\"true\""), terminations("")),
             WORKLOAD,
         )],
+        off: "",
         alerts: vec!["EpitaphUncleanRatio"],
     }
 }
@@ -194,10 +205,14 @@ fn out_of_memory() -> Panel {
                 &format!("{WORKLOAD}: {{{{verdict}}}}"),
             ),
             query(
-                format!("sum by (cluster, instance, subject) ({}) > 0", CHILD_OOM.prometheus()),
+                format!(
+                    "sum by (cluster, instance, subject) ({}{{{ON_NODE}}}) > 0",
+                    CHILD_OOM.prometheus()
+                ),
                 "survived by a {{subject}} on {{instance}}",
             ),
         ],
+        off: "",
         alerts: vec!["EpitaphOutOfMemory"],
     }
 }
@@ -217,6 +232,7 @@ fn no_reaction() -> Panel {
             query(sum(WORKLOAD_IGNORED), &format!("ignored: {WORKLOAD}")),
             query(sum(WORKLOAD_STUCK), &format!("stuck: {WORKLOAD}")),
         ],
+        off: "",
         alerts: vec!["EpitaphStopSignalIgnored", "EpitaphStuckTerminating"],
     }
 }
@@ -236,17 +252,18 @@ fn advice() -> Panel {
         unit: "s",
         width: 8,
         queries: vec![query(expr, "")],
+        off: "",
         alerts: vec!["EpitaphGraceTooShort", "EpitaphPreStopOverran", "EpitaphConnectionsLost"],
     }
 }
 
 fn connections() -> Panel {
     let metric = CONNECTIONS.prometheus();
-    let selector = "outcome=~\"refused|reset|cut|rejected\"";
+    let selector = format!("{ON_NODE},outcome=~\"refused|reset|cut|rejected\"");
     Panel {
         title: "Connections lost at terminations",
         about: "Client connections per hour that a terminating container or unit refused, reset or cut, or that were rejected before they \
-                reached it. All nodes, whatever the selected namespaces: the first table has the workloads.",
+                reached it. Of the selected nodes, whatever the selected namespaces: the first table has the workloads.",
         view: View::Stacked,
         unit: "suffix:/h",
         width: 8,
@@ -254,6 +271,7 @@ fn connections() -> Panel {
             format!("3600 * sum by (outcome) (rate({metric}{{{selector}}}[{STEP}]))"),
             "{{outcome}}",
         )],
+        off: "",
         alerts: vec!["EpitaphConnectionsLost"],
     }
 }
@@ -294,6 +312,7 @@ fn quantiles(of: Row) -> Panel {
         unit: "s",
         width: 8,
         queries: ["0.5", "0.9", "0.99"].map(quantile).into(),
+        off: "",
         alerts: Vec::new(),
     }
 }
@@ -303,7 +322,8 @@ fn agents() -> Panel {
     Panel {
         title: "Agents and observers",
         about: "Agents and observers by version; those that had metrics within the last six hours and do not answer Prometheus now; and agents \
-                without a connection to the Kubernetes API. A node without an agent has no terminations here.",
+                without a connection to the Kubernetes API; the nodes that the observer knows, each of which should have an agent; and the \
+                observers that are active, which should be one. A node without an agent has no terminations here.",
         view: View::Lines,
         unit: "short",
         width: 12,
@@ -314,8 +334,19 @@ fn agents() -> Panel {
                 "do not answer",
             ),
             query(away, "away from the Kubernetes API"),
+            query(
+                format!("max({}{{object=\"nodes\"}})", KNOWN.prometheus()),
+                "nodes of the cluster",
+            ),
+            query(format!("sum({})", ACTIVE.prometheus()), "active observers: 1"),
         ],
-        alerts: vec!["EpitaphAgentDown", "EpitaphKubernetesAway"],
+        off: "No agent is scraped (chart value serviceMonitor.enabled)",
+        alerts: vec![
+            "EpitaphAgentDown",
+            "EpitaphAgentsMissing",
+            "EpitaphKubernetesAway",
+            "EpitaphObserverMissing",
+        ],
     }
 }
 
@@ -331,9 +362,13 @@ fn probes() -> Panel {
         unit: "none",
         width: 12,
         queries: vec![query(
-            format!("max by ({}) ({metric}{{state!=\"active\"}}) == 1", labels.join(", ")),
+            format!(
+                "max by ({}) ({metric}{{{ON_NODE},state!=\"active\"}}) == 1",
+                labels.join(", ")
+            ),
             "",
         )],
+        off: "",
         alerts: vec!["EpitaphProbeNotActive"],
     }
 }
@@ -343,15 +378,16 @@ fn not_ready() -> Panel {
     let metric = NODE_READY.prometheus();
     Panel {
         title: "Nodes that would not shut down gracefully",
-        about: "Nodes whose kubelet's files are given to the agent, and a check that failed or could not be made: a shutdown kills the pods \
-                at once. No row: every check of every such node holds. `epitaph doctor --only shutdown` on the node has the remedy.",
+        about: "Checks that failed or could not be made (unknown): where lock or periods is not_ready, a shutdown kills the pods at once. \
+                No row: every check of every node holds, or no agent has the system bus (logind.enabled of the chart). `epitaph doctor --only shutdown` on the node has the remedy.",
         view: View::Table(labels.clone(), None),
         unit: "none",
         width: 24,
         queries: vec![query(
-            format!("max by ({}) ({metric}{{state!=\"ready\"}}) == 1", labels.join(", ")),
+            format!("max by ({}) ({metric}{{{ON_NODE},state!=\"ready\"}}) == 1", labels.join(", ")),
             "",
         )],
+        off: "All hold, or the agents have no system bus (chart value logind.enabled)",
         alerts: vec!["EpitaphNodeNotReadyForShutdown"],
     }
 }
@@ -366,7 +402,11 @@ fn shutdowns() -> Panel {
         view: View::Table(labels.clone(), None),
         unit: "dateTimeAsIso",
         width: 24,
-        queries: vec![query(format!("max by ({}) ({last}) * 1000", labels.join(", ")), "")],
+        queries: vec![query(
+            format!("max by ({}) ({last}{{{ON_NODE}}}) * 1000", labels.join(", ")),
+            "",
+        )],
+        off: "None, or the agents have no system bus (chart value logind.enabled)",
         alerts: vec!["EpitaphNodeShutdownUnclean"],
     }
 }
@@ -381,14 +421,18 @@ fn lost() -> Panel {
         width: 12,
         queries: vec![
             query(
-                format!("sum by (cluster, instance, kind) ({}) > 0", LOST.prometheus()),
+                format!("sum by (cluster, instance, kind) ({}{{{ON_NODE}}}) > 0", LOST.prometheus()),
                 "lost: {{kind}} on {{instance}}",
             ),
             query(
-                format!("sum by (cluster, instance, reason) ({}) > 0", DROPPED.prometheus()),
+                format!(
+                    "sum by (cluster, instance, reason) ({}{{{ON_NODE}}}) > 0",
+                    DROPPED.prometheus()
+                ),
                 "dropped: {{reason}} on {{instance}}",
             ),
         ],
+        off: "",
         alerts: vec!["EpitaphRecordsLost"],
     }
 }
@@ -411,6 +455,7 @@ fn spans() -> Panel {
                 "requests sent again",
             ),
         ],
+        off: "Nothing is exported: config.otlp.endpoint is empty",
         alerts: vec!["EpitaphNotExporting"],
     }
 }

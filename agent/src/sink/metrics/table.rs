@@ -134,7 +134,7 @@ pub const NODE_READY: Row = Row {
         ),
         ("state", "ready, not_ready, unknown"),
     ],
-    about: "1 for the state of the check, 0 for the others: would this node shut its pods down gracefully? Only where the kubelet's files are given (kubelet.config, kubelet.config_directory)",
+    about: "1 for the state of the check, 0 for the others: would this node shut its pods down gracefully? lock needs the system bus (logind.enabled of the chart), periods and delay the kubelet's answer or file (agent.kubelet.configz, agent.kubelet.config)",
 };
 pub const PROBE: Row = Row {
     name: "epitaph.probe.state",

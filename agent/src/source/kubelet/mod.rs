@@ -3,6 +3,7 @@
 //! text of a file is repeated in a message.
 
 pub mod config;
+mod configz;
 pub mod flags;
 pub mod period;
 pub mod places;
@@ -22,6 +23,7 @@ use crate::error::{HasRemedy, Remedy};
 use crate::source::files::{Directory, Entry, FileError};
 
 use config::{Invalid, Merged, Shutdown};
+pub use configz::{Address, Configz, ConfigzError, NotAnAddress};
 use flags::Flags;
 use places::{PLACES, Place};
 pub use process::KubeletProcess;
@@ -61,6 +63,8 @@ pub enum Origin {
     Defaults,
     /// The settings of epitaph.
     Settings,
+    /// What the kubelet itself answers: no file was read.
+    Answer,
 }
 
 impl Origin {

@@ -11,7 +11,7 @@ use epitaph_core::node::{KubeletShutdown, NodeEvent};
 use tokio::sync::mpsc;
 
 use super::flags::Flags;
-use super::{KubeletError, configured, shutdown_state};
+use super::{Configz, KubeletError, configured, configz, shutdown_state};
 use crate::error::{HasRemedy as _, chain};
 use crate::source::bounded;
 use crate::source::files::{Directory, FileError};
@@ -46,7 +46,7 @@ impl Paths {
     }
 }
 
-/// The thread that reads the files; it ends with this value.
+/// What reads the files and asks the kubelet; it ends with this value.
 pub struct KubeletFiles {
     /// [`NodeEvent::Kubelet`] and [`NodeEvent::KubeletState`].
     pub inputs: mpsc::Receiver<Input>,
@@ -54,11 +54,19 @@ pub struct KubeletFiles {
 }
 
 impl KubeletFiles {
+    /// In a runtime, where a kubelet is to be asked.
+    ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(paths: Paths) -> io::Result<KubeletFiles> {
+    pub fn start(paths: Paths, kubelet: Option<Configz>) -> io::Result<KubeletFiles> {
         let (answers, inputs) = mpsc::channel(QUEUE);
         let (stop, stopped) = channel::<()>();
+        if let Some(kubelet) = kubelet {
+            tokio::spawn(configz::follow(kubelet, answers.clone()));
+        }
+        if paths.is_empty() {
+            return Ok(KubeletFiles { inputs, _stop: stop });
+        }
         thread::Builder::new().name("kubelet-files".to_owned()).spawn(move || {
             let mut last = Last::default();
             loop {
@@ -177,10 +185,13 @@ mod tests {
     fn the_thread_sends_and_ends_with_its_value() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
-        let mut files = KubeletFiles::start(Paths {
-            state: Some(state),
-            ..Paths::default()
-        })
+        let mut files = KubeletFiles::start(
+            Paths {
+                state: Some(state),
+                ..Paths::default()
+            },
+            None,
+        )
         .unwrap();
         let first = files.inputs.blocking_recv();
         assert!(

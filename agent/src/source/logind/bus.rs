@@ -46,9 +46,12 @@ pub(super) struct Credentials {
 
 impl Bus {
     pub async fn connect(path: &Path) -> Result<(Bus, MessageStream), BusError> {
-        let failed = |source| BusError::Connect {
-            path: path.to_owned(),
-            source,
+        let failed = |source| {
+            let path = path.to_owned();
+            match path.try_exists() {
+                Ok(false) => BusError::Missing { path },
+                _ => BusError::Connect { path, source },
+            }
         };
         let builder = Builder::address(address(path).as_str()).method_timeout(CALL);
         let builder = builder.max_queued(QUEUE);

@@ -9,6 +9,9 @@ use crate::error::{HasRemedy, Remedy};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BusError {
+    /// The directory can be there without a bus: the chart makes it.
+    #[error("no system bus at {path} yet: shutdowns of this node are not announced")]
+    Missing { path: PathBuf },
     #[error("cannot connect to the bus at {path}: {source}")]
     Connect { path: PathBuf, source: zbus::Error },
     #[error("the bus at {path} did not answer within {seconds} s")]
@@ -34,7 +37,7 @@ impl BusError {
                 _ => false,
             },
             BusError::Answer { .. } | BusError::NoLogind => true,
-            BusError::Connect { .. } | BusError::Silent { .. } | BusError::Closed => false,
+            BusError::Missing { .. } | BusError::Connect { .. } | BusError::Silent { .. } | BusError::Closed => false,
         }
     }
 
@@ -86,6 +89,9 @@ impl HasRemedy for BusError {
             );
         }
         Some(match self {
+            BusError::Missing { .. } => "nothing to do on a node without D-Bus and logind (Talos, Bottlerocket, k3d): the next boot reports what it can; \
+                 elsewhere mount the node's directory /run/dbus (not the socket alone), or start dbus"
+                .into(),
             BusError::Connect { .. } | BusError::Silent { .. } => {
                 "mount the node's directory /run/dbus (not the socket alone), or start dbus; without logind on this node switch the \
                  role off (chart value `logind.enabled`, setting `logind.socket`)"

@@ -99,7 +99,11 @@ pub(super) async fn observe(options: &RoleOptions, outbox: &Outbox, mut link: mp
         let reason = error::line(&problem);
         // Each problem once: the attempts go on for as long as the role runs.
         if logged.insert(problem.to_string()) {
-            tracing::warn!("{reason}; retried");
+            match problem {
+                // Many nodes have none.
+                BusError::Missing { .. } => tracing::info!("{reason}; waiting for it"),
+                _ => tracing::warn!("{reason}; retried"),
+            }
         }
         outbox.forget(now, BusState::Unavailable { reason });
         if now.since(began) > BACKOFF.1 {

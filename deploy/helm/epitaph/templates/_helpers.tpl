@@ -4,13 +4,15 @@
 
 {{- /* Of every object. Helm adds `app.kubernetes.io/managed-by` itself; the plain manifests are not managed by Helm. */}}
 {{- define "epitaph.labels" -}}
-{{- include "epitaph.labels.pod" (list . dict) }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{ include "epitaph.labels.pod" (list . dict) }}
 {{- end }}
 
 {{- /* Of a pod, with labels of its own, which win: the chart's values and the pod's values are in a list. */}}
 {{- define "epitaph.labels.pod" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: epitaph
+app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 {{- with merge dict ((index . 1).podLabels | default dict) ($root.Values.commonLabels | default dict) }}
 {{ toYaml . }}
@@ -39,12 +41,10 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 {{- end }}
 
 {{- define "epitaph.image" -}}
+{{- if not .Values.image.repository }}
+{{- fail "image.repository is not set, and there is no public image of Epitaph. Build and push one: cargo xtask image --push REGISTRY/epitaph:TAG (docs/install.md); then: --set image.repository=REGISTRY/epitaph --set image.tag=TAG" }}
+{{- end -}}
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
-{{- end }}
-
-{{- /* In the generated files the runbooks have the path in the repository. */}}
-{{- define "epitaph.runbookUrl" -}}
-{{ .Values.runbookUrl | trimSuffix "/" }}
 {{- end }}
 
 {{- /* The settings as TOML. A value in JSON is the same value in TOML; `toToml` would write whole numbers as 5.0. An empty text counts

@@ -344,7 +344,7 @@ fn restore(stage: &Stage) -> anyhow::Result<()> {
 fn deploy_with_role(cluster: &Cluster) -> anyhow::Result<()> {
     deploy::deploy_with(
         cluster,
-        json!({"logind": {"enabled": true}, "agent": {"kubelet": {"config": "/etc/kubernetes/kubelet.json"}}}),
+        json!({"agent": {"kubelet": {"config": "/etc/kubernetes/kubelet.json"}}}),
     )
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 
-use super::{Group, alert_of, groups, nodes, severity, shutdowns};
+use super::{Group, alert_of, groups, missing, nodes, severity, shutdowns};
 
 /// The text of one page that no table has.
 pub struct Page {
@@ -210,9 +210,9 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphNodeNotReadyForShutdown",
-        means: "Graceful node shutdown does not work on this node: a shutdown or reboot kills its pods at once. The alert covers only nodes whose agent can read the kubelet's files.",
-        proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration, `delay` and \
-                 `lock` from logind. `epitaph doctor --only shutdown` on the node has the files and the values. A check that fails to run is `unknown`: no alert.",
+        means: "Graceful node shutdown does not work on this node: a shutdown or reboot kills its pods at once. Kubernetes' default is to have no graceful node shutdown.",
+        proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration (its own answer, or the file of `agent.kubelet.config`), `lock` from logind, \
+                 `delay` from both. `epitaph doctor --only shutdown` on the node has the files and the values. A check that fails to run is `unknown`: no alert.",
         to_do: &[
             "Run `epitaph doctor --only shutdown` as root on the node itself, with the program that `cargo xtask build` makes if it \
              is not installed there: each finding has its remedy.",
@@ -220,6 +220,8 @@ const PAGES: [Page; 16] = [
             "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
              unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \
              then reload logind and restart the kubelet.",
+            "`lock` with `periods` unknown: most likely the kubelet has no grace periods, which is the default: as for `periods`. \
+             To know, set the chart value `agent.kubelet.config` to the kubelet's file.",
             "`lock` alone: restart the kubelet, which does not retry a failed start of its shutdown manager.",
             "Until then, drain the node before a shutdown.",
         ],
@@ -228,7 +230,11 @@ const PAGES: [Page; 16] = [
 ];
 
 pub(super) fn all() -> impl Iterator<Item = &'static Page> {
-    PAGES.iter().chain(&nodes::PAGES).chain(&shutdowns::PAGES)
+    PAGES
+        .iter()
+        .chain(&missing::PAGES)
+        .chain(&nodes::PAGES)
+        .chain(&shutdowns::PAGES)
 }
 
 /// Of the alert with this name.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Group, RUNBOOKS, Rule, duration};
+use super::{Group, Rule, duration};
 
 const GENERATED: &str = "# Generated from the tables of verdicts and metrics by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit.\n";
 
@@ -48,11 +48,9 @@ fn lines(rule: &Rule) -> Vec<String> {
     out.extend(rule.verdict.map(|verdict| format!("    verdict: {verdict}")));
     out.extend(rule.outcome.map(|outcome| format!("    outcome: {outcome}")));
     out.push("  annotations:".into());
-    for (key, text) in [
-        ("summary", &rule.summary),
-        ("description", &rule.description),
-        ("runbook_url", &format!("{RUNBOOKS}/{}.md", rule.alert)),
-    ] {
+    // The chart adds `runbook_url` where a team has the pages at an address: the repository is none.
+    let description = format!("{} What to do: epitaph explain {}", rule.description, rule.alert);
+    for (key, text) in [("summary", &rule.summary), ("description", &description)] {
         // A JSON string is a YAML string.
         out.push(format!("    {key}: {}", Value::String(text.clone())));
     }

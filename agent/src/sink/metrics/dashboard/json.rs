@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Panel, Query, RUNBOOKS, Section, View, WORKLOAD_TERMINATIONS};
+use super::{BUILD, Panel, Query, Section, View, WORKLOAD_TERMINATIONS};
 
 /// Columns of a dashboard.
 pub(super) const WIDTH: u64 = 24;
@@ -10,6 +10,8 @@ pub(super) const WIDTH: u64 = 24;
 const HEIGHT: u64 = 9;
 /// Of the JSON model: Grafana 11; newer versions migrate it.
 const SCHEMA: u64 = 39;
+/// Jaeger behind `kubectl port-forward`, as deploy/examples has it; the chart puts `dashboard.tracesUrl` here.
+const TRACES: &str = "http://localhost:16686";
 
 /// Grafana imports the file, by hand or from a ConfigMap.
 pub fn json(sections: &[Section]) -> String {
@@ -32,22 +34,35 @@ pub fn json(sections: &[Section]) -> String {
     format!("{dashboard:#}\n")
 }
 
-fn variables() -> [Value; 3] {
-    let namespaces = format!("label_values({}, k8s_namespace_name)", WORKLOAD_TERMINATIONS.prometheus());
+fn variables() -> [Value; 6] {
+    let workloads = WORKLOAD_TERMINATIONS.prometheus();
+    let cluster = format!("label_values({}, cluster)", BUILD.prometheus());
+    let namespace = format!("label_values({workloads}{{cluster=~\"$cluster\"}}, k8s_namespace_name)");
+    let selected = "cluster=~\"$cluster\",k8s_namespace_name=~\"$namespace\"";
+    let workload = format!("label_values({workloads}{{{selected}}}, epitaph_workload_name)");
+    let node = format!("label_values({}{{cluster=~\"$cluster\"}}, instance)", BUILD.prometheus());
     [
         json!({"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}),
+        list("cluster", "Cluster", &cluster),
+        list("namespace", "Namespace", &namespace),
+        list("workload", "Workload", &workload),
+        list("node", "Node", &node),
         json!({
-            "name": "namespace", "label": "Namespace", "type": "query", "datasource": datasource(),
-            "query": {"query": namespaces, "refId": "namespace"}, "definition": namespaces,
-            // When the time range changes.
-            "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": ".*",
-            "current": {"text": ["All"], "value": ["$__all"]},
-        }),
-        json!({
-            "name": "runbooks", "label": "Address of the runbooks", "type": "textbox", "query": RUNBOOKS,
-            "current": {"text": RUNBOOKS, "value": RUNBOOKS},
+            "name": "traces", "label": "Address of Jaeger", "type": "textbox", "query": TRACES,
+            "current": {"text": TRACES, "value": TRACES},
         }),
     ]
+}
+
+/// All, until the reader selects some. A Prometheus of one cluster has no label `cluster`, and `.*` fits an absent label, too.
+fn list(name: &str, label: &str, query: &str) -> Value {
+    json!({
+        "name": name, "label": label, "type": "query", "datasource": datasource(),
+        "query": {"query": query, "refId": name}, "definition": query,
+        // When the time range changes.
+        "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"]},
+    })
 }
 
 /// From left to right, and below where the width ends.
@@ -80,12 +95,14 @@ fn one(panel: &Panel, id: usize, at: &Value) -> Value {
         .zip(&panel.queries)
         .map(|(name, query)| target(name, query, is_table))
         .collect();
-    let links: Vec<Value> = panel.alerts.iter().map(|alert| link(alert)).collect();
     let (kind, mut defaults, options, transformations) = view(&panel.view);
     defaults["unit"] = panel.unit.into();
+    if !panel.off.is_empty() {
+        defaults["noValue"] = panel.off.into();
+    }
     json!({
-        "id": id, "gridPos": at, "type": kind, "title": panel.title, "description": panel.about, "datasource": datasource(),
-        "targets": targets, "links": links, "fieldConfig": {"defaults": defaults, "overrides": []}, "options": options,
+        "id": id, "gridPos": at, "type": kind, "title": panel.title, "description": described(panel), "datasource": datasource(),
+        "targets": targets, "links": [], "fieldConfig": {"defaults": defaults, "overrides": to_traces(&panel.view)}, "options": options,
         "transformations": transformations,
     })
 }
@@ -101,8 +118,29 @@ fn target(name: char, query: &Query, is_table: bool) -> Value {
     })
 }
 
-fn link(alert: &str) -> Value {
-    json!({"title": format!("Runbook: {alert}"), "url": format!("${{runbooks:raw}}/{alert}.md"), "targetBlank": true})
+/// With the names of its alerts: the chart makes links of them where the runbooks have an address (`runbookUrl`).
+fn described(panel: &Panel) -> String {
+    let explained: Vec<String> = panel
+        .alerts
+        .iter()
+        .map(|alert| format!("`epitaph explain {alert}`"))
+        .collect();
+    format!("{} Runbooks: {}.", panel.about, explained.join(", "))
+}
+
+/// From a verdict in a table to the traces that have it. The service of a pod's traces is the application, mostly the workload's name.
+fn to_traces(view: &View) -> Value {
+    let service = match view {
+        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "epitaph_workload_name") => {
+            "${__data.fields.workload}"
+        }
+        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "verdict") => "epitaph",
+        _ => return json!([]),
+    };
+    let tags = "%7B%22epitaph.verdict%22%3A%22${__value.text}%22%7D";
+    let url = format!("${{traces:raw}}/search?service={service}&tags={tags}&lookback=2d");
+    let link = json!({"title": "Traces with this verdict", "url": url, "targetBlank": true});
+    json!([{"matcher": {"id": "byName", "options": "verdict"}, "properties": [{"id": "links", "value": [link]}]}])
 }
 
 /// Grafana's type of the panel, the defaults of its fields, its options, its transformations.

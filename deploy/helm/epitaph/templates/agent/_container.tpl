@@ -20,6 +20,9 @@
     - {name: EPITAPH_CONTAINERS_DIRECTORIES, value: {{ join "," . | quote }}}
     {{- end }}
     {{- with .Values.agent.kubelet }}
+    {{- if and .configz (not (or .config .configDirectory)) }}
+    - {name: EPITAPH_KUBELET_ADDRESS, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
+    {{- end }}
     {{- if .config }}
     - {name: EPITAPH_KUBELET_CONFIG, value: /host/kubelet/config}
     {{- end }}
@@ -40,19 +43,14 @@
   # The kernel verifies every probe at load: this takes seconds on a slow machine.
   startupProbe:
     httpGet: {path: /healthz, port: health}
-    periodSeconds: 2
-    timeoutSeconds: 5
-    failureThreshold: 60
+    {{- toYaml .Values.agent.startupProbe | nindent 4 }}
   # What happens during a restart is not observed, so the probe is patient.
   livenessProbe:
     httpGet: {path: /healthz, port: health}
-    periodSeconds: 10
-    timeoutSeconds: 5
-    failureThreshold: 6
+    {{- toYaml .Values.agent.livenessProbe | nindent 4 }}
   readinessProbe:
     httpGet: {path: /readyz, port: health}
-    periodSeconds: 5
-    timeoutSeconds: 5
+    {{- toYaml .Values.agent.readinessProbe | nindent 4 }}
   resources:
     {{- toYaml .Values.agent.resources | nindent 4 }}
   # The reason for each right, and the error without: docs/privileges.md.

@@ -26,9 +26,10 @@
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     seccompProfile: {type: RuntimeDefault}
-    {{- with .Values.logind.appArmorProfile }}
+    {{- if and .Values.logind.appArmorProfile (include "epitaph.logind.hasAppArmorField" .) }}
+    # The runtimes' default profile refuses the bus.
     appArmorProfile:
-      {{- toYaml . | nindent 6 }}
+      {{- toYaml .Values.logind.appArmorProfile | nindent 6 }}
     {{- end }}
     {{- with .Values.logind.seLinuxOptions }}
     seLinuxOptions:
@@ -43,6 +44,20 @@
     - {name: logind, mountPath: /run/epitaph, readOnly: true}
     # In place of the ServiceAccount's token, which Kubernetes mounts where nothing is: the role has no right in the cluster.
     - {name: no-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end }}
+
+{{- /* Before 1.30 AppArmor is an annotation of the pod; an API server of that age drops the field. */}}
+{{- define "epitaph.logind.hasAppArmorField" -}}
+{{ if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{- define "epitaph.logind.appArmor" -}}
+{{- if and .Values.logind.enabled .Values.logind.appArmorProfile (not (include "epitaph.logind.hasAppArmorField" .)) }}
+{{- with .Values.logind.appArmorProfile }}
+# The runtimes' default profile refuses the bus. From Kubernetes 1.30 on a field has the same; API servers take the annotation, too.
+container.apparmor.security.beta.kubernetes.io/logind: {{ get (dict "Unconfined" "unconfined" "RuntimeDefault" "runtime/default" "Localhost" (printf "localhost/%s" (.localhostProfile | default ""))) .type | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "epitaph.logind.uid" -}}

@@ -20,24 +20,17 @@
   # A restart loses removals in progress, and the new process lists the whole cluster, so the probes are patient.
   startupProbe:
     httpGet: {path: /healthz, port: health}
-    periodSeconds: 5
-    timeoutSeconds: 5
-    failureThreshold: 36
+    {{- toYaml .Values.observer.startupProbe | nindent 4 }}
   livenessProbe:
     httpGet: {path: /healthz, port: health}
-    periodSeconds: 10
-    timeoutSeconds: 10
-    failureThreshold: 6
+    {{- toYaml .Values.observer.livenessProbe | nindent 4 }}
   readinessProbe:
     httpGet: {path: /readyz, port: health}
-    periodSeconds: 5
-    timeoutSeconds: 5
+    {{- toYaml .Values.observer.readinessProbe | nindent 4 }}
   resources:
     {{- toYaml .Values.observer.resources | nindent 4 }}
   securityContext:
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities: {drop: [ALL]}
+    {{- toYaml .Values.observer.securityContext | nindent 4 }}
   volumeMounts:
     {{- include "epitaph.volumeMounts" . | nindent 4 }}
     {{- with .Values.observer.extraVolumeMounts }}

@@ -1,0 +1,72 @@
+//! The alerts about what cannot report itself: an agent whose pod is gone, an observer that nobody elected; and their runbooks.
+
+use super::pages::Page;
+use super::{LASTING, Rule, Rules, rule};
+use crate::sink::metrics::observer::{ACTIVE, KNOWN};
+use crate::sink::metrics::table::KUBERNETES_STATE;
+
+/// The chart allows a number of nodes without an agent in place of the 0.
+pub(super) fn agents(of: &Rules) -> Rule {
+    let nodes = format!("max by (cluster) ({}{{object=\"nodes\"}})", KNOWN.prometheus());
+    let agents = format!("count by (cluster) ({}{{state=\"synced\"}})", KUBERNETES_STATE.prometheus());
+    Rule {
+        expr: format!("{nodes}\n- on (cluster) {agents}\n> 0"),
+        lasting: of.seconds(LASTING),
+        ..rule(
+            "EpitaphAgentsMissing",
+            "{{ $value | printf \"%.0f\" }} nodes have no agent that Prometheus scrapes".into(),
+            "What terminates on these nodes is not observed, and no other alert sees it: a pod that is gone has no target. Find the nodes: \
+             kubectl get pods --all-namespaces -l app.kubernetes.io/component=agent -o wide, against kubectl get nodes. Nodes without \
+             an agent on purpose are the chart value prometheusRule.nodesWithoutAgent."
+                .into(),
+        )
+    }
+}
+
+/// Only where agents use the API of Kubernetes: a machine without a cluster has no observer.
+pub(super) fn observer(of: &Rules) -> Rule {
+    let active = ACTIVE.prometheus();
+    let agents = KUBERNETES_STATE.prometheus();
+    Rule {
+        expr: format!("sum by (cluster) ({active}) != 1\nor\nabsent({active}) unless absent({agents})"),
+        lasting: of.seconds(LASTING),
+        ..rule(
+            "EpitaphObserverMissing",
+            "No observer, or more than one, is active".into(),
+            "Without an active observer no lost node is reported, and traces lack the removal from endpoints and the replacement; two \
+             active ones report twice. Look at the pods with app.kubernetes.io/component=observer, at their log, and at the Lease: \
+             kubectl get lease --all-namespaces | grep epitaph."
+                .into(),
+        )
+    }
+}
+
+pub(super) const PAGES: [Page; 2] = [
+    Page {
+        alert: "EpitaphAgentsMissing",
+        means: "The cluster has more nodes than agents that Prometheus scrapes. On the other nodes nothing is observed.",
+        proves: "`epitaph_observer_known{object=\"nodes\"}` of the active observer against the number of series \
+                 `epitaph_kubernetes_state{state=\"synced\"}`: each agent has one.",
+        to_do: &[
+            "`kubectl -n epitaph get daemonset epitaph-agent`: fewer pods desired than nodes is a `nodeSelector`, a taint without \
+             toleration, or nodes of Windows, on purpose or not. On purpose: `prometheusRule.nodesWithoutAgent`.",
+            "Fewer pods ready than desired: `kubectl -n epitaph get pods -o wide`, and `kubectl describe` of the pod that is not ready. \
+             `CreateContainerError` and `ContainerCreating` have the reason in the Events, a restarting pod in its log.",
+            "As many agents as nodes: Prometheus does not scrape all of them. Look at the ServiceMonitor, and at NetworkPolicies for port 9464.",
+        ],
+        silence: "While nodes are being added or repaired in large number.",
+    },
+    Page {
+        alert: "EpitaphObserverMissing",
+        means: "The sum of `epitaph_observer_active` is not 1: no observer has the Lease, or two think that they have it.",
+        proves: "`epitaph_observer_active` by pod, and the holder in `kubectl -n epitaph get lease epitaph-observer -o yaml`.",
+        to_do: &[
+            "No pod: `kubectl -n epitaph describe deployment epitaph-observer`: image, quota, or nodes without room.",
+            "Pods, and none is active: their log names what is missing: the Lease, the right to it, or the API server.",
+            "Two are active for longer than the Lease lasts: each must have the same `observer.namespace` and `observer.lease`, and the \
+             clocks of their nodes must run.",
+            "On purpose without an observer: `observer.enabled=false` of the chart leaves the alert out.",
+        ],
+        silence: "While the control plane is being repaired: without the API server nobody can hold the Lease.",
+    },
+];

@@ -1,0 +1,168 @@
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+const ANSWER: &str =
+    r#"{"kubeletconfig":{"shutdownGracePeriod":"1m0s","shutdownGracePeriodCriticalPods":"20s","featureGates":{"A":true}}}"#;
+
+/// A server with a certificate of an authority, which keeps the requests that it gets.
+struct Kubelet {
+    address: Address,
+    requests: Arc<Mutex<Vec<String>>>,
+    authority: Vec<u8>,
+}
+
+impl Kubelet {
+    async fn start(status: &'static str, body: &'static str) -> Kubelet {
+        let key = || rcgen::KeyPair::generate().unwrap();
+        let (ca_key, server_key) = (key(), key());
+        let mut ca = rcgen::CertificateParams::new(vec![]).unwrap();
+        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = ca.self_signed(&ca_key).unwrap().der().to_vec();
+        let issuer = rcgen::Issuer::new(ca, &ca_key);
+        let server = rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
+        let server = server.signed_by(&server_key, &issuer).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![server.der().clone()], server_key.serialize_der().try_into().unwrap())
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address(listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = requests.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    continue;
+                };
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    match stream.read_u8().await {
+                        Ok(byte) => request.push(byte),
+                        Err(_) => break,
+                    }
+                }
+                log.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
+                let length = body.len();
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        });
+        Kubelet {
+            address,
+            requests,
+            authority,
+        }
+    }
+
+    /// Asked by a pod whose cluster has this authority.
+    async fn asked(&self, authority: &[u8]) -> Result<KubeletShutdown, ConfigzError> {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "secret-token").unwrap();
+        let mut config = kube::Config::new("https://kubernetes.default.svc".parse().unwrap());
+        config.root_cert = Some(vec![authority.to_vec()]);
+        config.auth_info.token_file = Some(token.path().to_str().unwrap().to_owned());
+        Configz::new(self.address, config)?.ask().await
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+#[tokio::test]
+async fn a_kubelet_of_the_cluster_is_asked_for_its_configuration_with_the_token() {
+    let kubelet = Kubelet::start("200 OK", ANSWER).await;
+    let config = kubelet.asked(&kubelet.authority).await.unwrap();
+    assert_eq!(
+        (config.total, config.critical),
+        (Duration::from_secs(60), Duration::from_secs(20))
+    );
+    assert_eq!(config.source, format!("https://{}/configz", kubelet.address));
+    let requests = kubelet.requests();
+    assert!(
+        requests.len() == 1 && requests[0].starts_with("GET /configz HTTP/1.1\r\n"),
+        "{requests:?}"
+    );
+    assert!(requests[0].contains("authorization: Bearer secret-token"), "{requests:?}");
+}
+
+/// A stranger on the node's port must not get the token: kubeadm's kubelets have certificates that they signed themselves.
+#[tokio::test]
+async fn a_server_without_a_certificate_of_the_cluster_gets_no_request() {
+    let (kubelet, other) = tokio::join!(Kubelet::start("200 OK", ANSWER), Kubelet::start("200 OK", ANSWER));
+    let error = kubelet.asked(&other.authority).await.unwrap_err();
+    assert!(matches!(error, ConfigzError::Certificate { .. }), "{error:?}");
+    let remedy = error.remedy().unwrap();
+    assert!(
+        remedy.contains("serverTLSBootstrap") && remedy.contains("agent.kubelet.config"),
+        "{remedy:?}"
+    );
+    assert_eq!(kubelet.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn every_refusal_names_the_value_to_set() {
+    for (status, body, expected) in [
+        ("403 Forbidden", "Forbidden (user=epitaph, verb=get)", "answers 403 Forbidden"),
+        ("401 Unauthorized", "Unauthorized", "answers 401 Unauthorized"),
+        ("200 OK", "{}", "the answer is not a KubeletConfiguration"),
+        ("200 OK", "<html>", "the answer is not a KubeletConfiguration"),
+        (
+            "200 OK",
+            r#"{"kubeletconfig":{"shutdownGracePeriod":7}}"#,
+            "`shutdownGracePeriod` is not text",
+        ),
+    ] {
+        let kubelet = Kubelet::start(status, body).await;
+        let error = kubelet.asked(&kubelet.authority).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.remedy().unwrap().contains("agent.kubelet.config"), "{error}");
+        assert_eq!(error.remedy().unwrap().contains("nodes/configz"), status.starts_with("403"));
+    }
+}
+
+#[test]
+fn only_a_kubelet_that_answered_before_becomes_unknown() {
+    let away = || {
+        let url = "https://10.0.0.1:10250/configz".to_owned();
+        let reason = "gone".to_owned();
+        Err(ConfigzError::Away { url, reason })
+    };
+    let periods = |seconds| {
+        Ok(KubeletShutdown {
+            total: Duration::from_secs(seconds),
+            ..KubeletShutdown::default()
+        })
+    };
+    let mut said = Said::default();
+    for _ in 0..9 {
+        assert_eq!(said.next(away()), None);
+    }
+    assert!(matches!(said.next(periods(60)), Some(NodeEvent::Kubelet { config: Ok(_) })));
+    assert_eq!(said.next(periods(60)), None);
+    assert_eq!((said.next(away()), said.next(away())), (None, None));
+    assert!(matches!(said.next(away()), Some(NodeEvent::Kubelet { config: Err(_) })));
+    assert_eq!(said.next(away()), None);
+    assert!(matches!(said.next(periods(60)), Some(NodeEvent::Kubelet { config: Ok(_) })));
+    assert!(matches!(said.next(periods(30)), Some(NodeEvent::Kubelet { config: Ok(_) })));
+}
+
+#[test]
+fn an_address_has_the_kubelets_port_unless_it_has_its_own() {
+    let read = |text: &str| text.parse::<Address>().map(|address| address.to_string());
+    assert_eq!(read("10.0.0.1").as_deref(), Ok("10.0.0.1:10250"));
+    assert_eq!(read("fd00::1").as_deref(), Ok("[fd00::1]:10250"));
+    assert_eq!(read("10.0.0.1:10350").as_deref(), Ok("10.0.0.1:10350"));
+    for wrong in ["", "node-1", "https://10.0.0.1", "10.0.0.1:x"] {
+        assert_eq!(read(wrong), Err(NotAnAddress), "{wrong}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the default installation needs of a node, and what nodes differ in: the bus, the kubelet, security modules.
+
+use std::fs;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{Rendering, find, read, root};
+
+/// The field is of 1.30; an older API server would drop it, and the bus would be refused.
+#[test]
+fn before_its_field_the_profile_of_apparmor_is_an_annotation() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("before_its_field_the_profile_of_apparmor_is_an_annotation")? else {
+        return Ok(());
+    };
+    const KEY: &str = "container.apparmor.security.beta.kubernetes.io/logind";
+    let template = |version: &str, values: &Value| -> anyhow::Result<Value> {
+        let objects = read(&rendering.text(values, &["--kube-version", version])?)?;
+        Ok(find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"].clone())
+    };
+    let local = json!({"logind": {"appArmorProfile": {"type": "Localhost", "localhostProfile": "bus"}}});
+    for (values, expected) in [
+        (json!({}), json!("unconfined")),
+        (local, json!("localhost/bus")),
+        (
+            json!({"logind": {"appArmorProfile": {"type": "RuntimeDefault"}}}),
+            json!("runtime/default"),
+        ),
+        (json!({"logind": {"enabled": false}}), Value::Null),
+    ] {
+        let old = template("v1.29.4", &values)?;
+        assert_eq!(old["metadata"]["annotations"][KEY], expected, "{values}");
+        ensure!(!old.to_string().contains("appArmorProfile"), "{old}");
+        let new = template("v1.30.0", &values)?;
+        ensure!(new["metadata"]["annotations"].get(KEY).is_none(), "{new}");
+        assert_eq!(new.to_string().contains("appArmorProfile"), !expected.is_null(), "{new}");
+    }
+    Ok(())
+}
+
+/// A hostPath that a node lacks leaves its pod in ContainerCreating.
+#[test]
+fn the_default_pod_starts_on_a_node_without_bus_and_journal() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_default_pod_starts_on_a_node_without_bus_and_journal")? else {
+        return Ok(());
+    };
+    let paths = |flags: &[&str]| -> anyhow::Result<Vec<String>> {
+        let objects = read(&rendering.text(&json!({}), flags)?)?;
+        let pod = &find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().context("no volumes")?;
+        let paths = volumes.iter().filter_map(|volume| {
+            let host = volume.get("hostPath")?;
+            Some(format!("{} {}", host["path"].as_str()?, host["type"].as_str()?))
+        });
+        Ok(paths.collect())
+    };
+    // What every Linux has, and what is made.
+    let needed = ["/proc Directory", "/sys/fs/cgroup Directory"];
+    let made = ["/run/dbus DirectoryOrCreate", "/var/lib/epitaph DirectoryOrCreate"];
+    assert_eq!(paths(&[])?, [needed, made].concat());
+
+    // The values files.
+    let directory = root().join("deploy/helm/values");
+    let mut files = 0;
+    for file in fs::read_dir(&directory)? {
+        let file = file?.path();
+        files += 1;
+        let flags = ["--values", file.to_str().context("a path in UTF-8")?];
+        let expected = match file.file_name().and_then(|name| name.to_str()) {
+            Some("no-host-path.yaml") => needed.to_vec(),
+            _ => [needed, made].concat(),
+        };
+        assert_eq!(paths(&flags)?, expected, "{}", file.display());
+    }
+    ensure!(files > 1, "{files} files in {}", directory.display());
+    Ok(())
+}
+
+/// The right is there with the question only.
+#[test]
+fn the_kubelet_is_asked_unless_its_file_is_given() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_kubelet_is_asked_unless_its_file_is_given")? else {
+        return Ok(());
+    };
+    let asked = |values: &Value| -> anyhow::Result<[bool; 2]> {
+        let objects = rendering.objects(values)?;
+        let rules = find(&objects, "ClusterRole", "epitaph-agent")?["rules"].to_string();
+        ensure!(!rules.contains("nodes/proxy"), "{rules}");
+        let pod = &find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"];
+        let address = json!({"name": "EPITAPH_KUBELET_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}});
+        let env = pod["containers"][0]["env"].as_array().context("no env")?;
+        Ok([rules.contains("nodes/configz"), env.contains(&address)])
+    };
+    assert_eq!(asked(&json!({}))?, [true, true]);
+    for kubelet in [
+        json!({"configz": false}),
+        json!({"config": "/var/lib/kubelet/config.yaml"}),
+        json!({"configDirectory": "/etc/kubernetes/kubelet.conf.d"}),
+    ] {
+        assert_eq!(asked(&json!({"agent": {"kubelet": kubelet}}))?, [false, false], "{kubelet}");
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Alerts and dashboard of the chart: the generated files, changed by values.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{Rendering, find, of_chart, read};
+
+fn rules(rendering: &Rendering, values: &Value) -> anyhow::Result<Vec<Value>> {
+    let mut all = values.clone();
+    all["prometheusRule"]["enabled"] = json!(true);
+    let objects = rendering.objects(&all)?;
+    let groups = &find(&objects, "PrometheusRule", "epitaph")?["spec"]["groups"];
+    let groups = groups.as_array().context("no groups")?;
+    let rules = groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().into_iter().flatten());
+    Ok(rules.cloned().collect())
+}
+
+fn named<'a>(rules: &'a [Value], alert: &str) -> Vec<&'a Value> {
+    rules.iter().filter(|rule| rule["alert"] == alert).collect()
+}
+
+#[test]
+fn by_default_the_rules_are_those_of_the_file_without_dead_links() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("by_default_the_rules_are_those_of_the_file_without_dead_links")? else {
+        return Ok(());
+    };
+    let file = read(&of_chart("files/epitaph.rules.yaml")?)?.remove(0);
+    let groups = file["groups"].as_array().context("no groups")?;
+    let of_file: Vec<Value> = groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().into_iter().flatten())
+        .cloned()
+        .collect();
+    let by_default = rules(&rendering, &json!({}))?;
+    assert_eq!(by_default, of_file);
+    for rule in &by_default {
+        let (alert, annotations) = (rule["alert"].as_str().context("no name")?, &rule["annotations"]);
+        ensure!(annotations.get("runbook_url").is_none(), "{rule}");
+        let description = annotations["description"].as_str().context("no description")?;
+        ensure!(description.ends_with(&format!("epitaph explain {alert}")), "{description}");
+    }
+    // The team's own copy.
+    for rule in rules(&rendering, &json!({"runbookUrl": "https://git.example/runbooks/"}))? {
+        let url = format!(
+            "https://git.example/runbooks/{}.md",
+            rule["alert"].as_str().unwrap_or_default()
+        );
+        assert_eq!(rule["annotations"]["runbook_url"], url);
+    }
+    Ok(())
+}
+
+#[test]
+fn severities_windows_and_absent_alerts_are_values() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("severities_windows_and_absent_alerts_are_values")? else {
+        return Ok(());
+    };
+    let before = rules(&rendering, &json!({}))?;
+    let values = json!({"prometheusRule": {
+        "disabled": ["EpitaphNodeNotReadyForShutdown", "cut-connections"],
+        "severities": {"EpitaphUncleanTermination": "info", "crashed": "page", "EpitaphAgentDown": "warning"},
+        "recentMinutes": 10, "lastingMinutes": 15, "nodesWithoutAgent": 3,
+    }});
+    let after = rules(&rendering, &values)?;
+    assert_eq!(before.len() - after.len(), 2);
+    ensure!(named(&after, "EpitaphNodeNotReadyForShutdown").is_empty());
+    ensure!(after.iter().all(|rule| rule["labels"]["verdict"] != "cut-connections"));
+    // A verdict wins over its alert.
+    for rule in named(&after, "EpitaphUncleanTermination") {
+        let expected = if rule["labels"]["verdict"] == "crashed" {
+            "page"
+        } else {
+            "info"
+        };
+        assert_eq!(rule["labels"]["severity"], expected, "{rule}");
+    }
+    assert_eq!(named(&after, "EpitaphAgentDown")[0]["labels"]["severity"], "warning");
+    let text = serde_json::to_string(&after)?;
+    for old in ["[15m])) > 0\"", "< 900", "offset 900s", "\"for\":\"10m\""] {
+        ensure!(serde_json::to_string(&before)?.contains(old), "{old} is not in the file");
+    }
+    for old in ["< 900", "900s", "\"for\":\"10m\""] {
+        ensure!(!text.contains(old), "{old} is left");
+    }
+    for new in ["< 600", "offset 600s", "\"for\":\"15m\""] {
+        ensure!(text.contains(new), "{new}");
+    }
+    // The two windows do not mix.
+    let lost = named(&after, "EpitaphRecordsLost")[0];
+    ensure!(lost["expr"].as_str().is_some_and(|expr| expr.contains("[10m]")), "{lost}");
+    let away = named(&after, "EpitaphNotExporting");
+    ensure!(
+        away.iter()
+            .any(|rule| rule["labels"]["outcome"] == "unreachable" && rule["expr"].to_string().contains("[15m]")),
+        "{away:?}"
+    );
+    let missing = named(&after, "EpitaphAgentsMissing")[0];
+    ensure!(
+        missing["expr"].as_str().is_some_and(|expr| expr.ends_with("> 3")),
+        "{missing}"
+    );
+    // Nothing misses an observer that nobody wants.
+    let alone = rules(&rendering, &json!({"observer": {"enabled": false}}))?;
+    assert_eq!(before.len() - alone.len(), 1);
+    ensure!(named(&alone, "EpitaphObserverMissing").is_empty());
+    for wrong in [
+        json!({"disabled": ["EpitaphAgentDwon"]}),
+        json!({"severities": {"crushed": "info"}}),
+    ] {
+        let error = rules(&rendering, &json!({"prometheusRule": wrong}))
+            .expect_err("no such alert")
+            .to_string();
+        ensure!(error.contains("is neither an alert nor the verdict of one"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_dashboard_links_where_there_is_an_address() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_dashboard_links_where_there_is_an_address")? else {
+        return Ok(());
+    };
+    let dashboard = |values: &Value| -> anyhow::Result<Value> {
+        let mut all = values.clone();
+        all["dashboard"]["enabled"] = json!(true);
+        let objects = rendering.objects(&all)?;
+        let json = &find(&objects, "ConfigMap", "epitaph-dashboard")?["data"]["epitaph.json"];
+        Ok(serde_json::from_str(json.as_str().context("no dashboard")?)?)
+    };
+    let by_default = dashboard(&json!({}))?;
+    assert_eq!(
+        by_default,
+        serde_json::from_str::<Value>(&of_chart("files/epitaph.dashboard.json")?)?
+    );
+    ensure!(!by_default.to_string().contains("docs/runbooks"), "a dead link");
+    let linked = dashboard(&json!({
+        "runbookUrl": "https://git.example/runbooks/", "dashboard": {"tracesUrl": "https://jaeger.example/"},
+    }))?;
+    let mut alerts = BTreeSet::new();
+    for panel in linked["panels"].as_array().context("no panels")? {
+        for link in panel["links"].as_array().into_iter().flatten() {
+            let url = link["url"].as_str().context("no url")?;
+            let name = url
+                .strip_prefix("https://git.example/runbooks/")
+                .and_then(|name| name.strip_suffix(".md"));
+            alerts.insert(name.with_context(|| url.to_owned())?.to_owned());
+        }
+    }
+    let all: BTreeSet<String> = rules(&rendering, &json!({}))?
+        .iter()
+        .filter_map(|rule| rule["alert"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(alerts, all);
+    ensure!(
+        linked.to_string().contains("\"https://jaeger.example\""),
+        "no address of Jaeger"
+    );
+    ensure!(
+        !linked.to_string().contains("localhost"),
+        "the port-forward's address is left"
+    );
+    // Helm's numbers stay whole.
+    assert_eq!(linked["schemaVersion"], by_default["schemaVersion"]);
+    assert_eq!(linked["panels"][1]["gridPos"], by_default["panels"][1]["gridPos"]);
+    Ok(())
+}
