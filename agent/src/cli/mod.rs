@@ -275,15 +275,21 @@ pub enum Color {
 }
 
 impl Color {
-    /// `NO_COLOR` (any value that is not empty, see no-color.org) and a stream that is not a terminal turn `Auto` off.
+    /// `NO_COLOR` (any value that is not empty, see no-color.org), a terminal without control codes and a stream that is not a terminal
+    /// turn `Auto` off.
     pub fn style(self, is_terminal: bool, env: &dyn crate::config::Env) -> epitaph_core::render::text::Style {
         use epitaph_core::render::text::Style;
         match self {
             Color::Always => Style::Color,
-            Color::Auto if is_terminal && env.get("NO_COLOR").is_none_or(|v| v.is_empty()) => Style::Color,
+            Color::Auto if is_terminal && !is_dumb(env) && env.get("NO_COLOR").is_none_or(|v| v.is_empty()) => Style::Color,
             Color::Auto | Color::Never => Style::Plain,
         }
     }
+}
+
+/// A terminal that shows control codes as text: of an editor, of some serial consoles.
+pub fn is_dumb(env: &dyn crate::config::Env) -> bool {
+    env.get("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
 #[derive(Debug, Default, Args)]

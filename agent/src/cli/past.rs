@@ -101,6 +101,8 @@ pub enum WhyFormat {
     Json,
     /// Markdown for an incident report
     Markdown,
+    /// A picture of the text, for a page or a slide
+    Svg,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -106,7 +106,7 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
     let others = filter_fn(move |metadata| !elsewhere || metadata.target() != unclean::TARGET);
     let stderr = fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(std::io::stderr().is_terminal() && !crate::cli::is_dumb(&crate::config::ProcessEnv));
     let messages = match config.log.format {
         LogFormat::Text if terminations == Terminations::Person => stderr.event_format(person::ForPerson).boxed(),
         LogFormat::Text => stderr.boxed(),

@@ -69,6 +69,7 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         }
         WhyFormat::Json => story::why_object(&story),
         WhyFormat::Markdown => story::markdown(&story),
+        WhyFormat::Svg => story::picture(&story),
     };
     cli::print(&text).map_err(no_output)
 }
@@ -79,7 +80,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let mut source = Source::open(&args.past, env)?;
     let (width, style) = (terminal(), style(args.color, env));
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut list = List::new(width, style);
+    let mut list = List::new(width, style).with_header();
     let mut shown = Counts::folded();
     let mut all = Counts::default();
     let mut hidden = Hidden::default();

@@ -16,6 +16,8 @@ pub struct Show {
     output: cli::OutputFormat,
     style: Style,
     filter: cli::Filter,
+    /// The terminal has no cursor to move: the plain stream.
+    is_dumb: bool,
 }
 
 /// An open terminal, or none.
@@ -33,6 +35,7 @@ impl Show {
             output: args.output,
             style: args.color.style(std::io::stdout().is_terminal(), env),
             filter: args.filter.clone(),
+            is_dumb: cli::is_dumb(env),
         }
     }
 
@@ -67,7 +70,7 @@ impl Show {
     }
 
     fn is_live(&self) -> bool {
-        self.output == cli::OutputFormat::Auto && Screen::available()
+        self.output == cli::OutputFormat::Auto && !self.is_dumb && Screen::available()
     }
 
     fn live_form(&self) -> Form {

@@ -22,6 +22,8 @@ pub struct List {
     width: Option<usize>,
     style: Style,
     day: String,
+    /// Of the columns, in a terminal, before the first line.
+    has_header: bool,
 }
 
 impl List {
@@ -30,6 +32,16 @@ impl List {
             width,
             style,
             day: String::new(),
+            has_header: false,
+        }
+    }
+
+    /// With a line above that names the columns, where people read.
+    #[must_use]
+    pub fn with_header(self) -> List {
+        List {
+            has_header: self.width.is_some(),
+            ..self
         }
     }
 
@@ -47,13 +59,17 @@ impl List {
         let id = brief.trace_id.get(..ID).unwrap_or(&brief.trace_id);
         let (time, name, rest) = match self.width {
             Some(width) => {
+                let fixed = 2 + 9 + ID + 1;
+                // Half of what is left for the name, until the name has enough.
+                let name = (width.saturating_sub(fixed) * 2 / 5).clamp(8, NAME);
+                if std::mem::take(&mut self.has_header) {
+                    let header = format!("  {:8} {:ID$} {} verdict: sentence", "time", "trace", cell("name", name));
+                    let _ = writeln!(out, "{}", paint.dim(&cut(&header, width)));
+                }
                 if self.day != day {
                     day.clone_into(&mut self.day);
                     let _ = writeln!(out, "{}", paint.dim(&format!("{day} UTC")));
                 }
-                let fixed = 2 + 9 + ID + 1;
-                // Half of what is left for the name, until the name has enough.
-                let name = (width.saturating_sub(fixed) * 2 / 5).clamp(8, NAME);
                 let rest = width.saturating_sub(fixed + name + 1).max(8);
                 (format!("{:8}", clock.trim_start()), cell(&brief.name, name), rest)
             }

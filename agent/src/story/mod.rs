@@ -1,5 +1,5 @@
-//! A finished termination for people who look after the fact: the timeline, settings to paste, and the report as text, Markdown and
-//! JSON; also the lines and the summary of a list. Pure: sizes and colours are arguments.
+//! A finished termination for people who look after the fact: the timeline, settings to paste, and the report as text, Markdown, a
+//! picture and JSON; also the lines and the summary of a list. Pure: sizes and colours are arguments.
 //!
 //! *Invariant*: the output has no control sequence except our own colours; texts of a report are escaped when they are read
 //! (`history::Text`).
@@ -8,6 +8,7 @@ mod draw;
 mod json;
 mod list;
 mod markdown;
+mod picture;
 mod snippet;
 mod text;
 mod timeline;
@@ -16,6 +17,7 @@ mod words;
 pub use json::{Brief, summary_object, why_object};
 pub use list::{Hidden, List, safe, summary};
 pub use markdown::markdown;
+pub use picture::picture;
 pub use snippet::{Snippet, snippets};
 pub use text::{Columns, text};
 pub use timeline::{Mark, Part, Row, timeline};

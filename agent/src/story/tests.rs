@@ -359,6 +359,35 @@ fn the_objects_are_described() {
     }
 }
 
+/// The picture of README, and of a container whose name has the characters of markup.
+#[test]
+fn a_picture_is_the_text_of_a_terminal() {
+    let shown = story("cart", &[pod()]);
+    let picture = picture(&shown);
+    expect_test::expect_file!["../../../docs/images/why.svg"].assert_eq(&picture);
+    let plain = text(&shown, Columns(80), Style::Plain, false);
+    // The text is in the picture, and nothing else but markup and the title.
+    let content: String = picture
+        .split('<')
+        .filter_map(|tag| Some(tag.split_once('>')?.1))
+        .collect::<String>()
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(squeezed(&content), format!("epitaphwhy{}", squeezed(&plain)));
+    assert!(
+        !picture.contains('\u{1b}') && picture.contains("#ff7b72"),
+        "colours are not escape sequences"
+    );
+    let named = pod().replace("cart-7d9f8b6c5-x2x4z", "a<script>&b");
+    let picture = super::picture(&story("a<script>&b", &[named]));
+    assert!(
+        picture.contains("a&lt;script&gt;&amp;b") && !picture.contains("<script"),
+        "{picture}"
+    );
+}
+
 #[test]
 fn lines_of_a_list() {
     let lines = [container(), unit(), restarted(), pod()];
@@ -367,12 +396,13 @@ fn lines_of_a_list() {
         .map(|line| Brief::of(&serde_json::from_str(line).unwrap()))
         .collect();
     let list = |width| {
-        let mut list = List::new(width, Style::Plain);
+        let mut list = List::new(width, Style::Plain).with_header();
         briefs.iter().map(|brief| list.line(brief)).collect::<String>()
     };
     assert_fits(&list(Some(80)), 80);
     assert_fits(&list(Some(40)), 40);
     expect![[r#"
+          time     trace    name                     verdict: sentence
         2026-01-02 UTC
         ! 03:05:15 07f64948 3f1c0d4e5a6b sh          ignored-stop-signal: `sh` is PID 1…
           03:04:06 f7582820 nginx.service            unknown: How the main process term…
@@ -381,6 +411,7 @@ fn lines_of_a_list() {
         ! 23:37:10 f413a7a4 shop/cart                ignored-stop-signal: container `ap…
     "#]]
     .assert_eq(&list(Some(80)));
+    // For programs, such as grep and awk: every line is a termination.
     expect![[r#"
         ! 2026-01-02 03:05:15Z 07f64948 3f1c0d4e5a6b sh                  ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
           2026-01-02 03:04:06Z f7582820 nginx.service                    unknown: How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
