@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
+#[path = "architecture/pages.rs"]
+mod pages;
+
 /// Of one room, as the page says it.
 struct Row {
     /// `epitaph-core`, `epitaph`.
@@ -122,7 +125,7 @@ fn a_test_sleeps_only_where_its_subject_is_time() {
     let (mut count, mut wrong) = (0, Vec::new());
     for file in ["tests/src", "tests/tests", "tests/examples"]
         .iter()
-        .flat_map(|dir| files_but(&root().join(dir), |_| false))
+        .flat_map(|dir| files_but(&root().join(dir), |_| false, "rs"))
     {
         let name = file.strip_prefix(root()).expect("in the workspace").display().to_string();
         if name == WAITS {
@@ -155,23 +158,6 @@ fn sleeps(line: &str) -> bool {
         let is_name = before.ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
         !is_name && !before.ends_with("fn ") && before.matches('"').count().is_multiple_of(2)
     })
-}
-
-/// Two lines of 140 characters: who looks for an answer reads the rows, and details are in sections below.
-#[test]
-fn the_rows_of_limits_are_short() {
-    const MOST: usize = 280;
-    let page = fs::read_to_string(root().join("docs/limits.md")).expect("docs/limits.md");
-    let long: Vec<&str> = page
-        .lines()
-        .filter(|line| line.starts_with('|') && line.chars().count() > MOST)
-        .collect();
-    assert!(page.lines().filter(|line| line.starts_with("| ")).count() > 50);
-    assert!(
-        long.is_empty(),
-        "rows of docs/limits.md over {MOST} characters:\n{}",
-        long.join("\n")
-    );
 }
 
 fn is_path(text: &str) -> bool {
@@ -262,20 +248,19 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
 
 /// Tests may look into any room.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    files_but(dir, |name| {
-        name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs") || name == "fixtures"
-    })
+    let is_of_tests = |name: &str| name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs") || name == "fixtures";
+    files_but(dir, is_of_tests, "rs")
 }
 
-fn files_but(dir: &Path, is_left_out: fn(&str) -> bool) -> Vec<PathBuf> {
+fn files_but(dir: &Path, is_left_out: fn(&str) -> bool, extension: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display())) {
         let path = entry.expect("an entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match path.is_dir() {
             _ if is_left_out(&name) => {}
-            true => files.extend(files_but(&path, is_left_out)),
-            false if name.ends_with(".rs") => files.push(path),
+            true => files.extend(files_but(&path, is_left_out, extension)),
+            false if path.extension().is_some_and(|of| of == extension) => files.push(path),
             false => {}
         }
     }

@@ -277,7 +277,7 @@ fn verify_only() {
 /// docs/limits.md states it.
 const BYTES: u64 = 21 << 20;
 
-/// Kernels before 5.11 count a table's entries before they have memory. README.md states it.
+/// Kernels before 5.11 count a table's entries before they have memory. docs/commands.md states it.
 const BYTES_BEFORE_5_11: u64 = 24 << 20;
 
 /// By the kernel's own count, of a process without other maps. Preallocated maps have their memory from the start.

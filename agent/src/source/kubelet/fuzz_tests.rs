@@ -16,6 +16,7 @@ fn kubelet_configuration() {
         "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nshutdownGracePeriod: 1m30s\n<<: {featureGates: null}\n",
         "{\"startTime\":\"2026-11-21T12:44:10.123456789+01:00\",\"endTime\":\"0001-01-01T00:00:00Z\"}",
         "[Service]\nEnvironment=\"A=--config=/a\" B=b\nEnvironmentFile=-/e\nExecStart=\nExecStart=-/usr/bin/kubelet $A '--config-dir=${B}' $$ \\\n--v=2\n",
+        "{\"kubeletconfig\":{\"shutdownGracePeriod\":\"1m0s\",\"featureGates\":{\"GracefulNodeShutdown\":true}}}",
         "--config=/a --config-dir /b --feature_gates=A=true --root-dir=${SNAP_DATA}/x",
     ];
     let directory = tempfile::tempdir().unwrap();
@@ -36,7 +37,9 @@ fn kubelet_configuration() {
             service.read(bytes);
             let text = String::from_utf8_lossy(bytes);
             let flags = Flags::parse_file(&text, std::path::Path::new("/snap"));
+            let answered = super::configz::parse(bytes);
             outcome((
+                answered.map(|shutdown| shutdown.refused).map_err(|error| shape(&error)),
                 first.map_err(|error| shape(&error)),
                 second.map_err(|error| shape(&error)),
                 shutdown.map(|shutdown| shutdown.refused).map_err(|error| shape(&error)),
