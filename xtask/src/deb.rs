@@ -102,7 +102,7 @@ fn in_machine(test: &str, package: &Path, tools: &Path, what: &str, settings: &[
 }
 
 /// Builds the package in `target/deb`; its path. With `dev` of the unoptimised binary.
-fn build(dev: bool) -> Result<PathBuf> {
+pub fn build(dev: bool) -> Result<PathBuf> {
     // dpkg-shlibdeps finds the packages of the libraries that the binary needs.
     debian::ensure(&["binutils", "dpkg-dev"], "building the Debian package")?;
     let dir = shell::root().join("target/deb");

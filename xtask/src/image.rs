@@ -20,7 +20,7 @@ use crate::{
     done, go, shell,
 };
 
-pub use self::check::task as test;
+pub use self::check::{Registry, task as test};
 
 pub const FLAGS: &str = "[--dev] [--arm64] [--name NAME:TAG] [--push HOST/REPOSITORY:TAG]";
 
@@ -132,12 +132,23 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
 /// Pushes the index, and with it the images of all architectures. Credentials are those of `docker login` or `crane auth login`.
 pub fn push(image: &Image, to: &str) -> Result<()> {
     let mut crane = Command::new(crane()?);
-    // A registry on the loopback has no certificate.
-    if to.starts_with("127.0.0.1:") || to.starts_with("localhost:") {
+    if is_on_loopback(to) {
         crane.arg("--insecure");
     }
     crane.arg("push").arg(&image.layout).arg(to);
     shell::run_quietly(&mut crane, &format!("pushing the image to {to}"))
+}
+
+/// Such a registry has no certificate.
+pub fn is_on_loopback(to: &str) -> bool {
+    to.starts_with("127.0.0.1:") || to.starts_with("localhost:")
+}
+
+/// Of the last image that was built without `dev`: beside its archive.
+pub fn bill_of_materials(arch: Arch) -> PathBuf {
+    shell::root()
+        .join("target/image")
+        .join(format!("{SBOM}-{}.json", arch.name()))
 }
 
 /// The client of registries.

@@ -27,6 +27,7 @@ mod monitoring;
 mod programs;
 mod prove;
 mod random;
+mod release;
 mod shell;
 mod skips;
 mod suites;
@@ -55,13 +56,14 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] [--times] [--only PROGRAM,...] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,...] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--arm64] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy; \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
                 image: the container image's digest through two builds, a registry and containerd, and its size (root); \
+                release: the artefacts of a release through two builds, a registry and a signature; \
                 deb: the package installed, run and purged in an emulated Debian (root); \
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
                 runtimes: containers of Docker, Podman and CRI-O in an emulated Debian, and what the agent reports of them (root); \
@@ -149,6 +151,14 @@ const TASKS: &[Task] = &[
         flags: "[--dev]",
         about: "make the Debian package, with the systemd unit and the manual pages, in target/deb; prints its path",
         run: deb::task,
+    },
+    Task {
+        name: "release",
+        flags: release::FLAGS,
+        about: "a release: while the checkout has another version, show where the version stands and what the changelog becomes, and with \
+                --write write both; then, with this version, build programs, image, chart, package, checksums and a statement of their \
+                origin into target/release-artefacts. --push: image and chart to a registry; --minisign: sign the checksums",
+        run: release::task,
     },
     Task {
         name: "bpf",

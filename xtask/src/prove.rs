@@ -53,6 +53,12 @@ const TIERS: &[Tier] = &[
         true,
         "the container image, through a registry and containerd",
     ),
+    tier(
+        "release",
+        "test release",
+        false,
+        "a release's artefacts, twice, through a registry",
+    ),
     tier("deb", "test deb", true, "the Debian package, installed and purged"),
     tier("cluster", "test cluster", false, "the stories on a real Kubernetes cluster"),
     tier("runtimes", "test runtimes", false, "containers of Docker, Podman and CRI-O"),

@@ -20,7 +20,11 @@ use pico_args::Arguments;
 use crate::{agent::Built, bpf, debian, done, shell};
 
 pub use {
-    oldest::task as test_oldest, programs::build as programs, rootfs::Suite, stories::task as test, tools::api as api_tools,
+    oldest::task as test_oldest,
+    programs::build as programs,
+    rootfs::Suite,
+    stories::task as test,
+    tools::{api as api_tools, helm},
 };
 
 pub const FLAGS: &str = "up [--nodes N] | status | down | shell [NODE] | kubectl ... | test [STORY...]";

@@ -69,7 +69,7 @@ fn machine(links: &mut BTreeMap<String, PathBuf>, parts: rootfs::Rootfs) {
     links.insert("node/busybox".into(), parts.busybox);
 }
 
-fn helm() -> Result<PathBuf> {
+pub fn helm() -> Result<PathBuf> {
     go::build(
         &shell::root().join("xtask/helm"),
         "helm.sh/helm/v4/cmd/helm",

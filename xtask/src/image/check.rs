@@ -61,23 +61,39 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     sizes(&image)
 }
 
+/// A real registry on the loopback, with its files in a directory; ended when dropped.
+pub struct Registry {
+    /// `127.0.0.1:PORT`
+    pub host: String,
+    _daemon: Daemon,
+}
+
+impl Registry {
+    pub fn start(dir: &Path) -> Result<Registry> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let config = dir.join("registry.yml");
+        let storage = dir.join("registry");
+        let text = format!(
+            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
+            storage.display()
+        );
+        fs::write(&config, text).with_context(|| format!("writing {}", config.display()))?;
+        let mut command = Command::new(registry()?);
+        command.arg("serve").arg(&config).env_remove("OTEL_TRACES_EXPORTER");
+        let mut daemon = Daemon::start("registry", &mut command, dir)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        daemon.until(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())?;
+        Ok(Registry {
+            host: address.to_string(),
+            _daemon: daemon,
+        })
+    }
+}
+
 /// Pushed to a real registry on the loopback and pulled again: the same digest and the same bytes.
 fn through_registry(image: &Image, dir: &Path) -> Result<()> {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let config = dir.join("registry.yml");
-    let storage = dir.join("registry");
-    let text = format!(
-        "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
-        storage.display()
-    );
-    fs::write(&config, text).with_context(|| format!("writing {}", config.display()))?;
-    let mut command = Command::new(registry()?);
-    command.arg("serve").arg(&config).env_remove("OTEL_TRACES_EXPORTER");
-    let mut registry = Daemon::start("registry", &mut command, dir)?;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    registry.until(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())?;
-
-    let reference = format!("127.0.0.1:{port}/team/epitaph:0.1");
+    let registry = Registry::start(dir)?;
+    let reference = format!("{}/team/epitaph:0.1", registry.host);
     push(image, &reference)?;
     let digest = shell::read(Command::new(crane()?).args(["--insecure", "digest", &reference]))?;
     ensure!(

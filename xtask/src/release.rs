@@ -1,0 +1,286 @@
+//! `cargo xtask release VERSION`: what a maintainer does for a release, in two calls of one command. Nothing outside of target/ changes
+//! without `--write`, and nothing leaves the machine without `--push`.
+//!
+//! While the checkout has another version: the changelog is cut, and the version is written wherever it stands. Once it has this one:
+//! programs, image, chart and packages are built, with checksums and a statement of where they come from.
+
+mod check;
+mod statement;
+mod version;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pico_args::Arguments;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    cluster, deb, debian,
+    dist::{self, Arch},
+    done, image, shell,
+};
+
+pub use self::check::task as test;
+
+pub const FLAGS: &str = "VERSION [--write] | VERSION [--dev] [--arm64] [--push HOST/PREFIX] [--minisign KEY] [--builder URI]";
+
+/// Of the chart in a registry.
+const CHART: &str = "charts";
+/// Who built it, where nobody says.
+const BUILDER: &str = "urn:epitaph:maintainer";
+
+struct Options {
+    dev: bool,
+    arm64: bool,
+    push: Option<String>,
+    key: Option<PathBuf>,
+    builder: String,
+}
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let write = args.contains("--write");
+    let options = Options {
+        dev: args.contains("--dev"),
+        arm64: args.contains("--arm64"),
+        push: args.opt_value_from_str("--push")?,
+        key: args.opt_value_from_os_str("--minisign", |path| Ok::<_, std::convert::Infallible>(PathBuf::from(path)))?,
+        builder: args.opt_value_from_str("--builder")?.unwrap_or_else(|| BUILDER.to_owned()),
+    };
+    let version: String = args
+        .free_from_str()
+        .context("which version? As in: cargo xtask release 1.2.0")?;
+    done(args)?;
+    if version == dist::version() {
+        ensure!(
+            !write,
+            "the checkout has version {version} already: leave --write out to build its artefacts"
+        );
+        let made = artefacts(&options)?;
+        if let Some(key) = &options.key {
+            sign(key, &made.out)?;
+        }
+        match &options.push {
+            Some(to) => push(&made.image, &made.chart, to)?,
+            None => shell::log(
+                "nothing was pushed: --push HOST/PREFIX pushes the image to HOST/PREFIX/epitaph and the chart to HOST/PREFIX/charts",
+            ),
+        }
+        println!("{}", made.out.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    ensure!(
+        options.push.is_none() && options.key.is_none(),
+        "the checkout has version {}: first `cargo xtask release {version} --write`, a commit, and its tag",
+        dist::version()
+    );
+    prepare(&version, write)
+}
+
+/// The edits of a new version.
+fn prepare(version: &str, write: bool) -> Result<ExitCode> {
+    let read = |path: &str| fs::read_to_string(shell::root().join(path)).with_context(|| format!("reading {path}"));
+    let today = shell::read(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+    let edits = version::edits(dist::version(), version, &today, &read)?;
+    for edit in &edits {
+        println!("{}", edit.shown());
+        if write {
+            let path = shell::root().join(edit.path);
+            fs::write(&path, &edit.after).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    if write {
+        // Cargo.lock has the workspace's own versions.
+        shell::run_quietly(
+            shell::cargo().args(["update", "--workspace", "--offline"]),
+            "writing the version into Cargo.lock",
+        )?;
+    }
+    let files = edits.len();
+    shell::log(match write {
+        true => format!(
+            "{files} files have version {version}. Next: look at the changes, commit, `git tag v{version}`, `cargo xtask test`, \
+             `cargo xtask release {version}`"
+        ),
+        false => {
+            format!("nothing was written: `cargo xtask release {version} --write` changes these {files} files, and Cargo.lock")
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Made {
+    /// The directory with all of it.
+    out: PathBuf,
+    image: image::Image,
+    chart: PathBuf,
+}
+
+/// Builds everything into a directory of the version.
+fn artefacts(options: &Options) -> Result<Made> {
+    let version = dist::version();
+    if dist::revision().is_some_and(|revision| revision.ends_with("-dirty")) {
+        ensure!(
+            options.push.is_none(),
+            "files differ from the commit: what is pushed must be a commit's; commit, or leave --push out"
+        );
+        shell::log("files differ from the commit: these artefacts are for trying only");
+    }
+    let out = shell::root().join("target/release-artefacts").join(version);
+    if out.exists() {
+        fs::remove_dir_all(&out).with_context(|| format!("removing {}", out.display()))?;
+    }
+    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    let mut arches = vec![Arch::host()?];
+    if options.arm64 && arches != [Arch::Arm64] {
+        arches.push(Arch::Arm64);
+    }
+    let epoch = dist::epoch()?;
+
+    let image = image::build(&arches, options.dev, &format!("epitaph:{version}"))?;
+    copy(&image.archive, &out)?;
+    for (arch, program) in arches.iter().zip(&image.programs) {
+        archive_of_program(*arch, program, &out, epoch)?;
+    }
+    copy(&deb::build(options.dev)?, &out)?;
+    let chart = archive_of_chart(&out, epoch)?;
+    if !options.dev {
+        for arch in &arches {
+            copy(&image::bill_of_materials(*arch), &out)?;
+        }
+    }
+    let subjects = subjects(&out)?;
+    let provenance = statement::provenance(&statement::Origin {
+        version,
+        revision: dist::revision(),
+        source: dist::source(),
+        builder: &options.builder,
+        epoch,
+        lock: digest(&shell::root().join("Cargo.lock"))?,
+        image: &image.digest,
+        subjects: &subjects,
+    });
+    write(&out.join("provenance.intoto.json"), &provenance)?;
+    // With the statement in it.
+    let sums: String = self::subjects(&out)?
+        .iter()
+        .map(|(name, digest)| format!("{digest}  {name}\n"))
+        .collect();
+    write(&out.join("SHA256SUMS"), &sums)?;
+    shell::log(format_args!("the image is {}", image.digest));
+    Ok(Made { out, image, chart })
+}
+
+fn copy(file: &Path, to: &Path) -> Result<()> {
+    let name = file.file_name().with_context(|| format!("{} is no file", file.display()))?;
+    fs::copy(file, to.join(name))
+        .map(drop)
+        .with_context(|| format!("copying {}", file.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The program with its units and licence: for hosts without the package.
+fn archive_of_program(arch: Arch, program: &Path, out: &Path, epoch: i64) -> Result<()> {
+    let name = format!("epitaph-{}-linux-{}", dist::version(), arch.name());
+    let dir = shell::root().join("target/release-artefacts/tree").join(&name);
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    fs::copy(program, dir.join("epitaph")).with_context(|| format!("copying {}", program.display()))?;
+    for file in [
+        "LICENSE",
+        "deploy/epitaph.toml",
+        "deploy/epitaph.sysusers",
+        "deploy/epitaph.service",
+        "deploy/epitaph-logind.service",
+        "deploy/epitaph-logind.socket",
+    ] {
+        copy(&shell::root().join(file), &dir)?;
+    }
+    let parent = dir.parent().context("a directory has a parent")?;
+    archive(parent, &name, &out.join(format!("{name}.tar.gz")), epoch, &[])
+}
+
+/// As `helm package`, which gives each archive another time.
+fn archive_of_chart(out: &Path, epoch: i64) -> Result<PathBuf> {
+    let to = out.join(format!("epitaph-chart-{}.tgz", dist::version()));
+    let ignored = ["--exclude=*.orig", "--exclude=*.swp", "--exclude=*.tgz"];
+    archive(&shell::root().join("deploy/helm"), "epitaph", &to, epoch, &ignored)?;
+    Ok(to)
+}
+
+/// The same files give the same bytes: names in order, one time, one owner, no name of the machine.
+fn archive(dir: &Path, name: &str, to: &Path, epoch: i64, flags: &[&str]) -> Result<()> {
+    let tar = to.with_extension("tar");
+    let mut command = Command::new("tar");
+    command
+        .current_dir(dir)
+        .args([
+            "--create",
+            "--format=ustar",
+            "--sort=name",
+            "--owner=0",
+            "--group=0",
+            "--numeric-owner",
+        ])
+        .args(["--mode=u+rw,go+r-w,a+X", &format!("--mtime=@{epoch}")])
+        .args(flags)
+        .arg("--file")
+        .arg(&tar)
+        .arg(name);
+    shell::run_quietly(&mut command, &format!("writing {}", to.display()))?;
+    let mut gzip = Command::new("gzip");
+    let output = gzip
+        .args(["--best", "--no-name", "--stdout"])
+        .arg(&tar)
+        .output()
+        .context("running gzip")?;
+    ensure!(output.status.success(), "gzip: {}", String::from_utf8_lossy(&output.stderr));
+    fs::write(to, output.stdout).with_context(|| format!("writing {}", to.display()))?;
+    fs::remove_file(&tar).with_context(|| format!("removing {}", tar.display()))
+}
+
+/// The files so far, by name, with their digests.
+fn subjects(out: &Path) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(out).with_context(|| format!("reading {}", out.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        all.push((name, digest(&path)?));
+    }
+    all.sort();
+    Ok(all)
+}
+
+fn digest(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// `SHA256SUMS.minisig`: one signature for all files.
+fn sign(key: &Path, out: &Path) -> Result<()> {
+    debian::ensure(&["minisign"], "signing the checksums")?;
+    let mut command = Command::new("minisign");
+    command.arg("-S").arg("-s").arg(key).arg("-m").arg(out.join("SHA256SUMS"));
+    shell::run(&mut command, "signing the checksums")
+}
+
+fn push(image: &image::Image, chart: &Path, to: &str) -> Result<()> {
+    if to.ends_with('/') || to.contains("://") {
+        bail!("--push {to}: write HOST/PREFIX, without a scheme and without a / at the end");
+    }
+    image::push(image, &format!("{to}/epitaph:{}", dist::version()))?;
+    let mut helm = Command::new(cluster::helm()?);
+    helm.arg("push").arg(chart).arg(format!("oci://{to}/{CHART}"));
+    if image::is_on_loopback(to) {
+        helm.arg("--plain-http");
+    }
+    shell::run_quietly(&mut helm, &format!("pushing the chart to oci://{to}/{CHART}"))
+}

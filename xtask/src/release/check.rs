@@ -1,0 +1,108 @@
+//! `cargo xtask test release`: two builds give the same bytes; what a registry gives back is what was pushed; the signature is that of the
+//! key.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use pico_args::Arguments;
+
+use super::{BUILDER, CHART, Made, Options, artefacts, push, sign};
+use crate::{
+    cluster, debian,
+    dist::{self},
+    done, image,
+    shell::{self, log},
+};
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let options = Options {
+        dev: args.contains("--dev"),
+        arm64: args.contains("--arm64"),
+        push: None,
+        key: None,
+        builder: BUILDER.to_owned(),
+    };
+    done(args)?;
+    let revision = dist::revision();
+    let first = sums(&artefacts(&options)?.out)?;
+    let made = artefacts(&options)?;
+    ensure!(
+        dist::revision() == revision,
+        "the checkout changed between the two builds, and the artefacts name its revision: run this task again"
+    );
+    let second = sums(&made.out)?;
+    ensure!(first == second, "two builds differ:\n{first}\n{second}");
+    log(format_args!(
+        "two builds of {} artefacts have the same bytes",
+        first.lines().count()
+    ));
+    let mut check = Command::new("sha256sum");
+    check.current_dir(&made.out).args(["--check", "--strict", "SHA256SUMS"]);
+    shell::run_quietly(&mut check, "checking the checksums")?;
+
+    let dir = std::env::temp_dir().join(format!("epitaph-release-{}", std::process::id()));
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let checked = through_registry(&made, &dir).and_then(|()| signed(&made.out, &dir));
+    fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    checked?;
+    println!("1 passed, 0 failed");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sums(out: &Path) -> Result<String> {
+    fs::read_to_string(out.join("SHA256SUMS")).context("reading SHA256SUMS")
+}
+
+fn through_registry(made: &Made, dir: &Path) -> Result<()> {
+    let registry = image::Registry::start(dir)?;
+    let prefix = format!("{}/team", registry.host);
+    push(&made.image, &made.chart, &prefix)?;
+    let reference = format!("{prefix}/epitaph:{}", dist::version());
+    let digest = shell::read(Command::new(image::crane()?).args(["--insecure", "digest", &reference]))?;
+    ensure!(
+        digest == made.image.digest,
+        "the registry's digest is {digest}, not {}",
+        made.image.digest
+    );
+    let mut pull = Command::new(cluster::helm()?);
+    pull.args([
+        "pull",
+        &format!("oci://{prefix}/{CHART}/epitaph"),
+        "--version",
+        dist::version(),
+    ])
+    .args(["--plain-http", "--destination"])
+    .arg(dir);
+    shell::run_quietly(&mut pull, "pulling the chart")?;
+    let back = dir.join(format!("epitaph-{}.tgz", dist::version()));
+    let there = fs::read(&back).with_context(|| format!("reading {}", back.display()))?;
+    ensure!(there == fs::read(&made.chart)?, "the chart came back another");
+    log("image and chart were pushed to a registry; the digest and the chart's bytes are the same");
+    Ok(())
+}
+
+fn signed(out: &Path, dir: &Path) -> Result<()> {
+    debian::ensure(&["minisign"], "signing the checksums")?;
+    let (key, public) = (dir.join("key"), dir.join("key.pub"));
+    let mut generate = Command::new("minisign");
+    generate.args(["-G", "-W", "-p"]).arg(&public).arg("-s").arg(&key);
+    shell::run_quietly(&mut generate, "making a key")?;
+    sign(&key, out)?;
+    let verify = |what: &str| {
+        let mut verify = Command::new("minisign");
+        verify.arg("-V").arg("-p").arg(&public).arg("-m").arg(out.join("SHA256SUMS"));
+        shell::run_quietly(&mut verify, what)
+    };
+    verify("verifying the signature")?;
+    let file = out.join("SHA256SUMS");
+    let text = fs::read_to_string(&file)?;
+    fs::write(&file, text.replacen('0', "1", 1))?;
+    let forged = verify("verifying changed checksums, which must fail");
+    fs::write(&file, text)?;
+    ensure!(forged.is_err(), "the signature fits changed checksums");
+    Ok(())
+}
