@@ -225,6 +225,20 @@ fn of_alert(page: &alerts::Page) -> String {
         let _ = write!(out, "  {n}. {}", text.trim_start());
     }
     let _ = write!(out, "\nWhen to silence\n{}", wrap(page.silence, 78, "  "));
+    // The steps send the reader to the verdict.
+    let of_this = |row: &&Row| alerts::alert_of(row).is_some_and(|(alert, _)| alert == page.alert);
+    for (at, row) in TABLE.iter().filter(of_this).enumerate() {
+        if at == 0 {
+            out.push_str("\nIts verdicts, and what to change (`epitaph explain VERDICT` has the rest)\n");
+        }
+        let _ = write!(
+            out,
+            "  {} ({})\n{}",
+            row.headline,
+            severity(row.severity),
+            wrap(row.remedy, 76, "    ")
+        );
+    }
     out
 }
 

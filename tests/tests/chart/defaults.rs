@@ -101,3 +101,27 @@ fn the_kubelet_is_asked_unless_its_file_is_given() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// What Argo CD and Flux are given are values of the chart, and its version.
+#[test]
+fn the_values_of_argo_cd_and_flux_are_the_charts() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_values_of_argo_cd_and_flux_are_the_charts")? else {
+        return Ok(());
+    };
+    let example = |name: &str, kind: &str| -> anyhow::Result<Value> {
+        let text = fs::read_to_string(root().join("deploy/examples").join(name))?;
+        let found = read(&text)?.into_iter().find(|object| object["kind"] == kind);
+        found.with_context(|| format!("no {kind} in {name}"))
+    };
+    let (argo, flux) = (example("argo-cd.yaml", "Application")?, example("flux.yaml", "HelmRelease")?);
+    for values in [&argo["spec"]["source"]["helm"]["valuesObject"], &flux["spec"]["values"]] {
+        // A repository's name has small letters, an address no placeholder.
+        let values: Value = serde_json::from_str(&values.to_string().replace("HOST/PREFIX", "registry.example/team"))?;
+        let objects = rendering.exact(&values, &[])?;
+        ensure!(objects.contains("image: registry.example/team/epitaph:"), "{objects}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(argo["spec"]["source"]["targetRevision"], version);
+    assert_eq!(example("flux.yaml", "OCIRepository")?["spec"]["ref"]["tag"], version);
+    Ok(())
+}

@@ -38,6 +38,23 @@ fn an_alert_has_the_words_of_its_runbook() {
     );
 }
 
+/// "The verdict below" is below.
+#[test]
+fn an_alert_about_several_verdicts_has_the_remedy_of_each() {
+    for row in &TABLE {
+        let Some((alert, _)) = alerts::alert_of(row) else {
+            continue;
+        };
+        let shown = explain(&[alert]).unwrap();
+        let (_, verdicts) = shown.split_once("Its verdicts").expect(alert);
+        let begin = format!("\n  {} (", row.headline);
+        let remedy = verdicts.split_once(&begin).expect(row.headline).1;
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+        assert!(squeezed(remedy).contains(&squeezed(row.remedy)), "{}", row.headline);
+    }
+    assert!(!explain(&["EpitaphAgentDown"]).unwrap().contains("Its verdicts"));
+}
+
 #[test]
 fn what_is_shown_of_a_lost_node_leads_to_the_observer() {
     check(
