@@ -248,7 +248,7 @@ pub struct ShowArgs {
     /// Form of the output; docs/json.md describes the objects of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: OutputFormat,
-    /// Colour in text; with NO_COLOR in the environment, "auto" means "never"
+    /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"
     #[arg(long, value_enum, default_value_t)]
     pub color: Color,
     #[command(flatten)]

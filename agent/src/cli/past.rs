@@ -65,7 +65,7 @@ pub struct WhyArgs {
     /// Form of the output; docs/json.md describes the object of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: WhyFormat,
-    /// Colour in text; with NO_COLOR in the environment, "auto" means "never"
+    /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"
     #[arg(long, value_enum, default_value_t)]
     pub color: Color,
     /// Show each piece of evidence with its source
@@ -85,7 +85,7 @@ pub struct ListArgs {
     /// Form of the output; docs/json.md describes the objects of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: ListFormat,
-    /// Colour in text; with NO_COLOR in the environment, "auto" means "never"
+    /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"
     #[arg(long, value_enum, default_value_t)]
     pub color: Color,
     #[command(flatten)]

@@ -138,10 +138,11 @@ fn open(root: &Path) -> Result<Directory, RuntimeError> {
 /// In a pod, by the kubelet's own answer. None: it is not to be asked, or a file is visible.
 fn answering_kubelet(agents: &Config, is_host: bool, in_pod: bool) -> Option<Kubelet> {
     let address = agents.kubelet.to_ask().filter(|_| in_pod && !is_host)?;
-    let asked = Configz::in_cluster(address).map(|kubelet| block_on_value(async move { kubelet.configured().await }));
+    // The client needs the runtime from its making on.
+    let asked = block_on_value(async move { Configz::in_cluster(address)?.configured().await });
     let unknown = |problem: String, remedy| Kubelet::Unknown(Unknown::new(problem, remedy));
     Some(match asked {
-        Ok(Ok(Ok(configured))) => Kubelet::Found(Box::new(FoundKubelet {
+        Ok(Ok(configured)) => Kubelet::Found(Box::new(FoundKubelet {
             located: Located {
                 flags: Flags::default(),
                 origin: Origin::Answer,
@@ -150,8 +151,8 @@ fn answering_kubelet(agents: &Config, is_host: bool, in_pod: bool) -> Option<Kub
             version: None,
             configured: Ok(configured),
         })),
-        Ok(Ok(Err(error))) | Err(error) => unknown(chain(&error), error.remedy()),
         Ok(Err(error)) => unknown(chain(&error), error.remedy()),
+        Err(error) => unknown(chain(&error), error.remedy()),
     })
 }
 
@@ -365,6 +366,23 @@ mod tests {
             let found = live_kubelet(&root, process, &plain, false, in_pod);
             assert!(matches!(found, Kubelet::Unknown(_)), "{found:?}");
         }
+    }
+
+    /// Only in a pod, and only where no file is given; without an answer the value to set is named.
+    #[test]
+    fn a_kubelet_is_asked_in_a_pod_and_its_silence_names_the_value() {
+        let mut agents = Config::default();
+        assert!(answering_kubelet(&agents, false, true).is_none());
+        agents.kubelet.address = Some("127.0.0.1:1".parse().unwrap());
+        for (is_host, in_pod) in [(true, true), (false, false)] {
+            assert!(answering_kubelet(&agents, is_host, in_pod).is_none());
+        }
+        let Some(Kubelet::Unknown(unknown)) = answering_kubelet(&agents, false, true) else {
+            panic!("no cluster is here to answer");
+        };
+        assert!(unknown.remedy.unwrap().contains("agent.kubelet.config"));
+        agents.kubelet.config = Some("/config.yaml".into());
+        assert!(answering_kubelet(&agents, false, true).is_none());
     }
 
     #[test]
