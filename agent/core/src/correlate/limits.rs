@@ -89,6 +89,14 @@ impl Limits {
         self.memory / 32
     }
 
+    /// The pods of the boot before: half of the rest.
+    pub(super) const fn of_previous_pods(self) -> Limits {
+        Limits {
+            memory: self.memory / 8,
+            ..self
+        }
+    }
+
     /// Pods, with the terminations that wait for them.
     pub(super) const fn pods_bytes(&self) -> usize {
         self.memory / 16 * 4

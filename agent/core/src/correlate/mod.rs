@@ -43,7 +43,7 @@ use containers::Containers;
 pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
 use node::{FromNode, NodeMachine, RunningPod};
-use pods::{FromPods, Pods};
+use pods::{FromPods, Pods, PreviousPods};
 use subjects::{Hole, LossPlace, Scan, SubjectEvent, Subjects, Whose};
 pub use units::ReportedUnits;
 
@@ -60,6 +60,8 @@ pub struct Correlator {
     containers: Containers,
     units: ReportedUnits,
     node: NodeMachine,
+    /// Pods of the boot before, of which only the API shows the end.
+    previous: Option<Box<PreviousPods>>,
     /// After a gap, until all that exists was shown.
     scan: Option<Scan>,
     /// Between subjects and pods. Empty between two inputs: kept for the allocated memory, because kernel records arrive by the thousand.
@@ -87,6 +89,7 @@ impl Correlator {
             containers: Containers::new(limits.containers_bytes()),
             units: ReportedUnits::default(),
             node: NodeMachine::default(),
+            previous: None,
             scan: None,
             events: Vec::new(),
         }
@@ -143,6 +146,7 @@ impl Correlator {
             + self.pods.bytes()
             + self.containers.bytes()
             + self.node.bytes()
+            + self.previous.as_ref().map_or(0, |previous| previous.bytes())
             + self.events.capacity() * size_of::<SubjectEvent>()
     }
 
@@ -238,6 +242,9 @@ impl Correlator {
             },
             Input::Clock(offset) => {
                 self.node.clock(offset);
+                if let Some(previous) = &mut self.previous {
+                    previous.clock(offset);
+                }
                 self.pods.clock(now, offset);
                 self.subjects.clock(now, offset);
             }
@@ -247,6 +254,9 @@ impl Correlator {
             }
             Input::Pods(state) => {
                 self.node.pods_state(&state);
+                if let Some(previous) = &mut self.previous {
+                    previous.state(now, &state, &mut answers.reports);
+                }
                 if state == PodsState::Synced {
                     self.pods.relisted(now, &mut from_pods);
                 }
@@ -257,9 +267,17 @@ impl Correlator {
             }
             Input::Pod(fact) => {
                 self.node.pod(&fact);
+                if let Some(previous) = &mut self.previous {
+                    previous.pod(now, &fact, &mut answers.reports);
+                }
                 self.pods.pod(now, fact, &mut from_pods);
             }
-            Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
+            Input::PodGone(gone) => {
+                if let Some(previous) = &mut self.previous {
+                    previous.gone(now, &gone, &mut answers.reports);
+                }
+                self.pods.gone(now, gone, &mut from_pods);
+            }
             Input::PodEvent(event) => self.pods.event(now, event),
             Input::PodEvents(events) => self.pods.events(now, events),
             Input::Node(event) => {
@@ -386,6 +404,9 @@ impl Correlator {
         if self.node.is_waiting() {
             self.of_node(answers, |node, out| node.run_timers(until, out));
         }
+        if let Some(previous) = self.previous.take_if(|previous| previous.is_over(until)) {
+            previous.end(until, &mut answers.reports);
+        }
     }
 
     #[inline]
@@ -451,6 +472,9 @@ impl Correlator {
             self.now = before;
             let running = self.running_pods();
             self.end(Open::NodeDown, answers);
+            self.pods.drops(&mut answers.reports);
+            let pods = std::mem::replace(&mut self.pods, Pods::new(self.limits));
+            let previous = PreviousPods::of(pods, std::mem::take(&mut self.boot_id), before, observation, &mut answers.reports);
             let mut out = FromNode::default();
             let node = std::mem::take(&mut self.node).next_boot(before, running, observation, &mut out);
             answers.reports.extend(out.reports);
@@ -463,6 +487,7 @@ impl Correlator {
                 .with_kubelet_units(units)
                 .with_reported_units(reported);
             self.node = node;
+            self.previous = previous;
             self.subjects.add_drops(drops);
             self.attribution.add_unattributed(unattributed);
         }
@@ -509,8 +534,15 @@ impl Correlator {
         self.subjects.end(self.now, open, &self.attribution, &mut self.events);
         self.became(answers);
         self.pods_due(self.now, answers);
+        // Of two boots before, the API has shown what it shows.
+        if let Some(previous) = self.previous.take() {
+            previous.end(self.now, &mut answers.reports);
+        }
         let mut from_pods = FromPods::default();
-        self.pods.end(self.now, &self.boot_id, &mut from_pods);
+        match open {
+            Open::NodeDown => self.pods.end_of_boot(self.now, &self.boot_id, &mut from_pods),
+            _ => self.pods.end(self.now, &self.boot_id, &mut from_pods),
+        }
         self.follow(from_pods, answers);
     }
 
@@ -531,7 +563,8 @@ impl Correlator {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept() + self.node.kept()
+        let previous = self.previous.as_ref().map_or(0, |previous| previous.kept());
+        self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept() + self.node.kept() + previous
     }
 }
 

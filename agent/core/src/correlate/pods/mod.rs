@@ -10,6 +10,7 @@ mod budget;
 mod containers;
 mod context;
 mod learn;
+mod next_boot;
 mod open;
 mod pod;
 mod prestop;
@@ -37,6 +38,7 @@ use super::Limits;
 use super::node::RunningPod;
 use super::subjects::SubjectEvent;
 use context::{Api, Life};
+pub(super) use next_boot::PreviousPods;
 use pod::{Container, Held, Pod};
 use settle::Step;
 
@@ -173,6 +175,15 @@ impl Pods {
 
     /// No more input: terminated pods are reported; of other pods, the observed terminations.
     pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
+        self.end_all(|_| true, now, boot_id, out);
+    }
+
+    /// The same for a boot that is over, but for the pods that only the next one shows: [`PreviousPods`].
+    pub fn end_of_boot(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
+        self.end_all(|pod| !pod.waits_for_next_boot(), now, boot_id, out);
+    }
+
+    fn end_all(&mut self, which: impl Fn(&Pod) -> bool, now: Boot, boot_id: &str, out: &mut FromPods) {
         let mut keys: Vec<PodUid> = self.pods.keys().cloned().collect();
         keys.sort();
         for key in keys {
@@ -180,7 +191,9 @@ impl Pods {
                 pod.place();
             }
             self.drop_sandboxes(&key);
-            let Some(pod) = self.pods.get(&key) else { continue };
+            let Some(pod) = self.pods.get(&key).filter(|pod| which(pod)) else {
+                continue;
+            };
             let runs = |of: &Container| !of.is_sandbox && of.is_alive(&self.limits, now);
             let open = |held: &Held| held.facts.is_still_ending();
             // If the pod's termination is not complete, a later observation reports the pod's own trace.

@@ -97,12 +97,12 @@ fn a_power_cut_within_a_phase() {
             ",
         ),
         expect![[r#"
-            +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +12.000 down +11.900…+49.000 of 1
             +42.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
               the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s after the announcement, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
               fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (60 s), and the time in which the services stop
+            +72.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         "#]],
     );
 }
@@ -197,12 +197,12 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             ",
         ),
         expect![[r#"
-            +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
             +90.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
               the kubelet began to stop the pods for the reboot and did not finish; 2 pods were not seen to end: shop/dns, shop/web
               fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
+            +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
         "#]],
     );
 }
@@ -239,6 +239,92 @@ fn a_step_of_the_clock_within_the_delay_leaves_the_times_of_the_begin() {
     }
 }
 
+/// The agent ended with the pods of its phase, before the kubelet had reported the status of the pod `dns`.
+const DNS_HAS_EXITED: &str = "
+    +1 node prepare true reboot
+    +1.1 TERM runc -> main handler
+    +1.11 enter main TERM
+    +9 exit main 0
+    +9.1 rmdir web:app
+    +9.5 pod web phase=succeeded app=0:Completed
+    +10 TERM runc -> dns handler
+    +10.01 enter dns TERM
+    +12 exit dns 0
+    +12.1 rmdir dns:dns
+    +12.2 node agent-ends
+    +13 reboot back=+105
+    +14 node kubelet-state start=+1 end=+13
+    ";
+
+#[test]
+fn a_pod_whose_status_came_after_the_agents_end_is_completed() {
+    check(
+        &node(&format!(
+            "{DNS_HAS_EXITED}\n+16 pod dns phase=succeeded dns=0:Completed\n+16.1 api synced"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +13.000 down +12.800…+105.000 of 1
+            +16.000 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+            +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_was_deleted_while_the_node_was_down_is_completed() {
+    check(&node(&format!("{DNS_HAS_EXITED}\n+16.1 api synced")), expect![[r#"
+        +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+          container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+        +13.000 down +12.800…+105.000 of 1
+        +16.100 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
+          container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+        +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
+          the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+    "#]]);
+}
+
+/// The status of the old boot is no answer, and without one the termination is reported alone.
+#[test]
+fn a_pod_whose_end_is_not_shown_is_not_completed() {
+    check(
+        &node(&format!(
+            "{DNS_HAS_EXITED}\n+16 pod dns dns=running\n+16.1 api synced\n+130 tick"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +13.000 down +12.800…+105.000 of 1
+            +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+            +73.100 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+        "#]],
+    );
+}
+
+/// The next case to it: the kubelet started its container again.
+#[test]
+fn a_pod_that_goes_on_after_the_boot_has_not_terminated() {
+    check(
+        &node(&format!(
+            "{DNS_HAS_EXITED}\n+16 pod dns dns.id=another dns=running\n+16.1 api synced"
+        )),
+        expect![[r#"
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +13.000 down +12.800…+105.000 of 1
+            +16.000 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+            +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+        "#]],
+    );
+}
+
 /// The state of an earlier shutdown.
 #[test]
 fn an_older_state_shows_nothing() {
@@ -255,12 +341,12 @@ fn an_older_state_shows_nothing() {
             ",
         ),
         expect![[r#"
-            +60.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +60.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
               how the reboot went is unknown: epitaph had stopped before that; the node was back 45.2 s after the last evidence
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+            +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
         "#]],
     );
 }

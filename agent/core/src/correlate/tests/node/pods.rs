@@ -85,12 +85,12 @@ fn the_delay_expires_while_a_pod_runs() {
             ",
         ),
         expect![[r#"
-            +35.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
             +35.000 down +34.900…+60.000 of 1
             +65.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 30.0 s of 40 s); logind's delay of 30 s was over before the kubelet let go of its lock
               fix: raise logind's InhibitDelayMaxSec from 30 s to 60 s, which the kubelet's periods need
+            +95.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
         "#]],
     );
 }
@@ -111,12 +111,12 @@ fn lost_records_are_not_a_cut() {
             ",
         ),
         expect![[r#"
-            +35.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: how PID 1 `app` terminated is unknown: kernel records of process exits were lost during the termination; the node was shutting down
             +35.000 down +34.800…+60.000 of 1
             +65.000 node 1 Warning +1.000…+34.800 unknown Down { back: Boot(3660000000000) }
               how the reboot went is unknown: exits of processes were not observed, or their records were lost; the node was back 25.2 s after the last evidence
               fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+            +95.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: how PID 1 `app` terminated is unknown: kernel records of process exits were lost during the termination; the node was shutting down
         "#]],
     );
 }
@@ -441,11 +441,11 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
         expect![[r#"
             +11.500 node 1 Info +1.000…+11.500 graceful AgentEnded
               the reboot was announced by logind, and 1 pod terminated within 8.0 s (phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
-            +12.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +12.000 container 000000000000 unknown: Unknown
               container `dns`: how PID 1 `dns` terminated is unknown: the node went down 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
             +12.000 down +11.900…+60.000 of 1
+            +72.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         "#]],
     );
 }

@@ -349,12 +349,12 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
     ",
         ),
         expect![[r#"
-            +6.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
             +6.000 down +5.800…+40.000 of 1
             +36.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (phase took 2.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) and its pods were over
+            +66.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
         "#]],
     );
 }
