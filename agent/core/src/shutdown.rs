@@ -152,6 +152,8 @@ pub struct Phase {
     pub end: Boot,
     /// A pod of it still ran when its period was over.
     pub overran: bool,
+    /// The agent's own pod was in it: the phase lasted longer than the agent saw.
+    pub at_least: bool,
 }
 
 /// A pod that ran when the shutdown began.

@@ -55,6 +55,7 @@ pub struct Phase {
     pub begin: Option<At>,
     pub end: Option<At>,
     pub overran: bool,
+    pub at_least: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -5,7 +5,7 @@ use epitaph_core::node::InhibitMode;
 use epitaph_core::render::id;
 use epitaph_core::render::json::{ending, own_lock};
 use epitaph_core::report::NodeShutdown;
-use epitaph_core::shutdown::{EndedByShutdown, Lock, NodeDown, Phase, PodInShutdown, ShutdownKey};
+use epitaph_core::shutdown::{EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, ShutdownKey};
 use epitaph_core::text::escape;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::table;
@@ -31,6 +31,7 @@ pub fn node_trace(s: &NodeShutdown, options: &Options) -> Trace {
         if let Some(limit) = delay.limit {
             a.seconds(key::DELAY_LIMIT, limit);
         }
+        at_least(is_cut_short(s), &mut a);
         let end = delay.end.unwrap_or(s.end).max(delay.begin);
         let mut span = at.span("logind.delay", parent, delay.begin, end, a);
         if delay.expired {
@@ -230,6 +231,7 @@ fn inhibitor(number: usize, lock: &Lock, s: &NodeShutdown, at: &Frame, parent: S
     a.count(key::PROCESS_PID, of.pid.0.into());
     a.count(key::LOCK_UID, of.uid.into());
     a.flag(key::LOCK_OUTLASTED, lock.outlasted);
+    at_least(lock.released.is_none() && is_cut_short(s), &mut a);
     let begin = lock.taken.map_or(s.begin, |taken| taken.max(s.begin));
     // A lock ends with the delay at the latest: logind asks nobody after that.
     let over = s.delay.and_then(|delay| delay.end).unwrap_or(s.end);
@@ -239,11 +241,24 @@ fn inhibitor(number: usize, lock: &Lock, s: &NodeShutdown, at: &Frame, parent: S
     span
 }
 
+/// The observation ended before the delay: what lasted until then went on.
+fn is_cut_short(s: &NodeShutdown) -> bool {
+    let is_observed_no_more = matches!(s.ending, Ending::AgentEnded | Ending::ObservationEnded);
+    s.delay.is_some_and(|delay| delay.end.is_none()) && (is_observed_no_more || s.gaps.agent_ended)
+}
+
+fn at_least(is: bool, a: &mut Attributes) {
+    if is {
+        a.flag(key::AT_LEAST, true);
+    }
+}
+
 fn phase(number: usize, of: &Phase, s: &NodeShutdown, at: &Frame, parent: SpanId) -> SpanData {
     let pods = || s.others().filter(move |pod| pod.phase == Some(number));
     let mut a = Attributes::default();
     a.signed(key::PHASE_PRIORITY, of.priority.into());
     a.seconds(key::PHASE_PERIOD, of.period);
+    at_least(of.at_least, &mut a);
     a.some(key::SHUTDOWN_PODS, pods().count() as u64);
     a.some(key::SHUTDOWN_PODS_CUT, pods().filter(|pod| pod.cut.is_some()).count() as u64);
     let mut span = at.span("kubelet.phase", parent, of.begin, of.end, a);

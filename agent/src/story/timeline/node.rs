@@ -41,7 +41,11 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
         rows.push(lasting(begin, lock.released.or(report.end), Mark::Run, label));
     }
     for phase in &report.phases {
-        let over = if phase.overran { ": overran" } else { "" };
+        let over = match (phase.overran, phase.at_least) {
+            (true, _) => ": overran",
+            (false, true) => ": went on after epitaph's end",
+            (false, false) => "",
+        };
         let label = format!(
             "kubelet's phase from priority {}, {}{over}",
             phase.priority,

@@ -138,6 +138,8 @@ fn phases(facts: &mut NodeShutdownFacts) {
             .iter()
             .filter(|pod| pod.phase == Some(number) && !pod.is_own)
             .peekable();
+        // The kubelet waits for the agent's pod too, and the agent does not see its own end.
+        let has_own = facts.pods.iter().any(|pod| pod.phase == Some(number) && pod.is_own);
         let is_empty = members.peek().is_none();
         let (mut last, mut overran) = (begin, false);
         for pod in members {
@@ -147,6 +149,7 @@ fn phases(facts: &mut NodeShutdownFacts) {
             }
         }
         let end = match (is_empty, overran) {
+            _ if has_own && !overran => last.max(facts.end.min(until)),
             (true, _) => begin,
             (false, true) => until,
             (false, false) => last,
@@ -157,6 +160,7 @@ fn phases(facts: &mut NodeShutdownFacts) {
             begin,
             end: end.min(over).max(begin),
             overran: overran && until <= over,
+            at_least: has_own && !overran,
         });
         begin = end;
     }

@@ -21,7 +21,10 @@ const SLACK: Duration = Duration::from_secs(10);
 /// A shutdown of the boot before, which waits for the kubelet's state, and for the pods of the API.
 #[derive(Debug)]
 pub(super) struct Previous {
-    facts: NodeShutdownFacts,
+    /// None: an agent that ended in order has reported it.
+    facts: Option<NodeShutdownFacts>,
+    /// None: the agent did not run when the node went down.
+    down: Option<NodeDown>,
     until: Boot,
     /// Some(None): not known.
     state: Option<Option<KubeletState>>,
@@ -30,25 +33,34 @@ pub(super) struct Previous {
 
 impl Previous {
     pub fn report(mut self, out: &mut FromNode) {
-        let clock = self.facts.clock;
-        let begin = clock.wall(self.facts.begin.minus(SLACK));
+        self.report_down(out);
+        let Some(mut facts) = self.facts.take() else { return };
+        let begin = facts.clock.wall(facts.begin.minus(SLACK));
         let state = self.state.flatten();
-        self.facts.kubelet.state = state.filter(|state| state.started.is_some_and(|started| started >= begin));
-        self.facts.pods_ready = self.ready.count();
-        out.reports.push(report(self.facts));
+        facts.kubelet.state = state.filter(|state| state.started.is_some_and(|started| started >= begin));
+        facts.pods_ready = self.ready.count();
+        out.reports.push(report(facts));
+    }
+
+    /// The node was up when the kubelet noted its end of the shutdown, which an agent that has ended before does not see.
+    fn report_down(&mut self, out: &mut FromNode) {
+        let Some(mut down) = self.down.take() else { return };
+        let ended = self.state.flatten().and_then(|state| state.ended).map(|ended| down.clock.boot(ended));
+        down.begin = ended.map_or(down.begin, |ended| ended.clamp(down.begin, down.end));
+        out.reports.push(Report::NodeDown(Box::new(down)));
     }
 
     fn is_complete(&self) -> bool {
-        self.state.is_some() && self.ready.is_complete()
+        self.state.is_some() && (self.facts.is_none() || self.ready.is_complete())
     }
 
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        self.facts.pods.len() + self.ready.kept()
+        self.facts.as_ref().map_or(0, |facts| facts.pods.len()) + self.ready.kept()
     }
 
     pub fn bytes(&self) -> usize {
-        let pods = self.facts.pods.len() * size_of::<crate::shutdown::PodInShutdown>();
+        let pods = self.facts.as_ref().map_or(0, |facts| facts.pods.len()) * size_of::<crate::shutdown::PodInShutdown>();
         size_of::<Previous>() + pods + self.ready.bytes()
     }
 }
@@ -72,9 +84,9 @@ impl NodeMachine {
         // The begin of the new boot, by the old clock.
         let back = self.clock.boot(new.wall_offset.wall(Boot(0))).max(last);
         if let Some(left) = self.left.take().filter(|_| self.open.is_none()) {
-            out.reports
-                .push(Report::NodeDown(Box::new(self.down(left.key, last, back, new))));
-            return self.followed_by(next);
+            let down = self.down(left.key, last, back, new);
+            let ready = StayedReady::new(self.clock.wall(last), new.wall_offset, false);
+            return self.followed_by(next).completing(None, Some(down), ready, new, out);
         }
         if self.open.as_ref().is_none_or(|open| !open.facts.signs.is_real()) {
             self.close(last, Ending::Continued, out);
@@ -88,24 +100,34 @@ impl NodeMachine {
         let down = self.down(open.facts.key.clone(), last, back, new);
         let facts = open.complete(Ending::Down { back }, last, &self);
         // After the end of an agent, the machine may have run for weeks without one.
-        if facts.signs.is_real() || !facts.gaps.agent_ended {
-            out.reports.push(Report::NodeDown(Box::new(down)));
-        }
-        let next = self.followed_by(next);
+        let was_up = facts.gaps.agent_ended && !facts.signs.is_real();
+        let down = (!was_up).then_some(down);
+        self.followed_by(next).completing(Some(facts), down, ready, new, out)
+    }
+
+    /// Only a kubelet has a state, and pods.
+    fn completing(
+        self,
+        facts: Option<NodeShutdownFacts>,
+        down: Option<NodeDown>,
+        ready: StayedReady,
+        new: &Observation,
+        out: &mut FromNode,
+    ) -> NodeMachine {
         let previous = Previous {
             facts,
+            down,
             until: new.since.plus(HOLD),
             state: None,
             ready,
         };
-        // Only a kubelet has a state, and pods.
-        if !next.has_kubelet {
+        if !self.has_kubelet {
             previous.report(out);
-            return next;
+            return self;
         }
         NodeMachine {
             previous: Some(Box::new(previous)),
-            ..next
+            ..self
         }
     }
 

@@ -112,6 +112,8 @@ struct PhaseObject {
     begin: String,
     end: String,
     overran: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    at_least: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -362,6 +364,7 @@ fn phase(of: &Phase, clock: WallOffset) -> PhaseObject {
         begin: time(clock, of.begin),
         end: time(clock, of.end),
         overran: of.overran,
+        at_least: of.at_least,
     }
 }
 

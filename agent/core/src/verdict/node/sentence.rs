@@ -132,13 +132,18 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     let needed = facts.others().filter_map(|pod| pod.ended).max();
     let needed = needed.map(|last| format!(" within {}", seconds(last.since(delay.begin))));
     let pods = match count {
-        0 => "no pod ran".to_owned(),
+        0 if facts.pods.is_empty() => "no pod ran".to_owned(),
+        0 => "no pod ran besides epitaph's own".to_owned(),
         1 => format!("1 pod terminated{}", needed.unwrap_or_default()),
         count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),
     };
     let held = match (lasted, limit) {
         (Some(lasted), Some(limit)) => format!("; logind waited {lasted} of {limit}"),
         (Some(lasted), None) => format!("; logind waited {lasted}"),
+        (None, Some(limit)) if facts.ending == Ending::AgentEnded => {
+            let seen = seconds(facts.end.since(delay.begin));
+            format!("; logind still waited when epitaph ended, {seen} after the announcement, and waits {limit}")
+        }
         (None, Some(limit)) => format!("; logind waits {limit}"),
         (None, None) => String::new(),
     };
@@ -455,15 +460,17 @@ fn phases(facts: &NodeShutdownFacts) -> String {
                     (false, true) => "phase",
                     (_, false) => {
                         return format!(
-                            "priority {} took {} of {}",
+                            "priority {} took {}{} of {}",
                             phase.priority,
+                            if phase.at_least { "at least " } else { "" },
                             seconds(phase.end.since(phase.begin)),
                             setting(phase.period)
                         );
                     }
                 };
                 format!(
-                    "{name} took {} of {}",
+                    "{name} took {}{} of {}",
+                    if phase.at_least { "at least " } else { "" },
                     seconds(phase.end.since(phase.begin)),
                     setting(phase.period)
                 )

@@ -62,7 +62,7 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
             +1.000 node 1 Critical -58.000…+1.000 spoofed UNCLEAN Continued
               PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; no pod terminated; the kubelet released its lock less than 1 ms later, and takes no new lock until it restarts
               fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
-            +4.000 down +3.800…+40.000 of 2
+            +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts
               fix: restart the kubelet after each spoofed signal: it takes its lock at its start
@@ -106,7 +106,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
         expect![[r#"
             -35.000 node 1 Info -50.000…-40.000 cancelled Continued
               the scheduled reboot was cancelled, 640 s before its time
-            +4.000 down +3.800…+40.000 of 2
+            +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
@@ -119,7 +119,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
             -20.000 node 1 Critical -50.000…-20.000 spoofed UNCLEAN Continued
               PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
               fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started); restart the kubelet, so that it takes its lock again
-            +4.000 down +3.800…+40.000 of 2
+            +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
@@ -151,7 +151,7 @@ fn the_cgroup_of_a_pod_shows_a_kubelet() {
             "
         ),
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +5.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot: the reason is not known
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
@@ -167,7 +167,7 @@ fn the_cgroup_of_a_pod_shows_a_kubelet() {
             "
         ),
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +5.000 down +3.900…+40.000 of 1
             +5.000 node 1 Warning +1.000…+3.900 unknown Down { back: Boot(3640000000000) }
               how the reboot went is unknown: whether the kubelet held a lock was not observed; the node was back 36.1 s after the last evidence
               fix: `epitaph doctor` shows what cannot be observed on this node
@@ -212,7 +212,7 @@ fn a_configuration_that_cannot_be_read_shows_a_kubelet() {
         +5 node kubelet-state
         ",
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +5.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot: the reason is not known
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides

@@ -16,7 +16,7 @@ fn nothing_announced_the_end() {
     check(
         &node("+2 tick\n+60 reboot back=+105"),
         expect![[r#"
-            +60.000 down +59.800…+105.000 of 1
+            +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Critical +59.800…+59.800 unannounced UNCLEAN Down { back: Boot(3705000000000) }
               the node went down without any announcement, and was back 45.2 s after the last evidence; 2 pods ran at the last evidence
               fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
@@ -42,7 +42,7 @@ fn a_lost_message_may_have_been_the_announcement() {
     check(
         &node("+1 node lost 3\n+2 tick\n+60 reboot back=+105"),
         expect![[r#"
-            +60.000 down +59.800…+105.000 of 1
+            +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
               why the node went down is unknown: the queue was full; the node was back 45.2 s after the last evidence
               fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
@@ -97,7 +97,7 @@ fn a_power_cut_within_a_phase() {
             ",
         ),
         expect![[r#"
-            +12.000 down +11.900…+49.000 of 1
+            +42.000 down +11.900…+49.000 of 1
             +42.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
               the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s after the announcement, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
               fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (60 s), and the time in which the services stop
@@ -197,7 +197,7 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             ",
         ),
         expect![[r#"
-            +60.000 down +59.800…+105.000 of 1
+            +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
               the kubelet began to stop the pods for the reboot and did not finish; 2 pods were not seen to end: shop/dns, shop/web
               fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
@@ -265,9 +265,9 @@ fn a_pod_whose_status_came_after_the_agents_end_is_completed() {
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +13.000 down +12.800…+105.000 of 1
             +16.000 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+            +43.100 down +13.000…+105.000 of 1
             +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
         "#]],
@@ -279,9 +279,9 @@ fn a_pod_that_was_deleted_while_the_node_was_down_is_completed() {
     check(&node(&format!("{DNS_HAS_EXITED}\n+16.1 api synced")), expect![[r#"
         +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
           container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-        +13.000 down +12.800…+105.000 of 1
         +16.100 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
           container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+        +43.100 down +13.000…+105.000 of 1
         +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
           the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
     "#]]);
@@ -297,7 +297,7 @@ fn a_pod_whose_end_is_not_shown_is_not_completed() {
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +13.000 down +12.800…+105.000 of 1
+            +43.100 down +13.000…+105.000 of 1
             +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
             +73.100 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
@@ -316,9 +316,9 @@ fn a_pod_that_goes_on_after_the_boot_has_not_terminated() {
         expect![[r#"
             +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +13.000 down +12.800…+105.000 of 1
             +16.000 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+            +43.100 down +13.000…+105.000 of 1
             +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
         "#]],
@@ -341,7 +341,7 @@ fn an_older_state_shows_nothing() {
             ",
         ),
         expect![[r#"
-            +60.000 down +59.800…+105.000 of 1
+            +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
               how the reboot went is unknown: epitaph had stopped before that; the node was back 45.2 s after the last evidence
               fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
@@ -364,7 +364,7 @@ fn what_an_agent_reported_before_its_end_is_not_reported_again() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
-            +60.000 down +59.800…+105.000 of 1
+            +62.000 down +59.800…+105.000 of 1
         "#]],
     );
 }
@@ -422,7 +422,7 @@ fn a_reboot_that_did_not_happen_is_not_the_end_of_the_boot() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
-            +900.000 down +899.800…+940.000 of 2
+            +930.000 down +899.800…+940.000 of 2
             +930.000 node 2 Critical +899.800…+899.800 unannounced UNCLEAN Down { back: Boot(4540000000000) }
               the node went down without any announcement, and was back 40.2 s after the last evidence
               fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`

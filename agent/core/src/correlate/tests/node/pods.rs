@@ -85,7 +85,7 @@ fn the_delay_expires_while_a_pod_runs() {
             ",
         ),
         expect![[r#"
-            +35.000 down +34.900…+60.000 of 1
+            +65.000 down +34.900…+60.000 of 1
             +65.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 30.0 s of 40 s); logind's delay of 30 s was over before the kubelet let go of its lock
               fix: raise logind's InhibitDelayMaxSec from 30 s to 60 s, which the kubelet's periods need
@@ -111,7 +111,7 @@ fn lost_records_are_not_a_cut() {
             ",
         ),
         expect![[r#"
-            +35.000 down +34.800…+60.000 of 1
+            +65.000 down +34.800…+60.000 of 1
             +65.000 node 1 Warning +1.000…+34.800 unknown Down { back: Boot(3660000000000) }
               how the reboot went is unknown: exits of processes were not observed, or their records were lost; the node was back 25.2 s after the last evidence
               fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
@@ -158,7 +158,7 @@ fn zero_periods_protect_nothing() {
             ",
         ),
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
@@ -180,7 +180,7 @@ fn a_limit_below_the_periods_keeps_the_kubelet_from_its_lock() {
             ",
         ),
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
@@ -197,7 +197,7 @@ fn locks_that_were_not_listed_are_not_missing() {
             "{script}\n+1 node prepare true reboot\n+1.3 node job reboot.target\n+4 reboot back=+40\n+5 node kubelet-state"
         ),
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Warning +1.000…+3.900 unknown Down { back: Boot(3640000000000) }
               how the reboot went is unknown: whether the kubelet held a lock was not observed; the node was back 36.1 s after the last evidence
               fix: `epitaph doctor` shows what cannot be observed on this node
@@ -232,7 +232,7 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +63.000 node 1 Info +1.000…+63.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at the end of the delay
-            +64.000 down +63.800…+90.000 of 1
+            +65.000 down +63.800…+90.000 of 1
         "#]],
     );
 }
@@ -389,7 +389,7 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
         ),
         expect![[r#"
             +7.000 node 1 Info +1.000…+7.000 graceful AgentEnded
-              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind waits at most 60 s
+              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind still waited when epitaph ended, 6.0 s after the announcement, and waits at most 60 s
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
         "#]],
@@ -408,9 +408,9 @@ fn the_agents_own_pod_is_not_cut() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
-            +60.000 down +59.900…+105.000 of 1
+            +90.000 down +59.900…+105.000 of 1
             +90.000 node 1 Info +1.000…+59.900 graceful Down { back: Boot(3705000000000) }
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took at least 4.3 s of 20 s); logind waited 12.3 s of at most 60 s
         "#]],
     );
 }
@@ -443,7 +443,7 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
               the reboot was announced by logind, and 1 pod terminated within 8.0 s (phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
             +12.000 container 000000000000 unknown: Unknown
               container `dns`: how PID 1 `dns` terminated is unknown: the node went down 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
-            +12.000 down +11.900…+60.000 of 1
+            +13.000 down +11.900…+60.000 of 1
             +72.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         "#]],

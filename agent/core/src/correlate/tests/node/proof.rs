@@ -34,7 +34,7 @@ fn a_container_that_restarts_within_the_shutdown_is_followed() {
               container `dns`: PID 1 `dns` exited by itself with code 1
             +13.100 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-            +64.000 down +63.900…+90.000 of 1
+            +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
               the reboot cut 1 of 2 pods: shop/dns (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
@@ -73,7 +73,7 @@ fn a_container_that_starts_within_the_shutdown_is_followed() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +44.100 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
-            +64.000 down +63.900…+90.000 of 1
+            +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
               the reboot cut 1 of 3 pods: shop/job (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/job, which may take 30 s
@@ -165,7 +165,7 @@ fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
         +5 node kubelet-state
         ",
         expect![[r#"
-            +4.000 down +3.800…+40.000 of 1
+            +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
               the reboot did not go through logind: systemd began a job for reboot.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement
               fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
@@ -188,7 +188,7 @@ fn a_drained_node_has_nothing_to_lose_without_periods() {
         +5 node kubelet-state
         ",
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Info +1.000…+3.900 unprotected Down { back: Boot(3640000000000) }
               no lock of the kubelet delayed the reboot: the kubelet's shutdownGracePeriod is 0, which is the default
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
@@ -349,7 +349,7 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
     ",
         ),
         expect![[r#"
-            +6.000 down +5.800…+40.000 of 1
+            +36.000 down +5.800…+40.000 of 1
             +36.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (phase took 2.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) and its pods were over

@@ -37,7 +37,7 @@ fn systemd_219_powers_off_without_logind() {
             ",
         ),
         expect![[r#"
-            +4.000 down +3.800…+40.000 of 1
+            +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
               fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
@@ -57,7 +57,7 @@ fn the_announcement_may_arrive_behind_the_job() {
             ",
         ),
         expect![[r#"
-            +4.000 down +3.800…+40.000 of 1
+            +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took less than 1 ms of 40 s)
               fix: raise shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/web, which may take 30 s
@@ -76,7 +76,7 @@ fn without_logind_a_bypass_is_not_proven() {
             ",
         ),
         expect![[r#"
-            +4.000 down +3.800…+40.000 of 1
+            +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Warning +1.000…+3.800 unknown Down { back: Boot(3640000000000) }
               how the power-off went is unknown: no such file; the node was back 36.2 s after the last evidence
               fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
@@ -95,7 +95,7 @@ fn a_signal_to_pid_1_bypasses_logind() {
             ",
         ),
         expect![[r#"
-            +4.000 down +3.900…+40.000 of 1
+            +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the reboot did not go through logind: `bash` (pid 70) sent PID 1 SIGRTMIN+5, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
               fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
@@ -126,7 +126,7 @@ fn a_signal_to_pid_1_that_nothing_follows_is_over() {
               fix: read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example
             +106.000 container 000000000000 clean: Restart
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.9 s later; the kubelet stopped the container, and no evidence shows why
-            +200.000 down +199.800…+240.000 of 2
+            +230.000 down +199.800…+240.000 of 2
             +230.000 node 2 Critical +199.800…+199.800 unannounced UNCLEAN Down { back: Boot(3840000000000) }
               the node went down without any announcement, and was back 40.2 s after the last evidence; 2 pods ran at the last evidence
               fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
@@ -170,7 +170,7 @@ fn systemd_shutdown_shows_itself() {
             ",
         ),
         expect![[r#"
-            +14.000 down +13.910…+40.000 of 1
+            +44.000 down +13.910…+40.000 of 1
             +44.000 node 1 Critical +1.000…+13.910 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the shutdown did not go through logind: systemd-shutdown stopped all processes, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
               fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
@@ -202,7 +202,7 @@ fn a_spoofed_signal_is_not_a_shutdown_and_a_real_one_follows() {
             +1.000 node 1 Critical -30.000…+1.000 spoofed UNCLEAN Continued
               PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet believes it: 1 of 2 pods terminated
               fix: find the process that is named in the sentence, and who may use the system bus
-            +4.000 down +3.800…+40.000 of 2
+            +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the power-off cut 1 of 1 pods: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
@@ -244,7 +244,7 @@ fn a_cancelled_shutdown_keeps_the_machine() {
               fix: delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start them again
             +8.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
-            +62.000 down +61.800…+90.000 of 2
+            +92.000 down +61.800…+90.000 of 2
             +92.000 node 2 Critical +60.000…+61.800 truncated UNCLEAN Down { back: Boot(3690000000000) }
               the reboot cut 1 of 1 pods: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
@@ -287,7 +287,7 @@ fn a_scheduled_shutdown_begins_and_its_plan_is_dropped() {
             ",
         ),
         expect![[r#"
-            +34.000 down +33.800…+60.000 of 1
+            +64.000 down +33.800…+60.000 of 1
             +64.000 node 1 Critical +31.100…+33.800 truncated UNCLEAN Down { back: Boot(3660000000000) }
               the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 0.9 s of 40 s)
               fix: raise shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/web, which may take 30 s

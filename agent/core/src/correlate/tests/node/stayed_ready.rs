@@ -48,7 +48,7 @@ fn pods_stayed_ready_until_the_node_was_back() {
             ",
         ),
         expect![[r#"
-            +60.000 down +59.800…+105.000 of 1
+            +63.000 down +59.800…+105.000 of 1
             +63.000 node 1 Critical +59.800…+59.800 unannounced UNCLEAN Down { back: Boot(3705000000000) }
               the node went down without any announcement, and was back 45.2 s after the last evidence; 2 pods ran at the last evidence; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
               fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
