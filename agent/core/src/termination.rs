@@ -124,7 +124,8 @@ pub struct MainExit {
 }
 
 /// Without a stop signal: another process of the subject that a fault or an abort terminated, just before the main process exited with
-/// 128 + that signal, as shells and inits do with the status of their child.
+/// 128 + that signal, as shells and inits do with the status of their child; or one with clients' sockets that any signal terminated,
+/// before the main process exited with 0, as a shell does that goes on after its child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedChild {
     pub process: InnerProcess,

@@ -474,7 +474,13 @@ impl Correlator {
             self.end(Open::NodeDown, answers);
             self.pods.drops(&mut answers.reports);
             let pods = std::mem::replace(&mut self.pods, Pods::new(self.limits));
-            let previous = PreviousPods::of(pods, std::mem::take(&mut self.boot_id), before, observation, &mut answers.reports);
+            let previous = PreviousPods::of(
+                pods,
+                std::mem::take(&mut self.boot_id),
+                before,
+                observation,
+                &mut answers.reports,
+            );
             let mut out = FromNode::default();
             let node = std::mem::take(&mut self.node).next_boot(before, running, observation, &mut out);
             answers.reports.extend(out.reports);

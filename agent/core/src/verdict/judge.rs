@@ -205,6 +205,8 @@ pub(super) enum Missing {
     NoExit(Open),
     /// Terminated by this signal, and the sender was not observed.
     SenderNotSeen(Signal),
+    /// The same of a program with clients below the main process, which then exited with 0.
+    EndOfChild(Signal),
     /// The signals between the processes of the subject are not recorded here.
     Inside,
     /// A process below the main one was killed, and nothing shows whether it had sockets.

@@ -20,6 +20,8 @@ use crate::termination::{
 };
 use crate::time::Boot;
 
+/// A wrapper passes the status of its child on sooner.
+const LATER: Duration = Duration::from_secs(1);
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
 pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
 
@@ -451,8 +453,12 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
 /// Not "crashed with": a signal between two processes below PID 1 has no record without a stop.
 fn child_crashed(case: &Case<'_>, who: &str) -> String {
     let child = case.failed_child.map_or(String::new(), |child| {
+        let later = match case.exit.map(|exit| exit.at.since(child.exit.at)) {
+            Some(later) if later >= LATER => format!(" {} later", seconds(later)),
+            _ => String::new(),
+        };
         format!(
-            "`{}` {}, and ",
+            "`{}` {}, and{later} ",
             child.process.comm,
             super::evidence::status(child.exit.status)
         )
@@ -520,6 +526,12 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
              were not observed"
             .to_owned(),
+        Missing::EndOfChild(signal) => {
+            let child = case
+                .failed_child
+                .map_or(String::new(), |child| format!("`{}`, which had clients, ", child.process.comm));
+            format!("{child}ended by {signal} before, and the sender of {signal} was not seen")
+        }
         Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
         Missing::Request => {
             "the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen"

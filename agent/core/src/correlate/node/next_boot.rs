@@ -45,7 +45,11 @@ impl Previous {
     /// The node was up when the kubelet noted its end of the shutdown, which an agent that has ended before does not see.
     fn report_down(&mut self, out: &mut FromNode) {
         let Some(mut down) = self.down.take() else { return };
-        let ended = self.state.flatten().and_then(|state| state.ended).map(|ended| down.clock.boot(ended));
+        let ended = self
+            .state
+            .flatten()
+            .and_then(|state| state.ended)
+            .map(|ended| down.clock.boot(ended));
         down.begin = ended.map_or(down.begin, |ended| ended.clamp(down.begin, down.end));
         out.reports.push(Report::NodeDown(Box::new(down)));
     }

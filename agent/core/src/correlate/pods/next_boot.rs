@@ -38,7 +38,12 @@ impl PreviousPods {
         next: &Observation,
         reports: &mut Vec<Report>,
     ) -> Option<Box<PreviousPods>> {
-        let over: Vec<PodUid> = pods.pods.values().filter(|pod| pod.held.is_empty()).map(|pod| pod.key.clone()).collect();
+        let over: Vec<PodUid> = pods
+            .pods
+            .values()
+            .filter(|pod| pod.held.is_empty())
+            .map(|pod| pod.key.clone())
+            .collect();
         for key in over {
             // A list of the new boot shows the workloads again.
             pods.forget(&key, &mut FromPods::default());
@@ -66,7 +71,9 @@ impl PreviousPods {
     /// A version of a pod: of one that has terminated, the terminations are reported with it; of one with a new container, separately. The
     /// status of any other is from before the boot.
     pub fn pod(&mut self, now: Boot, fact: &PodFact, reports: &mut Vec<Report>) {
-        let Some(key) = self.pods.uids.get(&fact.pod.uid).cloned() else { return };
+        let Some(key) = self.pods.uids.get(&fact.pod.uid).cloned() else {
+            return;
+        };
         self.pods.unlisted.remove(&fact.pod.uid);
         let (then, mut out) = (self.then(now), FromPods::default());
         let continues = self.pods.pods.get(&key).is_some_and(|pod| pod.has_new_container(fact));
@@ -85,7 +92,9 @@ impl PreviousPods {
 
     /// A pod was deleted.
     pub fn gone(&mut self, now: Boot, gone: &PodGone, reports: &mut Vec<Report>) {
-        let Some(key) = self.pods.uids.get(&gone.uid).cloned() else { return };
+        let Some(key) = self.pods.uids.get(&gone.uid).cloned() else {
+            return;
+        };
         let (then, mut out) = (self.then(now), FromPods::default());
         let gone = PodGone {
             seen: then,

@@ -127,7 +127,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let exits_matter = state.rare().exits_dropped > 0 && lacks_exit;
     missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter;
     missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
-    let since = if stop.is_none() { begin.minus(CHILD_REACH) } else { begin };
+    let since = if stop.is_none() {
+        begin.minus(own_exits::REACH)
+    } else {
+        begin
+    };
     missing.lost_inside = lost_inside(context, home, state, since, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     missing.main_unsure = main_unsure(context, (own, state), main.as_ref(), by_runtime, now);
@@ -150,8 +154,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .coverage
         .losses_by(&[Hole::NotRecorded], home, late_reach.0, late_reach.1)
         .is_empty();
-    // Clients count from the deletion request on; of a termination that nobody requested, from the exit of the program below the main process.
-    let is_unasked = stop_signal.is_none() && kill_fact.is_none() && state.requested.is_none();
+    // Clients count from the deletion request on; of a termination without a stop, from the exit of the program below the main process.
+    let is_unasked = stop_signal.is_none() && state.requested.is_none();
     let before = begin.minus(own_exits::REACH).max(born);
     let own_exits = is_unasked.then(|| &state.rare().own_exits);
     let own_since = own_exits.and_then(|own| own.since(before, begin));
@@ -353,8 +357,14 @@ fn with_killed(
     let Some((main, exit)) = main.and_then(|main| Some((main, main.exit?))) else {
         return inside;
     };
-    let killed = killed(state, timeline, &main.id, stop.map_or(exit.at, |stop| stop.at));
-    let first = killed.iter().map(|killed| killed.kill.at).min().unwrap_or(exit.at);
+    let since = stop.map_or(exit.at, |stop| stop.at);
+    let killed = killed(state, timeline, &main.id, since);
+    let first = killed
+        .iter()
+        .map(|killed| killed.kill.at)
+        .filter(|at| *at >= since)
+        .min()
+        .unwrap_or(exit.at);
     // A process that was killed after that exit closed its sockets later.
     let by_exit = first >= exit.at && main.exit_armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
     let is_watched = by_exit || watched(state, stop, None, Some(main));
@@ -559,9 +569,13 @@ fn stop(
 fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
     let ExitStatus::Exited(code) = exit.status else { return None };
     let is_passed_on = |(at, of): &&(Boot, ProcessExit)| {
-        let in_time = *at <= exit.at && exit.at.since(*at) <= CHILD_REACH;
-        let is_fault = matches!(of.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
-        in_time && is_fault && of.status.reported_code() == i32::from(code)
+        let before = exit.at.since(*at);
+        let ExitStatus::Signaled { signal, .. } = of.status else {
+            return false;
+        };
+        let passes_on = signal.is_fault() && of.status.reported_code() == i32::from(code) && before <= CHILD_REACH;
+        let hides = code == 0 && served(of) && before <= own_exits::REACH;
+        *at <= exit.at && (passes_on || hides)
     };
     let (at, of) = state.exits.iter().filter(is_passed_on).max_by_key(|(at, _)| *at)?;
     Some(FailedChild {
@@ -571,6 +585,11 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
             status: of.status,
         },
     })
+}
+
+/// The process had clients when it ended, as far as the kernel looked.
+fn served(exit: &ProcessExit) -> bool {
+    exit.held.is_some_and(|held| held.listener || held.connection)
 }
 
 fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {

@@ -463,3 +463,90 @@ fn systemd_kills_the_rest_of_a_unit_late() {
         "#]],
     );
 }
+
+/// `sh -c 'server; exit 0'`
+fn hidden(server: &str) -> String {
+    container(&format!(
+        "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        {server}
+        +60.02 exit main 0 already-armed
+        "
+    ))
+}
+
+#[test]
+fn a_program_with_clients_that_crashes_is_not_hidden_by_the_code_0_of_its_wrapper() {
+    check_evidence(
+        &hidden("+60 exit server SEGV listening armed"),
+        expect![[r#"
+        crashed: Crash/Crashed/Quiet
+          `server` was terminated by SIGSEGV, and PID 1 `app` exited with code 0
+          fix: look at the core dump or the last lines of the log: the fault is in the program
+          +60.000 sched_process_exit: `server` (pid 107) was terminated by SIGSEGV
+          +60.020 sched_process_exit: PID 1 `app` exited with code 0
+    "#]],
+    );
+    check(
+        &hidden("+55 exit server ABRT serving armed"),
+        expect![[r#"
+        crashed: Crash/Crashed/Quiet
+          `server` was terminated by SIGABRT, and 5.0 s later PID 1 `app` exited with code 0
+          fix: look at the core dump or the last lines of the log: the fault is in the program
+    "#]],
+    );
+}
+
+/// The next cases to it: a helper, one that finished, and one of long before.
+#[test]
+fn a_helper_that_crashes_is_hidden() {
+    for server in [
+        "+60 exit server SEGV looked armed",
+        "+60 exit server 0 listening armed",
+        "+40 exit server SEGV listening armed",
+    ] {
+        let shown = super::script::show(&super::script::run(&hidden(server)), false);
+        assert!(shown.starts_with("clean"), "{server}: {shown}");
+    }
+}
+
+#[test]
+fn who_killed_a_program_with_clients_is_known_only_from_a_record() {
+    check(
+        &hidden("+60 exit server KILL listening armed"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Quiet
+          PID 1 `app` exited with code 0, but the reason is unknown: `server`, which had clients, ended by SIGKILL before, and the sender of SIGKILL was not seen
+          fix: search the kernel log and the audit log for the sender of SIGKILL: epitaph has no record of the sender
+    "#]],
+    );
+    check(
+        &hidden("+59.999 KILL bash -> server waiting=none\n+60 exit server KILL listening armed"),
+        expect![[r#"
+            killed-by-other: Completed/KilledByOther/Quiet
+              PID 1 `app` exited by itself with code 0; `bash` (pid 70) killed `server`, which still ran, with its listener open
+              fix: find out why `server` was killed, and use the stop command of the container runtime instead
+        "#]],
+    );
+    check(
+        &hidden("+59.999 KILL main -> server waiting=none\n+60 exit server KILL listening armed"),
+        expect![[r#"
+            force-killed: Completed/ForceKilled/Quiet
+              PID 1 `app` exited by itself with code 0; `app` killed `server`, which still ran, with its listener open
+              fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with its first process
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_exit_may_be_the_programs() {
+    check(
+        &hidden("+60.01 lost sched_process_exit +59 1 within app"),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of process exits were lost during the termination
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+        "#]],
+    );
+}

@@ -162,9 +162,14 @@ pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
         Some(_) => Exit::ForceKilled,
     };
+    let is_reason = worst(&case.inside).is_some_and(|killed| killed.kill.at < case.end) && case.stop().is_none();
+    let cause = match exit {
+        Exit::KilledByOther if is_reason && found.cause == Cause::Completed => Cause::External,
+        _ => found.cause,
+    };
     Finding {
         no_stop_seen: found.no_stop_seen,
-        ..inside(exit, found.cause, Why::Below(Box::new(found.why)))
+        ..inside(exit, cause, Why::Below(Box::new(found.why)))
     }
 }
 

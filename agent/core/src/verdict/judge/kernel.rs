@@ -11,6 +11,8 @@ use crate::verdict::{Cause, Exit};
 
 /// What could show that an exit was not clean: a signal, or an OOM kill of another process.
 const CLEAN: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim];
+/// The same where nobody asked: or the exit of a program below the main process.
+const COMPLETED: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim, Kind::ProcessExit];
 /// The same of a main process that sent its stop signal on.
 const CLEAN_INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
 
@@ -216,11 +218,12 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
         return finding;
     }
     match case.stop() {
+        None if let Some(finding) = failed_below(case) => finding,
         None => Finding {
             no_stop_seen: kubernetes::cause_before(case, case.end).is_none(),
             // A program that the exit left behind was killed after it.
             inside: true,
-            ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, CLEAN)
+            ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED)
         },
         // It may have sent the signal on, unseen.
         Some(stop) => {
@@ -239,6 +242,27 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
             }
         }
     }
+}
+
+/// A program with clients ended by a signal, and the main process exited with 0 all the same. One that was killed has its sender:
+/// [`unless_worse_below`].
+fn failed_below(case: &Case<'_>) -> Option<Finding> {
+    let child = case.failed_child?;
+    let ExitStatus::Signaled { signal, .. } = child.exit.status else {
+        return None;
+    };
+    if case.inside.killed_programs().any(|killed| killed.process == child.process) {
+        return None;
+    }
+    Some(match signal.is_fault() {
+        true => finding(
+            Exit::Crashed,
+            cause(case, Cause::Crash),
+            Why::ChildCrashed,
+            &[Kind::SignalGenerate],
+        ),
+        false => unknown(case, Missing::EndOfChild(signal)),
+    })
 }
 
 /// The OOM killer killed another process during the stop, or so shortly before the exit that the exit follows from it.

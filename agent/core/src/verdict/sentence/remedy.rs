@@ -434,7 +434,7 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
         Missing::NoExit(Open::TimelineCap) => {
             "stop fewer containers at the same time: epitaph keeps a limited number of terminations in progress".to_owned()
         }
-        Missing::SenderNotSeen(signal) => {
+        Missing::SenderNotSeen(signal) | Missing::EndOfChild(signal) => {
             format!("search the kernel log and the audit log for the sender of {signal}: epitaph has no record of the sender")
         }
         Missing::Inside => {

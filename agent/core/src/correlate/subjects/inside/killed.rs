@@ -2,11 +2,12 @@
 
 use super::{InnerSignal, Way, id, is_by, signals};
 use crate::attribute::Map;
+use crate::correlate::subjects::own_exits::REACH;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
 use crate::correlate::subjects::timeline::Timeline;
 use crate::event::SignalResult;
 use crate::ids::{Pid, Signal};
-use crate::termination::{Forward, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
+use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 
 impl Way<'_> {
@@ -41,7 +42,7 @@ impl Way<'_> {
     }
 }
 
-/// See [`Inside::killed`], from then on.
+/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`REACH`] before.
 pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline, main: &ProcessId, since: Boot) -> Vec<Killed> {
     let mut all: Vec<InnerSignal> = signals(timeline).filter(|fact| !main.same(&id(&fact.target))).collect();
     all.sort_by_key(InnerSignal::order);
@@ -52,8 +53,18 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
         is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL)) && descent.is_of_main(fact)
     });
     let mut killed: Vec<Killed> = Vec::new();
-    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since)?, fact))) {
-        if killed.iter().any(|known| fact.to(&known.process)) {
+    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(REACH))?, fact))) {
+        let at_exit = state.exits.iter().find(|(_, exit)| id(&fact.target).is(&exit.task));
+        let at_exit = at_exit.and_then(|(at, exit)| Some((*at, exit.held?)));
+        let held = timeline.sockets.held(fact.target.tgid, at);
+        let held = Held {
+            listener: held.listener.or(at_exit.filter(|(_, held)| held.listener).map(|(at, _)| at)),
+            connection: held
+                .connection
+                .or(at_exit.filter(|(_, held)| held.connection).map(|(at, _)| at)),
+        };
+        let had_none = held.listener.or(held.connection).is_none();
+        if killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
         killed.push(Killed {
@@ -65,7 +76,7 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
                 role: fact.role,
             },
             was_signalled: was_signalled(&all, &fact.target, since),
-            held: timeline.sockets.held(fact.target.tgid, at),
+            held,
         });
     }
     killed.sort_by_key(|killed| (!killed.is_program(), killed.kill.at, killed.process.tgid));

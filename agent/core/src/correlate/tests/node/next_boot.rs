@@ -276,7 +276,9 @@ fn a_pod_whose_status_came_after_the_agents_end_is_completed() {
 
 #[test]
 fn a_pod_that_was_deleted_while_the_node_was_down_is_completed() {
-    check(&node(&format!("{DNS_HAS_EXITED}\n+16.1 api synced")), expect![[r#"
+    check(
+        &node(&format!("{DNS_HAS_EXITED}\n+16.1 api synced")),
+        expect![[r#"
         +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
           container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         +16.100 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
@@ -284,7 +286,8 @@ fn a_pod_that_was_deleted_while_the_node_was_down_is_completed() {
         +43.100 down +13.000…+105.000 of 1
         +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
           the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
-    "#]]);
+    "#]],
+    );
 }
 
 /// The status of the old boot is no answer, and without one the termination is reported alone.
