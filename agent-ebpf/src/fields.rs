@@ -92,6 +92,8 @@ fields! {
     SockErr = "sock" "sk_err",
     SockProtocol = "sock" "sk_protocol",
     SockSocket = "sock" "sk_socket",
+    /// Of a connection that was accepted, the address of its listener.
+    UnixAddr = "unix_sock" "addr",
     /// Bits: 1 receiving, 2 sending has ended.
     SockShutdown = "sock" "sk_shutdown",
     /// A plain pointer; early 5.10 has `SockCgroupTagged` in its place.

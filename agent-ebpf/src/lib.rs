@@ -245,6 +245,9 @@ pub mod armed_flags {
     pub const CONNECTION: u32 = 1 << 5;
     /// It may have had more sockets: not all of its descriptors were looked at.
     pub const MORE: u32 = 1 << 6;
+    /// It had a socket of clients that no probe observes: a connection that a Unix stream socket had accepted, or a UDP socket that is bound
+    /// and not connected. Also of a process that came in from outside, as a first process does.
+    pub const UNOBSERVED: u32 = 1 << 7;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.

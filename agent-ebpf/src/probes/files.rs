@@ -4,16 +4,18 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
 use epitaph_ebpf::{Field, armed_flags};
 
-use super::kernel::{Direct, Probed, Ptr, Read};
+use super::kernel::{Direct, Probed, Ptr, Read, has};
 
 /// Descriptors that are looked at: a process with more is a server, and counts as one with a listener.
 const MOST: u32 = 128;
 const S_IFMT: u16 = 0o170_000;
 const S_IFSOCK: u16 = 0o140_000;
+const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 /// MPTCP is 262.
 const IPPROTO_TCP: u16 = 6;
+const IPPROTO_UDP: u16 = 17;
 const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
@@ -72,15 +74,34 @@ unsafe fn held(file: Ptr) -> u32 {
         let socket: Ptr = Probed::get(file, Field::FilePrivate);
         let sk: Ptr = Probed::get(socket, Field::SocketSk);
         let family: u16 = Probed::get(sk, Field::SockFamily);
-        if !matches!(family, AF_INET | AF_INET6) || Probed::get::<u16>(sk, Field::SockProtocol) & 0xff != IPPROTO_TCP {
+        let state: u8 = Probed::get(sk, Field::SockState);
+        if family == AF_UNIX {
+            return if state == ESTABLISHED && is_accepted(sk) {
+                armed_flags::UNOBSERVED
+            } else {
+                0
+            };
+        }
+        if !matches!(family, AF_INET | AF_INET6) {
             return 0;
         }
-        match Probed::get::<u8>(sk, Field::SockState) {
-            LISTEN => armed_flags::LISTENER,
-            ESTABLISHED | FIN_WAIT1 | FIN_WAIT2 | CLOSE_WAIT if is_bound(sk) => armed_flags::CONNECTION,
+        match Probed::get::<u16>(sk, Field::SockProtocol) & 0xff {
+            IPPROTO_TCP => match state {
+                LISTEN => armed_flags::LISTENER,
+                ESTABLISHED | FIN_WAIT1 | FIN_WAIT2 | CLOSE_WAIT if is_bound(sk) => armed_flags::CONNECTION,
+                _ => 0,
+            },
+            // A client mostly connects; what a resolver sends without that has gone by the time of an exit.
+            IPPROTO_UDP if state != ESTABLISHED && Probed::get::<u16>(sk, Field::SockNum) != 0 => armed_flags::UNOBSERVED,
             _ => 0,
         }
     }
+}
+
+/// Of a Unix stream socket: it has the address of a listener. A client's has one only if it binds its own, and a socketpair(2) none.
+#[inline(always)]
+unsafe fn is_accepted(sk: Ptr) -> bool {
+    unsafe { has(Field::UnixAddr) && Probed::get::<u64>(sk, Field::UnixAddr) != 0 }
 }
 
 /// False for a connection whose port connect(2) chose: `__inet_hash_connect` marks the port's bucket with -1, bind(2) and listen(2) with 0 or

@@ -81,7 +81,7 @@ unsafe fn process_exit(task: Ptr) {
         } else {
             maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
         };
-        (*record).flags = armed | if from_outside { 0 } else { held };
+        (*record).flags = armed | if from_outside { held & armed_flags::UNOBSERVED } else { held };
         entry.submit(0);
     }
 }

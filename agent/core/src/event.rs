@@ -224,6 +224,8 @@ pub struct ProcessExit {
     pub armed: Option<Armed>,
     /// None: not looked at, as by older probes, and if the process came in from outside.
     pub held: Option<HeldSockets>,
+    /// It had a socket of clients that no probe observes: a connection that a Unix stream socket had accepted, or a UDP socket that serves.
+    pub unobserved: bool,
 }
 
 /// The sockets that a process had open at its exit.

@@ -17,7 +17,7 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "no-tcp",
         class: Class::FalseQuiet,
-        what: "sockets with a path, and of datagrams, are not observed",
+        what: "a server on a path whose clients had all closed when it exited",
         is: |played| matches!(played.history.bind, Bind::Unix | Bind::Udp),
     },
     Known {
@@ -25,12 +25,6 @@ pub const KNOWN: &[Known] = &[
         class: Class::FalseQuiet,
         what: "the sockets of a program below the first process are not observed when the program ends without a stop",
         is: |played| !played.truth.is_main() && !played.truth.was_asked(),
-    },
-    Known {
-        name: "listener-closed-before",
-        class: Class::FalseQuiet,
-        what: "the first process closes its listener without a stop, and ends later: what it had accepted is not observed",
-        is: |played| played.truth.is_main() && played.truth.closed_unasked(),
     },
     Known {
         name: "the-wrapper-is-blamed",

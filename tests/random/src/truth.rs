@@ -109,14 +109,6 @@ impl Truth {
         self.sent.iter().any(|(at, _, lives)| *lives && *at < gone)
     }
 
-    /// The program closed its listener before the runtime sent anything.
-    pub fn closed_unasked(&self) -> bool {
-        let asked = self.sent.iter().map(|(at, ..)| *at).min().unwrap_or(u64::MAX);
-        self.log
-            .iter()
-            .any(|(at, event)| *event == program::Event::Closed && *at < asked)
-    }
-
     /// When the termination of the first process began: counts begin there, by docs/json.md.
     pub fn began(&self) -> u64 {
         let sent = self.sent.iter().filter(|(.., lives)| *lives).map(|(at, ..)| *at);

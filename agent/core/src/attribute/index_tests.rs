@@ -69,6 +69,7 @@ impl Machine {
             status: ExitStatus::Exited(0),
             armed: None,
             held: None,
+            unobserved: false,
         }))
     }
 }

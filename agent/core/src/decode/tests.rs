@@ -92,6 +92,7 @@ fn a_task_has_a_cgroup_of_v1_since_version_3_and_a_container_since_version_4() {
         status: ExitStatus::Exited(3),
         armed: Some(Armed::ByThis),
         held: None,
+        unobserved: false,
     };
     let mut bytes = encode(1, &Event::ProcessExit(exit));
     assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(exit))));
@@ -383,13 +384,14 @@ fn event() -> impl Strategy<Value = Event> {
             true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
             false => Event::SignalDeliver(SignalDeliver { task, signal }),
         }),
-        (task(), exit, armed_at_exit(), held()).prop_map(|(task, status, armed, held)| {
+        (task(), exit, armed_at_exit(), held(), any::<bool>()).prop_map(|(task, status, armed, held, unobserved)| {
             let armed = Some(armed);
             Event::ProcessExit(ProcessExit {
                 task,
                 status,
                 armed,
                 held,
+                unobserved,
             })
         }),
         (task(), any::<u64>(), v1_cgroup(), container_of(), any::<[u8; 16]>()).prop_map(

@@ -318,6 +318,7 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
     let moment = |c: Count, at: Boot| (c.count > 0).then(|| time(clock, at));
     ConnectionsObject {
         observed: t.observed,
+        other_sockets: t.other_sockets,
         since: (t.since != Boot(0)).then(|| time(clock, t.since)),
         accepted: t.accepted.count,
         accepted_first: moment(t.accepted, t.accepted.first),

@@ -83,12 +83,19 @@ pub struct Held {
     pub listener: Option<Boot>,
     /// The same of established connections, of clients and to servers.
     pub connection: Option<Boot>,
+    /// The exit, if the process had clients by a Unix socket or by UDP.
+    pub other: Option<Boot>,
 }
 
 impl Killed {
     /// It served clients, or used a server: any other is a helper, such as the `sleep` of a shell.
     pub fn is_program(&self) -> bool {
-        self.held.listener.is_some() || self.held.connection.is_some()
+        let Held {
+            listener,
+            connection,
+            other,
+        } = self.held;
+        listener.or(connection).or(other).is_some()
     }
 }
 

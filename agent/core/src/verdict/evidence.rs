@@ -199,6 +199,10 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
                 add(at, Kind::Tcp, format!("the exit of {who} closed {what}"));
             }
         }
+        if let Some(at) = killed.held.other {
+            let text = format!("{who} had clients by a Unix socket or by UDP when it exited");
+            add(at, Kind::ProcessExit, text);
+        }
     }
     let raised = case.stop().and_then(|stop| Some((stop.signal, stop.raised_again?)));
     if let Some((signal, raised)) = raised {

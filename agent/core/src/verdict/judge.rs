@@ -248,7 +248,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
     }
 }
 
-/// Cut before reset before refused: see [`table::TABLE`]. Quiet only if sockets were observed and no connection is undecided.
+/// Cut before reset before refused: see [`table::TABLE`]. Quiet only if sockets were observed, all of them, and no connection is undecided.
 pub fn traffic(traffic: &Traffic) -> TrafficAxis {
     if traffic.cut.count > 0 {
         TrafficAxis::Cut
@@ -264,6 +264,8 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Unknown
     } else if traffic.undecided.count > 0 {
         TrafficAxis::Undecided
+    } else if traffic.other_sockets {
+        TrafficAxis::Unknown
     } else {
         TrafficAxis::Quiet
     }

@@ -644,7 +644,8 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             subject(case)
         ));
     }
-    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop().is_some() {
+    let is_about_others = traffic.observed && traffic.other_sockets;
+    if axis == TrafficAxis::Unknown && exit == Exit::Clean && (case.stop().is_some() || is_about_others) {
         let why = match traffic {
             Traffic { cgroup_v1: true, .. } => format!(
                 ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
@@ -656,6 +657,10 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             _ => String::new(),
         };
         clauses.push(match (why.as_str(), traffic.unseen_clients) {
+            ("", false) if is_about_others => {
+                "a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed"
+                    .to_owned()
+            }
             ("", true) => {
                 "the listener closed, and this kernel does not show whether clients of other machines were refused".to_owned()
             }

@@ -78,6 +78,7 @@ const FILES: &[Field] = &[
     SockFamily,
     SockState,
     SockProtocol,
+    SockNum,
     CsockBindBucket,
     BindBucketReuse,
 ];

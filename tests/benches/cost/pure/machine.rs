@@ -232,6 +232,7 @@ impl Machine {
             status: ExitStatus::Exited(0),
             armed: Some(Armed::No),
             held: None,
+            unobserved: false,
         }));
     }
 

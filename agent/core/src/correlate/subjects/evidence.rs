@@ -106,6 +106,12 @@ impl Subjects {
 
     /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
     fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
+        if let What::Exit(exit) = what
+            && exit.unobserved
+            && let Some(state) = self.subjects.get_mut(&home)
+        {
+            state.rare_mut().own_exits.add_unobserved(at);
+        }
         let (is_recorded, cgroup) = match what {
             What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {
                 (exit.armed.is_some_and(Armed::is_armed), exit.task.cgroup)

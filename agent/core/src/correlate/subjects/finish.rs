@@ -160,14 +160,17 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let own_exits = is_unasked.then(|| &state.rare().own_exits);
     let own_since = own_exits.and_then(|own| own.since(before, begin));
     let clients_since = state.requested.or(own_since).map_or(begin, |at| at.min(begin));
+    // What a process had open is in the record of its exit.
+    let exits_since = if is_unasked { before } else { clients_since };
     let exits_lost = || {
-        let lost = context.coverage.losses_inside(home, before, end);
+        let lost = context.coverage.losses_inside(home, exits_since, end);
         lost.iter().any(|(kind, _)| *kind == Kind::ProcessExit)
     };
     let is_recorded = own_exits.is_none_or(|own| {
         let is_watched = own_since.is_none_or(|at| state.is_watched_since(at));
-        is_watched && !own.has_unrecorded(before, end) && !exits_lost()
+        is_watched && !own.has_unrecorded(before, end)
     });
+    let is_recorded = is_recorded && !exits_lost();
     let of_each_kind = |of: &dyn Fn(Boot) -> Vec<(Kind, u64)>| -> Vec<(Kind, u64)> {
         let others = of(reach).into_iter().filter(|(kind, _)| *kind != Kind::Tcp);
         let sockets = of(reach.min(clients_since))
@@ -245,6 +248,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     });
     traffic.cgroup_v1 = cgroup_v1;
     traffic.unclosed = unclosed;
+    traffic.other_sockets = state.rare().own_exits.has_unobserved(exits_since, until);
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
     let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64
@@ -358,7 +362,16 @@ fn with_killed(
         return inside;
     };
     let since = stop.map_or(exit.at, |stop| stop.at);
-    let killed = killed(state, timeline, &main.id, since);
+    let mut killed = killed(state, timeline, &main.id, since);
+    // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
+    if let Some(stop) = stop.filter(|stop| stop.sender.role == Role::Runtime) {
+        let manages = |pid: Pid| [stop.signal.sender.tgid, stop.signal.target.ppid].contains(&pid);
+        for killed in killed.iter_mut().filter(|killed| killed.kill.role == Role::Other) {
+            if manages(killed.kill.sender.tgid) {
+                killed.kill.role = Role::Runtime;
+            }
+        }
+    }
     let first = killed
         .iter()
         .map(|killed| killed.kill.at)
@@ -589,7 +602,7 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
 
 /// The process had clients when it ended, as far as the kernel looked.
 fn served(exit: &ProcessExit) -> bool {
-    exit.held.is_some_and(|held| held.listener || held.connection)
+    exit.unobserved || exit.held.is_some_and(|held| held.listener || held.connection)
 }
 
 fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {

@@ -24,12 +24,15 @@ pub(super) struct OwnExits {
     recorded: Vec<Span>,
     /// The kernel did not record the sockets from that exit on.
     unrecorded: Vec<Span>,
+    /// Exits of processes with sockets of clients that no probe observes.
+    unobserved: Vec<Span>,
 }
 
 impl OwnExits {
     pub const NONE: OwnExits = OwnExits {
         recorded: Vec::new(),
         unrecorded: Vec::new(),
+        unobserved: Vec::new(),
     };
 
     pub fn add(&mut self, at: Boot, is_recorded: bool) {
@@ -38,12 +41,15 @@ impl OwnExits {
         } else {
             &mut self.unrecorded
         };
-        spans.retain(|span| span.last.plus(KEPT) >= at);
-        let is_near = |span: &&mut Span| span.first.minus(ONE) <= at && at <= span.last.plus(ONE);
-        match spans.iter_mut().find(is_near) {
-            Some(span) => *span = span.and(Span::at(at)),
-            None => spans.push(Span::at(at)),
-        }
+        keep(spans, at);
+    }
+
+    pub fn add_unobserved(&mut self, at: Boot) {
+        keep(&mut self.unobserved, at);
+    }
+
+    pub fn has_unobserved(&self, from: Boot, to: Boot) -> bool {
+        self.unobserved.iter().any(|span| span.overlaps(from, to))
     }
 
     /// The first one between the two.
@@ -59,12 +65,21 @@ impl OwnExits {
 
     /// What concerns the life that ended then is over.
     pub fn expire(&mut self, end: Boot) {
-        for spans in [&mut self.recorded, &mut self.unrecorded] {
+        for spans in [&mut self.recorded, &mut self.unrecorded, &mut self.unobserved] {
             spans.retain(|span| span.last > end);
         }
     }
 
     pub fn bytes(&self) -> usize {
-        (self.recorded.capacity() + self.unrecorded.capacity()) * size_of::<Span>()
+        (self.recorded.capacity() + self.unrecorded.capacity() + self.unobserved.capacity()) * size_of::<Span>()
+    }
+}
+
+fn keep(spans: &mut Vec<Span>, at: Boot) {
+    spans.retain(|span| span.last.plus(KEPT) >= at);
+    let is_near = |span: &&mut Span| span.first.minus(ONE) <= at && at <= span.last.plus(ONE);
+    match spans.iter_mut().find(is_near) {
+        Some(span) => *span = span.and(Span::at(at)),
+        None => spans.push(Span::at(at)),
     }
 }

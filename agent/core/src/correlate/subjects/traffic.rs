@@ -313,10 +313,13 @@ impl Sockets {
 
     /// What the exit of the process closed after that time.
     pub fn held(&self, by: Pid, from: Boot) -> Held {
-        let Held { listener, connection } = self.holder(by).map(|holder| holder.at_exit).unwrap_or_default();
+        let Held {
+            listener, connection, ..
+        } = self.holder(by).map(|holder| holder.at_exit).unwrap_or_default();
         Held {
             listener: listener.filter(|at| *at >= from),
             connection: connection.filter(|at| *at >= from),
+            other: None,
         }
     }
 

@@ -524,7 +524,7 @@ fn who_killed_a_program_with_clients_is_known_only_from_a_record() {
     check(
         &hidden("+59.999 KILL bash -> server waiting=none\n+60 exit server KILL listening armed"),
         expect![[r#"
-            killed-by-other: Completed/KilledByOther/Quiet
+            killed-by-other: External/KilledByOther/Quiet
               PID 1 `app` exited by itself with code 0; `bash` (pid 70) killed `server`, which still ran, with its listener open
               fix: find out why `server` was killed, and use the stop command of the container runtime instead
         "#]],
@@ -547,6 +547,60 @@ fn a_lost_exit_may_be_the_programs() {
             unknown: Unknown/Unknown/Unknown
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of process exits were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+        "#]],
+    );
+}
+
+/// On the host's pids: the program's parent is not the shim that started the first process, and kills all that is left.
+#[test]
+fn the_runtime_that_stopped_the_first_process_kills_the_program() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=runsvdir
+        proc runsv in=app pid=106 start=+0.05 parent=main comm=runsv
+        proc server in=app pid=107 start=+0.1 parent=runsv comm=server
+        +0.001 exec main
+        +0.1 exec server
+        +1 TERM shim -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.5 KILL shim -> server waiting=none already-armed
+        +1.501 exit server KILL
+        +1.5011 tcp app closed 8080 0 by-exit by=server
+        ",
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Unknown
+              The container runtime sent SIGTERM to `runsvdir` (pid 100), the handler ran, and the process exited with code 0, 1 ms later; the container runtime then killed `server`, which never got the signal, with its listener open
+              fix: declare SIGHUP as the stop signal (`STOPSIGNAL` in the image): at SIGHUP `runsvdir` stops its services, and at SIGTERM it leaves them to be killed
+        "#]],
+    );
+}
+
+#[test]
+fn a_program_with_clients_by_a_unix_socket_never_got_the_signal() {
+    check_evidence(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.001 exec main
+        +0.1 exec server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL other-sockets
+        ",
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with a Unix or UDP socket of clients open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.001 sched_process_exit: PID 1 `app` exited with code 0
+              +1.001 signal_generate: SIGKILL from the kernel to `server` (pid 107)
+              +1.002 sched_process_exit: `server` (pid 107) had clients by a Unix socket or by UDP when it exited
         "#]],
     );
 }

@@ -131,3 +131,56 @@ fn a_substitute_that_sees_all_clients_leaves_no_doubt() {
         "#]],
     );
 }
+
+/// A server of a Unix socket, or of datagrams: which of its clients lost a request is not recorded.
+#[test]
+fn clients_of_other_sockets_are_not_quiet() {
+    let server = |of_main: &str, before: &str| {
+        container(&format!(
+            "
+            proc worker in=app pid=107 ns=7 start=+0.1 parent=main comm=worker
+            {before}
+            +1 TERM runc -> main handler armed
+            +1.001 enter main TERM
+            +2 exit main 0 {of_main}
+            "
+        ))
+    };
+    check(
+        &server("other-sockets", ""),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
+    "#]],
+    );
+    check(
+        &server("", "+1.5 exit worker 0 other-sockets"),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
+    "#]],
+    );
+    // The next cases to it: none, and of a worker that left before.
+    for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets")] {
+        let shown = super::script::show(&super::script::run(&server(of_main, before)), false);
+        assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
+    }
+}
+
+/// Nobody stopped it.
+#[test]
+fn clients_of_other_sockets_below_a_wrapper_are_not_quiet() {
+    check(
+        &container(
+            "
+            proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+            +60 exit server 0 other-sockets
+            +60.02 exit main 0 already-armed
+            ",
+        ),
+        expect![[r#"
+            clean-exit: Completed/Clean/Unknown
+              PID 1 `app` exited by itself with code 0; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
+        "#]],
+    );
+}

@@ -226,6 +226,8 @@ pub(super) struct OomObject {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ConnectionsObject {
     pub(super) observed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) other_sockets: bool,
     pub(super) since: Option<String>,
     pub(super) accepted: u64,
     pub(super) accepted_first: Option<String>,

@@ -54,16 +54,8 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
     });
     let mut killed: Vec<Killed> = Vec::new();
     for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(REACH))?, fact))) {
-        let at_exit = state.exits.iter().find(|(_, exit)| id(&fact.target).is(&exit.task));
-        let at_exit = at_exit.and_then(|(at, exit)| Some((*at, exit.held?)));
-        let held = timeline.sockets.held(fact.target.tgid, at);
-        let held = Held {
-            listener: held.listener.or(at_exit.filter(|(_, held)| held.listener).map(|(at, _)| at)),
-            connection: held
-                .connection
-                .or(at_exit.filter(|(_, held)| held.connection).map(|(at, _)| at)),
-        };
-        let had_none = held.listener.or(held.connection).is_none();
+        let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
+        let had_none = held.listener.or(held.connection).or(held.other).is_none();
         if killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
@@ -82,6 +74,19 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
     killed.sort_by_key(|killed| (!killed.is_program(), killed.kill.at, killed.process.tgid));
     killed.truncate(Inside::KILLED);
     killed
+}
+
+/// With what the exit's own record shows.
+fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
+    let Some((at, exit)) = state.exits.iter().find(|(_, exit)| process.is(&exit.task)) else {
+        return held;
+    };
+    let had = exit.held.unwrap_or_default();
+    Held {
+        listener: held.listener.or(had.listener.then_some(*at)),
+        connection: held.connection.or(had.connection.then_some(*at)),
+        other: exit.unobserved.then_some(*at),
+    }
 }
 
 fn was_signalled(signals: &[InnerSignal], process: &InnerProcess, since: Boot) -> bool {
