@@ -366,6 +366,7 @@ fn full_recording(file: &Path, containers: u32) {
             status: ExitStatus::Exited(1),
             armed: Some(Armed::No),
             held: None,
+            unobserved: false,
         }));
         write(&Event::CgroupRmdir(CgroupRmdir { cgroup }));
     }

@@ -192,6 +192,7 @@ fn exit(cgroup: u64, tgid: u32) -> Event {
         status: ExitStatus::Exited(0),
         armed: Some(Armed::Already),
         held: None,
+        unobserved: false,
     })
 }
 

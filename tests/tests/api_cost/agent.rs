@@ -270,6 +270,7 @@ impl Agent {
                 status,
                 armed: None,
                 held: None,
+                unobserved: false,
             })
         };
         let entered = Event::SignalDeliver(SignalDeliver {
