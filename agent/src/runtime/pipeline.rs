@@ -27,7 +27,7 @@ pub struct Pipeline {
     core: Correlator,
     recorder: Option<Recorder>,
     sinks: Sinks,
-    observation: Observation,
+    observations: Observations,
     /// The evidence that goes to the journal; None without one.
     evidence: Option<Evidence>,
     /// The inputs are those of earlier runs: what these reported is not reported again.
@@ -47,7 +47,7 @@ impl Pipeline {
             replaying: None,
             is_past: false,
             sinks,
-            observation,
+            observations: Observations::new(observation),
             probes: Some(Vec::new()),
         }
     }
@@ -167,7 +167,7 @@ impl Pipeline {
         // The connects of clients are not kept.
         if let Some(last) = last {
             self.handle(last, Input::lost_by_machine(Kind::Tcp, Boot(0), 1))?;
-            if self.observation.boot_id == current.boot_id {
+            if self.observations.current().boot_id == current.boot_id {
                 // No longer than this: an agent that was killed had written its last frame some time before.
                 let gap_at_most = current.since.since(last);
                 tracing::info!(
@@ -191,19 +191,14 @@ impl Pipeline {
 
     /// Whether the core answered, and its commands.
     fn take(&mut self, now: Boot, input: Input) -> Result<(bool, Vec<Command>), RuntimeError> {
-        let old = observed(&mut self.observation, &input);
+        self.observations.take(&input);
         if let (Input::Clock(_), Some(journal), false) = (&input, &self.sinks.journal, self.is_past) {
-            journal.journal().observation(&self.observation);
+            journal.journal().observation(self.observations.current());
         }
         self.before(&input)?;
         let answers = self.core.handle(now, input);
         let answered = !answers.is_empty();
-        let new = old.map(|old| std::mem::replace(&mut self.observation, old));
-        let commands = self.send(now, answers)?;
-        if let Some(new) = new {
-            self.observation = new;
-        }
-        Ok((answered, commands))
+        Ok((answered, self.send(now, answers)?))
     }
 
     /// Passes to the sinks what they need of the input itself.
@@ -218,11 +213,13 @@ impl Pipeline {
             }
             Input::Probe { name, state } => match &mut self.probes {
                 Some(probes) => probes.push((name.clone(), state.clone())),
-                None => self.sinks.observing(&self.observation, &[(name.clone(), state.clone())])?,
+                None => self
+                    .sinks
+                    .observing(self.observations.current(), &[(name.clone(), state.clone())])?,
             },
             _ => {
                 if let Some(probes) = self.probes.take() {
-                    self.sinks.observing(&self.observation, &probes)?;
+                    self.sinks.observing(self.observations.current(), &probes)?;
                 }
             }
         }
@@ -248,7 +245,7 @@ impl Pipeline {
         }
         for report in &answers.reports {
             if let Some(finished) = &self.replaying
-                && !self.sinks.is_new(report, &self.observation, finished)
+                && !self.sinks.is_new(report, self.observations.of(report), finished)
             {
                 continue;
             }
@@ -256,7 +253,7 @@ impl Pipeline {
                 Report::StopSignalIgnored(early) => self.core.index().path(early.key.cgroup),
                 _ => None,
             };
-            self.sinks.send(now, report, &self.observation, path)?;
+            self.sinks.send(now, report, self.observations.of(report), path)?;
         }
         Ok(answers.commands)
     }
@@ -270,18 +267,44 @@ impl Pipeline {
     }
 }
 
-/// Takes over what the input reports about the observation. Returns the earlier one if the answers to the input are by its clock: what
-/// another boot left open ended by that boot's clock.
-pub(super) fn observed(observation: &mut Observation, input: &Input) -> Option<Observation> {
-    match input {
-        Input::Start(new) => {
-            let old = std::mem::replace(observation, new.clone());
-            (old.boot_id != new.boot_id).then_some(old)
+/// The observation of this boot and, for what the API of this boot shows late, that of the boot before.
+#[derive(Debug)]
+pub(super) struct Observations {
+    current: Observation,
+    previous: Option<Observation>,
+}
+
+impl Observations {
+    pub fn new(current: Observation) -> Observations {
+        Observations { current, previous: None }
+    }
+
+    pub fn current(&self) -> &Observation {
+        &self.current
+    }
+
+    /// Takes over what the input reports about the observation.
+    pub fn take(&mut self, input: &Input) {
+        match input {
+            Input::Start(new) => {
+                let old = std::mem::replace(&mut self.current, new.clone());
+                if old.boot_id != new.boot_id {
+                    self.previous = Some(old);
+                }
+            }
+            Input::Clock(offset) => self.current.wall_offset = *offset,
+            _ => {}
         }
-        Input::Clock(offset) => {
-            observation.wall_offset = *offset;
-            None
-        }
-        _ => None,
+    }
+
+    /// A termination has the clock of its own boot.
+    pub fn of(&self, report: &Report) -> &Observation {
+        let boot_id = match report {
+            Report::Terminated(of) => &of.facts.key.boot_id,
+            Report::PodTerminated(of) => &of.facts.boot_id,
+            _ => return &self.current,
+        };
+        let previous = self.previous.as_ref().filter(|of| of.boot_id == *boot_id);
+        previous.unwrap_or(&self.current)
     }
 }

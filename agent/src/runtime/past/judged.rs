@@ -10,14 +10,14 @@ use epitaph_core::report::Report;
 use epitaph_core::time::Wall;
 
 use super::super::RuntimeError;
-use super::super::pipeline::observed;
+use super::super::pipeline::Observations;
 use super::super::replay::Recorded;
 
 /// Reads a recording once. Holds what the core holds, and the reports of one input.
 pub struct Judged {
     recorded: Recorded<Box<dyn BufRead>>,
     core: Correlator,
-    observation: Observation,
+    observations: Observations,
     ready: VecDeque<String>,
 }
 
@@ -26,7 +26,7 @@ impl Judged {
     pub fn new(file: Box<dyn BufRead>, name: &str, core: Correlator) -> Result<Judged, RuntimeError> {
         let recorded = Recorded::new(file, &name)?;
         Ok(Judged {
-            observation: recorded.observation().clone(),
+            observations: Observations::new(recorded.observation().clone()),
             recorded,
             core,
             ready: VecDeque::new(),
@@ -43,11 +43,13 @@ impl Judged {
     pub fn next_object(&mut self) -> Option<String> {
         while self.ready.is_empty() {
             let (now, input) = self.recorded.next()?;
-            let old = observed(&mut self.observation, &input);
+            self.observations.take(&input);
             let answers = self.core.handle(now, input);
-            let observation = old.as_ref().unwrap_or(&self.observation);
-            self.ready
-                .extend(answers.reports.iter().filter_map(|report| object(report, observation)));
+            let objects = answers
+                .reports
+                .iter()
+                .filter_map(|report| object(report, self.observations.of(report)));
+            self.ready.extend(objects);
         }
         self.ready.pop_front()
     }

@@ -1,8 +1,10 @@
 use epitaph_core::fixtures::shutdowns;
 use epitaph_core::fixtures::{pods, sample};
 use epitaph_core::render::id;
-use epitaph_core::shutdown::EndedByShutdown;
+use epitaph_core::report::NodeShutdown;
+use epitaph_core::shutdown::{EndedByShutdown, Ending};
 use expect_test::expect;
+use opentelemetry_sdk::trace::SpanData;
 
 use super::text_of;
 use crate::render::span::{Options, Trace, node_down, node_trace, pod_trace, trace};
@@ -17,6 +19,7 @@ pub(super) fn traces() -> Vec<Trace> {
         node_trace(&shutdowns::truncated(), &options),
         node_trace(&shutdowns::spoofed(), &options),
         node_trace(&shutdowns::hostile("x\u{1b}[2J"), &options),
+        node_trace(&left(), &options),
         node_down(
             &epitaph_core::shutdown::NodeDown {
                 is_soft: true,
@@ -25,6 +28,32 @@ pub(super) fn traces() -> Vec<Trace> {
             &options,
         ),
     ]
+}
+
+/// The agent ended in order, with the pods of the last phase.
+fn left() -> NodeShutdown {
+    let mut of = shutdowns::truncated();
+    of.facts.ending = Ending::AgentEnded;
+    of.facts.signs.job = None;
+    of.facts.signs.stopping = None;
+    of.facts.delay.as_mut().expect("a delay").end = None;
+    of.facts.phases[1].at_least = true;
+    of
+}
+
+#[test]
+fn spans_that_outlast_the_agent_are_marked() {
+    let marked = |of: &NodeShutdown| -> Vec<String> {
+        let spans = node_trace(of, &Options::default()).spans.into_iter();
+        let is_marked = |span: &SpanData| span.attributes.iter().any(|a| a.key.as_str() == "epitaph.at_least");
+        spans.filter(is_marked).map(|span| span.name.into_owned()).collect()
+    };
+    assert_eq!(marked(&shutdowns::truncated()), <[&str; 0]>::default());
+    let marked = marked(&left());
+    assert!(
+        marked.contains(&"logind.delay".to_owned()) && marked.contains(&"kubelet.phase".to_owned()),
+        "{marked:?}"
+    );
 }
 
 #[test]
