@@ -222,7 +222,14 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && !unclosed
         // Its record shows whether the sockets were recorded by then, and which connections it dropped.
         && exit.is_some();
-    let inside = with_killed(inside, (state, timeline), main.as_ref(), stop_signal, seen_to_their_end);
+    let exits_lost_inside = missing.lost_inside.contains(&Kind::ProcessExit);
+    let inside = with_killed(
+        inside,
+        (state, timeline),
+        main.as_ref(),
+        stop_signal,
+        (seen_to_their_end, exits_lost_inside),
+    );
     let inside = Inside {
         program_unsure: is_program_unsure(context, home, (state, timeline), stop_signal, seen),
         ..inside
@@ -356,7 +363,7 @@ fn with_killed(
     (state, timeline): (&State, &Timeline),
     main: Option<&Candidate>,
     stop: Option<&SignalFact>,
-    seen: bool,
+    (seen, exits_lost): (bool, bool),
 ) -> Inside {
     let Some((main, exit)) = main.and_then(|main| Some((main, main.exit?))) else {
         return inside;
@@ -381,8 +388,13 @@ fn with_killed(
     // A process that was killed after that exit closed its sockets later.
     let by_exit = first >= exit.at && main.exit_armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
     let is_watched = by_exit || watched(state, stop, None, Some(main));
+    // What each of them had open by other sockets is in the record of its exit.
+    let are_shown = !exits_lost
+        || killed
+            .iter()
+            .all(|killed| super::inside::exit(state, &super::inside::id(&killed.process)).is_some());
     Inside {
-        sockets_known: seen && is_watched && timeline.sockets.knows_holders(first),
+        sockets_known: seen && is_watched && are_shown && timeline.sockets.knows_holders(first),
         killed,
         ..inside
     }

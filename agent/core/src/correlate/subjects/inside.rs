@@ -367,7 +367,7 @@ fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
     inner.chain(of_timeline.filter(InnerSignal::is_relevant))
 }
 
-fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
+pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
     let exits = state.exits.iter().filter(|(_, exit)| of.is(&exit.task));
     let exits = exits.map(|(at, exit)| MainExit {
         at: *at,
@@ -411,7 +411,7 @@ pub(super) fn process(task: &Task) -> InnerProcess {
     }
 }
 
-fn id(process: &InnerProcess) -> ProcessId {
+pub(super) fn id(process: &InnerProcess) -> ProcessId {
     ProcessId {
         tgid: process.tgid,
         start: process.start,

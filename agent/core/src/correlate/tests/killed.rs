@@ -522,7 +522,7 @@ fn who_killed_a_program_with_clients_is_known_only_from_a_record() {
     "#]],
     );
     check(
-        &hidden("+59.999 KILL bash -> server waiting=none\n+60 exit server KILL listening armed"),
+        &hidden("+59.999 KILL bash -> server waiting=none armed\n+60 exit server KILL listening armed"),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
               PID 1 `app` exited by itself with code 0; `bash` (pid 70) killed `server`, which still ran, with its listener open
@@ -530,7 +530,7 @@ fn who_killed_a_program_with_clients_is_known_only_from_a_record() {
         "#]],
     );
     check(
-        &hidden("+59.999 KILL main -> server waiting=none\n+60 exit server KILL listening armed"),
+        &hidden("+59.999 KILL main -> server waiting=none armed\n+60 exit server KILL listening armed"),
         expect![[r#"
             force-killed: Completed/ForceKilled/Quiet
               PID 1 `app` exited by itself with code 0; `app` killed `server`, which still ran, with its listener open
@@ -590,7 +590,7 @@ fn a_program_with_clients_by_a_unix_socket_never_got_the_signal() {
         +1.0001 enter main TERM
         +1.001 exit main 0 already-armed
         +1.0011 KILL main -> server kernel waiting=none already-armed
-        +1.002 exit server KILL other-sockets
+        +1.002 exit server KILL other-sockets armed
         ",
         expect![[r#"
             force-killed: Stopped/ForceKilled/Unknown

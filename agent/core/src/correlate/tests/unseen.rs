@@ -147,21 +147,21 @@ fn clients_of_other_sockets_are_not_quiet() {
         ))
     };
     check(
-        &server("other-sockets", ""),
+        &server("other-sockets armed", ""),
         expect![[r#"
         clean-exit: Stopped/Clean/Unknown
           The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
     "#]],
     );
     check(
-        &server("", "+1.5 exit worker 0 other-sockets"),
+        &server("", "+1.5 exit worker 0 other-sockets armed"),
         expect![[r#"
         clean-exit: Stopped/Clean/Unknown
           The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
     "#]],
     );
     // The next cases to it: none, and of a worker that left before.
-    for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets")] {
+    for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets armed")] {
         let shown = super::script::show(&super::script::run(&server(of_main, before)), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
     }
@@ -174,7 +174,7 @@ fn clients_of_other_sockets_below_a_wrapper_are_not_quiet() {
         &container(
             "
             proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
-            +60 exit server 0 other-sockets
+            +60 exit server 0 other-sockets armed
             +60.02 exit main 0 already-armed
             ",
         ),
