@@ -7,6 +7,7 @@
 mod missing;
 mod nodes;
 mod pages;
+mod refused;
 mod shutdowns;
 mod yaml;
 
@@ -17,8 +18,8 @@ use super::observer::{
     ACTIVE, EVICTIONS_HELD, HELD_PODS, KNOWN, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE,
 };
 use super::table::{
-    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, Row,
-    WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
+    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, REFUSED_CLIENTS,
+    Row, WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
 };
 
 pub use pages::{Page, names, page, pages};
@@ -84,6 +85,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
             rules: vec![
                 rules.probe("failed", "warning"),
                 rules.probe("unsupported", "info"),
+                refused::unseen(&rules),
                 rules.records_lost(),
                 rules.spans_dropped(),
                 rules.export_failing(),
@@ -461,7 +463,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 22] {
+pub fn used() -> [Row; 23] {
     [
         ACTIVE,
         KNOWN,
@@ -481,6 +483,7 @@ pub fn used() -> [Row; 22] {
         LOST,
         NODE_READY,
         PROBE,
+        REFUSED_CLIENTS,
         WORKLOAD_ADVICE,
         WORKLOAD_INCIDENT,
         WORKLOAD_TERMINATIONS,

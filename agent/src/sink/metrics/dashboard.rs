@@ -369,7 +369,7 @@ fn probes() -> Panel {
             "",
         )],
         off: "",
-        alerts: vec!["EpitaphProbeNotActive"],
+        alerts: vec!["EpitaphProbeNotActive", "EpitaphRefusedClientsUnseen"],
     }
 }
 
