@@ -42,6 +42,12 @@ pub const KNOWN: &[Known] = &[
         is: |played| played.truth.finished() && played.truth.jobs_lost() > 0,
     },
     Known {
+        name: "connected-at-the-end",
+        class: Class::WrongCount,
+        what: "a client connects in the moment in which the program exits, and its cut request is not counted: once in some thousand histories",
+        is: |played| played.truth.was_cut_at_once(),
+    },
+    Known {
         name: "ended-before-the-first-process",
         class: Class::FalseClean,
         what: "without a stop, the program below a wrapper crashes or is killed, and the wrapper then exits with 0",

@@ -129,6 +129,14 @@ impl Truth {
         self.attempts.iter().filter(|attempt| of.contains(&attempt.outcome)).count()
     }
 
+    /// A client connected within a few milliseconds of the program's end, and its request was cut.
+    pub fn was_cut_at_once(&self) -> bool {
+        const AT_ONCE_NS: u64 = 5_000_000;
+        let gone = self.left().unwrap_or(self.ended);
+        let is = |attempt: &Attempt| attempt.outcome == Outcome::Cut && attempt.begin.abs_diff(gone) <= AT_ONCE_NS;
+        self.attempts.iter().any(is)
+    }
+
     /// Attempts that failed for the client, and ended then.
     pub fn lost(&self, within: RangeInclusive<u64>) -> usize {
         let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut, Outcome::Unanswered];
