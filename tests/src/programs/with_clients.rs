@@ -154,7 +154,7 @@ const GUNICORN_BELOW_DUMB_INIT: Installed = Installed {
 const NODE_SERVER: Installed = Installed {
     configuration: &[(
         "server.js",
-        "const answer = (_, response) => setTimeout(() => response.end('ok'), 50);\n\
+        "const answer = (_, response) => setTimeout(() => response.end('ok'), 500);\n\
          require('http').createServer(answer).listen($PORT, '127.0.0.1');\n",
     )],
     command: &["/usr/bin/node", "$DIR/server.js"],
