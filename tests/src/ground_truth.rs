@@ -120,6 +120,8 @@ impl Played {
             (Bystander::KeepsCalling, _) => {
                 count(What::Refused) > 0 && count(What::Answered) + count(What::Refused) == self.seen.len()
             }
+            // Their ends are not waited for.
+            (Bystander::Unheard { count: n }, _) => count(What::Connected) == n && self.seen.len() == n,
             (Bystander::Rejected { count: n }, _) => count(What::Answered) == 1 && count(What::Unreachable) == n,
             (Bystander::Client { count: n, .. }, "reset") => count(What::Reset) == n,
             (Bystander::Client { count: n, .. }, "cut")

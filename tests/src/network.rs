@@ -12,6 +12,7 @@ use crate::sys::random_hex;
 #[derive(Debug)]
 pub struct Network {
     name: String,
+    outside: IpAddr,
     inside: IpAddr,
 }
 
@@ -40,7 +41,7 @@ impl Network {
         let [ours, theirs] = ["ep", "eq"].map(|end| format!("{end}{hex}"));
         let name = format!("epitaph-{hex}");
         ip(&["netns", "add", &name])?;
-        let network = Network { name, inside };
+        let network = Network { name, outside, inside };
         let name = &network.name;
         ip(&["link", "add", &ours, "type", "veth", "peer", "name", &theirs, "netns", name])?;
         let [outside, inside] = [outside, inside].map(|ip| format!("{ip}/{bits}"));
@@ -74,6 +75,17 @@ impl Network {
         ip(&["netns", "exec", name, "sh", "-c", &settings])?;
         ip(&["-netns", name, "route", "add", "prohibit", &inside])?;
         ip(&["-netns", name, "route", "delete", "local", &inside, "table", "local"]).map(drop)
+    }
+
+    /// From now on, nothing that is sent from inside arrives, as when a pod's route is removed.
+    ///
+    /// # Errors
+    /// `ip` refuses.
+    pub fn lose_route(&self) -> anyhow::Result<()> {
+        let family = if self.inside.is_ipv6() { "-6" } else { "-4" };
+        // More specific than the link's own.
+        let outside = self.outside.to_string();
+        ip(&["-netns", &self.name, family, "route", "add", "blackhole", &outside]).map(drop)
     }
 
     /// From now on, packets of the network's loopback interrupt another CPU, as packets of a network card do.

@@ -161,6 +161,12 @@ impl Players {
         let load = self.load(role, address.as_deref())?;
         // The subject is time: a container runs for a while before it is stopped. Requests are read by then.
         sleep(Duration::from_millis(if load.is_some() { 600 } else { 200 }));
+        if let Bystander::Unheard { .. } = story.bystander {
+            let network = network
+                .as_ref()
+                .context("only a network namespace of its own can lose its route")?;
+            network.lose_route()?;
+        }
         if story.stop != Stop::Wait {
             runtime.order("stop")?;
         }
@@ -193,7 +199,11 @@ impl Players {
             _ => [None, None],
         };
         did.extend(runtime.rest()?);
-        if let Some(client) = &mut client {
+        // The clients of a network that is gone wait for minutes.
+        if let Some(client) = client
+            .as_mut()
+            .filter(|_| !matches!(story.bystander, Bystander::Unheard { .. }))
+        {
             if story.bystander == Bystander::KeepsCalling {
                 // The subject is time: it calls after the end, too.
                 sleep(Duration::from_millis(200));
@@ -281,6 +291,11 @@ impl Players {
                 };
                 (vec![verb.into(), address()?.into(), count.to_string()], count, known)
             }
+            Bystander::Unheard { count } => (
+                vec!["connect".into(), address()?.into(), count.to_string()],
+                count,
+                What::Connected,
+            ),
             Bystander::KeepsCalling => (vec!["every".into(), address()?.into(), PERIOD_MS.into()], 3, What::Answered),
         };
         let mut client = Player::start(self.program("bystander").args(args))?;

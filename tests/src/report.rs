@@ -304,7 +304,7 @@ impl Case {
             (_, traffic) => traffic,
         };
         let clients = match self.story().bystander {
-            Bystander::Client { count, .. } => count as u64,
+            Bystander::Client { count, .. } | Bystander::Unheard { count } => count as u64,
             _ => 0,
         };
         for (what, of) in [

@@ -62,6 +62,10 @@ pub enum Bystander {
         verb: &'static str,
         count: usize,
     },
+    /// So many connections without a request, made before the stop; at the stop their network is gone, and they wait.
+    Unheard {
+        count: usize,
+    },
     /// A request every 50 ms, from before the stop until after the end.
     KeepsCalling,
     /// After the stop signal one is answered; then its network namespace rejects all that comes, and so many meet that, one after another.

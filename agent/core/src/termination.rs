@@ -203,6 +203,8 @@ pub struct Traffic {
     pub undecided: Count,
     /// Of `undecided`: the client had not acknowledged all that the server had written.
     pub undecided_unacknowledged: u64,
+    /// Of `undecided`: the client had not acknowledged the server's close when counting stopped.
+    pub undecided_unheard: u64,
     /// Connects from this node to the subject's own address and port that failed with an ICMP error, not by the subject: a proxy's
     /// or a policy's REJECT, a missing route.
     pub rejected: Count,

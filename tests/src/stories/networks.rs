@@ -104,6 +104,20 @@ pub(super) static STORIES: &[Story] = &[
             CUT,
         )
     },
+    Story {
+        network_namespace: true,
+        bystander: Bystander::Unheard { count: 3 },
+        ..stopped(
+            "never-acknowledged",
+            "the route to the clients goes at the stop: three connections without a request end with a FIN that never arrives, and wait on",
+            &["serve", "keep-alive", ANY],
+            suffered(
+                "undecided-connections",
+                "undecided",
+                &["the clients of 3 connections never acknowledged the close"],
+            ),
+        )
+    },
     REJECTS,
     Story {
         name: "rejected-on-the-way-ipv6",

@@ -137,7 +137,11 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         0 => String::new(),
         n => format!(", {n} of them before the client had acknowledged all data"),
     };
-    let undecided = format!("closed with the exit, idle or with a request under way{unacknowledged}{with_probes}");
+    let unheard = match traffic.undecided_unheard {
+        0 => String::new(),
+        n => format!(", {n} of them never acknowledged by the client"),
+    };
+    let undecided = format!("closed with the exit, idle or with a request under way{unacknowledged}{unheard}{with_probes}");
     count(traffic.undecided, &undecided);
     count(traffic.idle_closed, "closed at exit that neither side had used");
     count(traffic.rejected, "rejected by the network (ICMP) before reaching the process");

@@ -671,14 +671,24 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
 }
 
 fn undecided(traffic: &Traffic) -> String {
+    let (all, unheard) = (traffic.undecided.count, traffic.undecided_unheard);
+    let never = match unheard {
+        0 => String::new(),
+        1 => "the client of 1 connection never acknowledged the close, and may still wait".to_owned(),
+        n => format!("the clients of {n} connections never acknowledged the close, and may still wait"),
+    };
+    if unheard == all {
+        return never;
+    }
     let unacknowledged = match traffic.undecided_unacknowledged {
         0 => "",
-        1 if traffic.undecided.count == 1 => "; the client had not received all of the last answer",
+        1 if all - unheard == 1 => "; the client had not received all of the last answer",
         _ => "; some clients had not received all of the last answer",
     };
+    let never = if unheard > 0 { format!("; {never}") } else { never };
     format!(
-        "{} may have had a request under way, which the kernel cannot tell{unacknowledged}",
-        many(traffic.undecided.count, "connection")
+        "{} may have had a request under way, which the kernel cannot tell{unacknowledged}{never}",
+        many(all - unheard, "connection")
     )
 }
 

@@ -57,6 +57,10 @@ pub(super) struct Connection {
     pub ended: Option<(Boot, Use)>,
     /// This side ended sending, or closed after the client had.
     pub fin: Option<Boot>,
+    /// The last FIN, and the last proof that its client got it: an acknowledgement, or an RST of the client's. Not the first ones: another
+    /// client can have the port later.
+    pub fin_sent: Option<Boot>,
+    pub fin_arrived: Option<Boot>,
     /// Established before, and closed without a loss.
     pub closed: Option<Boot>,
     /// With `closed`: by close(2), which was the program's decision or a part of its exit.
@@ -191,6 +195,11 @@ impl Connection {
         reset || self.reset_by_listener().is_some() || self.late.is_some() || self.ended.is_some()
     }
 
+    /// The last FIN, if nothing proves that its client got it.
+    pub fn unheard(&self) -> Option<Boot> {
+        self.fin_sent.filter(|sent| self.fin_arrived.is_none_or(|at| at < *sent))
+    }
+
     /// An RST by the listener for a client whose connection is not known to have ended before.
     pub fn reset_by_listener(&self) -> Option<Boot> {
         let end = earlier(self.closed, self.ended.map(|(at, _)| at));
@@ -309,6 +318,8 @@ pub(super) enum Fact {
     Ended(Use),
     Closed,
     Closing(Closing),
+    /// The client got the FIN.
+    Heard,
 }
 
 impl Fact {
@@ -336,11 +347,39 @@ impl Fact {
     }
 }
 
+/// The record shows that the client got the FIN of its server. It comes after the one of the FIN, which itself is not among the bytes that
+/// the latter shows.
+pub(super) fn has_heard(tcp: &Tcp) -> bool {
+    if !tcp.has_socket {
+        return false;
+    }
+    match tcp.op {
+        TcpOp::ResetReceived => true,
+        TcpOp::State {
+            old: TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck,
+            new,
+        } => match tcp.progress {
+            // With an error that is no RST, the kernel gave up.
+            _ if tcp.sk_err != 0 => matches!(tcp.sk_err, ECONNRESET | EPIPE),
+            Some(progress) => progress.unacknowledged == 0,
+            None => new != TcpState::Closing,
+        },
+        _ => false,
+    }
+}
+
+const ECONNRESET: u32 = 104;
+const EPIPE: u32 = 32;
+
 /// How a client's connection was closed.
 pub(super) enum End {
     Refused(RefusedSource),
-    Reset { queued: bool },
+    Reset {
+        queued: bool,
+    },
     Ended(Use),
+    /// The client never acknowledged the FIN.
+    Unheard,
 }
 
 impl End {
@@ -370,6 +409,10 @@ impl End {
             End::Ended(Use::Idle) => &mut traffic.idle_closed,
             End::Ended(Use::Undecided { unacknowledged }) => {
                 traffic.undecided_unacknowledged += u64::from(unacknowledged);
+                &mut traffic.undecided
+            }
+            End::Unheard => {
+                traffic.undecided_unheard += 1;
                 &mut traffic.undecided
             }
         };

@@ -163,7 +163,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // What a process had open is in the record of its exit.
     let exits_since = if is_unasked { before } else { clients_since };
     let exits_lost = || {
-        let lost = context.coverage.losses_inside(home, exits_since, end);
+        let lost = context.coverage.losses_inside(home, exits_since, until);
         lost.iter().any(|(kind, _)| *kind == Kind::ProcessExit)
     };
     let is_recorded = own_exits.is_none_or(|own| {

@@ -79,7 +79,7 @@ impl Lost {
             End::Refused(_) => peer.refused += 1,
             End::Reset { .. } => peer.reset += 1,
             End::Ended(Use::Unanswered) => peer.cut += 1,
-            End::Ended(Use::Idle | Use::Undecided { .. }) => {}
+            End::Unheard | End::Ended(Use::Idle | Use::Undecided { .. }) => {}
         }
     }
 

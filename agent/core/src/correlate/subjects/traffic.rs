@@ -31,6 +31,8 @@
 //! - A connection on a socket that was handed over (of another cgroup) is none of these: the close at the exit shows that such
 //!   sockets exist, and nothing else of them is recorded. The traffic then counts as not observed.
 //! - CLOSE_WAIT → LAST_ACK is none of these if the server had answered, or by close(2): the client had closed first.
+//! - A close whose FIN the client has not acknowledged when counting stops is *undecided*, whatever the close was: the way to the client may
+//!   be gone, and the client waits.
 //! - *rejected*: a connect from this node to an address and port of the subject that failed with an error and without an RST.
 //! - Where refused clients of other machines are not recorded (some kernels before 6.10), the close of a listener that they could reach makes the
 //!   traffic count as not observed: what is counted is the least.
@@ -50,7 +52,9 @@ use crate::termination::{Count, Held, RefusedSource, Traffic};
 use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
-use super::connection::{Close, Closing, Connection, End, Fact, Pair, Refused, Use, count, distance, earlier, first};
+use super::connection::{
+    Close, Closing, Connection, End, Fact, Pair, Refused, Use, count, distance, earlier, first, has_heard,
+};
 use super::listeners::Listeners;
 use super::peers::{Known, Lost};
 
@@ -131,6 +135,7 @@ impl Sockets {
             return is_kept;
         }
         let set = match (tcp.op, tcp.has_socket) {
+            _ if has_heard(tcp) => Fact::Heard,
             (
                 TcpOp::State {
                     old: TcpState::SynRecv | TcpState::NewSynRecv,
@@ -244,7 +249,11 @@ impl Sockets {
             self.refused = self.refused.max(Some(at));
             connection.last_refused = connection.last_refused.max(Some(at));
         }
+        if tcp.op == FIN {
+            connection.fin_sent = connection.fin_sent.max(Some(at));
+        }
         match set {
+            Fact::Heard => connection.fin_arrived = connection.fin_arrived.max(Some(at)),
             Fact::Accepted => {
                 first(&mut connection.accepted, at);
                 clients.serves(now, tcp.local.ip());
@@ -404,6 +413,15 @@ impl Sockets {
                 };
                 is_open.then_some((End::Ended(undecided), at))
             });
+            let unheard = connection.unheard().filter(|&at| within(Some(at)).is_some());
+            let end = match (end, unheard) {
+                (None | Some((End::Ended(Use::Idle | Use::Undecided { .. }), _)), Some(at))
+                    if self.is_clients(pair, connection) =>
+                {
+                    Some((End::Unheard, at))
+                }
+                (end, _) => end,
+            };
             let end = end.filter(|&(_, at)| !self.is_to_itself(pair, at));
             if connection.is_refused_to_others() {
                 last_refused = last_refused.max(connection.last_refused);
@@ -417,7 +435,7 @@ impl Sockets {
                         lost.add(pair, &end, had_connected);
                         end.count(&mut traffic, pair.local.port(), at, had_connected);
                     }
-                    (End::Ended(Use::Idle | Use::Undecided { .. }), true) => {}
+                    (End::Unheard | End::Ended(Use::Idle | Use::Undecided { .. }), true) => {}
                 }
             }
         }
@@ -605,6 +623,10 @@ fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     }
 }
 
+const FIN: TcpOp = TcpOp::State {
+    old: TcpState::Established,
+    new: TcpState::FinWait1,
+};
 /// A program that exits this long after a close has not closed the connection with its exit.
 const EXIT_TAKES: Duration = Duration::from_secs(1);
 const ECONNREFUSED: u32 = 111;

@@ -49,6 +49,56 @@ fn refused_after_the_listener_closed() {
     );
 }
 
+/// The way to the client is gone: neither the FIN nor the answer arrives, and the client waits for minutes.
+#[test]
+fn a_close_that_the_client_never_acknowledged_is_undecided() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app accepted 80 5001
+        +1.02 tcp app closed-by-itself 80 5001 sent=10 received=10 last-sent=9 last-received=8 jiffies=9 unacknowledged=10 unheard
+        +1.03 tcp app accepted 80 5002
+        +1.04 tcp app closed-by-itself 80 5002 sent=10 received=10 last-sent=9 last-received=8 jiffies=9 unacknowledged=10
+        +1.1 tcp app closed 80
+        +2.7 exit main 0
+        ",
+        ),
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; the client of 1 connection never acknowledged the close, and may still wait
+              fix: look for requests without an end in the logs of the clients, and for what took the way to them: a route or a policy that was removed while the process still served, or a client's own machine
+        "#]],
+    );
+    let of = |verb: &str| {
+        traffic(&format!(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app accepted 80 5001
+        +1.1 tcp app closed 80
+        +1.2 tcp app {verb}
+        +2.7 exit main 0
+        "
+        ))
+    };
+    assert_eq!(
+        of("closed-by-itself 80 5001 shutdown sent=9 received=9 unheard"),
+        TrafficAxis::Undecided
+    );
+    assert_eq!(of("closed-by-itself 80 5001 shutdown sent=9 received=9"), TrafficAxis::Quiet);
+    assert_eq!(of("cut 80 5001 unheard jiffies=1 sent=0 received=0"), TrafficAxis::Undecided);
+    assert_eq!(of("cut 80 5001 unheard sent=0 received=9"), TrafficAxis::Cut);
+    // The client had closed first, and has its answer.
+    assert_eq!(
+        of("half-closed 80 5001 sent=9 received=10 last-sent=9 last-received=8"),
+        TrafficAxis::Quiet
+    );
+    // A connection to a server.
+    assert_eq!(of("cut 40001 5432 unheard sent=9 received=9"), TrafficAxis::Quiet);
+}
+
 /// The client's last acknowledgement, for a FIN that was sent again, comes when the server's socket is gone.
 #[test]
 fn the_listeners_reset_is_no_loss_of_a_client_whose_connection_had_ended() {

@@ -500,6 +500,11 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
                 many(traffic.refused_clients().count, "refused connection")
             ))
         }
+        TrafficAxis::Undecided if traffic.undecided_unheard == traffic.undecided.count => Some(
+            "look for requests without an end in the logs of the clients, and for what took the way to them: a route or a policy that was \
+             removed while the process still served, or a client's own machine"
+                .to_owned(),
+        ),
         TrafficAxis::Undecided
         | TrafficAxis::RefusedNewPeers
         | TrafficAxis::ProxyRejected
