@@ -41,7 +41,7 @@ client's closing message that arrives after the server's closing message and bef
 although nothing is lost. This happens in about one run of twelve, to one connection. The test allows it for protocols with such a message,
 three times in a run.
 
-On kernels before 6.12, resets without a full socket (after TIME_WAIT, or for a close that overtook the handshake) are reported by programs
+On kernels before 6.10, resets without a full socket (after TIME_WAIT, or for a close that overtook the handshake) are reported by programs
 at two functions of the kernel. Where the kernel refuses these programs, such a reset is not counted, and the traffic is `unknown` where a
 listener closed ([limits.md](limits/kernels.md#kernels-before-612)). All else is the same on every kernel.
 

@@ -47,18 +47,8 @@ On a kernel before 5.10, or without BTF (`CONFIG_DEBUG_INFO_BTF`), no probe runs
 one (`logind.socket`, the Kubernetes API); `epitaph watch` and `record` end with the error. [limits.md](limits.md) has what is then known.
 
 Not run: 5.14 (RHEL 9), 5.15 (Ubuntu 22.04), 6.6 and 6.8 (Ubuntu 24.04), because no suite of Debian's archive has these packages; kernels
-of other distributions, with patches that can change the results; real arm64 machines; real network cards.
-
-How refused clients are counted on these, by source, not run:
-
-- 5.14 (RHEL 9): as released, `tcp_send_reset` fires for full sockets only, and `tcp_v4_send_reset` and `tcp_v6_send_reset` have the arguments of
-  5.10 and 6.1 (socket, packet). Red Hat's builds and backports were not examined.
-- 5.15 (Ubuntu 22.04) and 6.8 (Ubuntu 24.04): the same; in Ubuntu's builds for x86_64 both functions are functions of their own, not inlined
-  (DepSurf's data of Ubuntu's debug symbols).
-- 6.6: the same; builds were not examined. Ubuntu's 6.5 and 6.8 have both functions.
-
-The agent decides by the kernel's own BTF, not by its version: by the structure `trace_event_raw_tcp_send_reset`, which came with the reports of
-resets without a socket in 6.10, and by the functions' arguments. A kernel with a backport therefore counts no reset twice.
+of other distributions, with patches that can change the results; real arm64 machines; real network cards. What the sources of some of these
+kernels show is in [By source, not run](#by-source-not-run).
 ";
 
 const PROBES: &str = "
@@ -84,6 +74,60 @@ of a client's request decides, both possible verdicts are named.
 const TABLE: &str = "
 | story | verdict | kernels |
 |---|---|---|
+";
+
+/// Last on the page. The rows of its table have no outer `|`: [`parse`] reads those that have.
+const BY_SOURCE: &str = "
+## By source, not run
+
+Kernels that were read, not booted: the sources, the configuration, and of Ubuntu's builds the symbols.
+
+In all of these sources `tcp_v4_send_reset` and `tcp_v6_send_reset` are static functions whose address is taken
+(`request_sock_ops.send_reset`), with the arguments socket and packet, and from 6.10 on the reason. The agent decides by the kernel's own
+BTF, not by its version: if the structure `trace_event_raw_tcp_send_reset` exists, the tracepoint `tcp_send_reset` also reports resets without
+a socket, and no program runs at the functions. No reset counts twice. *Direct calls* is `CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`: a program
+at a function (fentry) needs these.
+
+Kernel | Distribution | What is there | What Epitaph does there | Source
+--- | --- | --- | --- | ---
+5.14.0-70 | RHEL 9.0 | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; a socket's cgroup in a tagged word; BTF; direct calls on x86_64, not on arm64 | x86_64: counts refused clients at the functions; `inet_sk_error_report` is substituted, as on early 5.10. arm64: sees clients of this machine only; traffic `unknown` where a listener closes | A: branch 9.0
+5.14.0-162 to -427 | RHEL 9.1 to 9.4 | the same, with the cgroup as a pointer | x86_64: counts at the functions. arm64: sees clients of this machine only; traffic `unknown` where a listener closes. 9.4: **inherited** | A: branches 9.1 to 9.4
+5.14.0-503 to -570 | RHEL 9.5, 9.6 | `tcp_send_reset` of 6.10, with the reason and without a socket (ported back in 5.14.0-496); no list of arguments that can be NULL | `tcp_send_reset` is active: **can stop the machine**, **inherited** | A: branches 9.5, 9.6; `redhat/kernel.changelog-9.5`
+5.15 | Ubuntu 22.04 (5.15.0-185, AWS 5.15.0-1103) | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; BTF; direct calls on x86_64, not on arm64; x86_64: both functions are symbols, not inlined | x86_64: counts at the functions. arm64: sees clients of this machine only; traffic `unknown` where a listener closes | B, C, D
+5.15 | Container-Optimized OS (5.15.63) | configuration only: BTF; direct calls on x86_64, not on arm64; built with Clang on arm64 | as 5.15 above, if the compiler kept the functions | E
+6.1 | Amazon Linux 2023, Bottlerocket (6.1.119) | upstream only: `tcp_send_reset` for full sockets only; no direct calls on arm64. Bottlerocket sets BTF | x86_64: as 6.1 above, if Amazon's configuration has direct calls. arm64: sees clients of this machine only; traffic `unknown` where a listener closes | F, G
+6.6 | 6.6.9, 6.6.87, 6.6.93; Azure Linux 3 (configuration of 6.6.57) | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; Azure Linux: BTF and direct calls on both architectures | counts at the functions; **inherited** | H, I
+6.8 | Ubuntu 24.04 (6.8.0-31) | the same; x86_64: both functions are symbols, not inlined | counts at the functions; **inherited** | D, J
+6.10 | none with long support | `tcp_send_reset` without a socket, with the reason; no list of arguments that can be NULL | **can stop the machine**, **inherited** | K
+6.12.0-55 | RHEL 10.0 | the same; the packet is marked as possibly NULL, the socket is not | **can stop the machine** | A: branch 10.0
+
+**Can stop the machine**: in these kernels the verifier takes the socket that `tcp_send_reset` reports as never NULL, and deletes the
+program's test for NULL (`reg_not_null` in kernel/bpf/verifier.c). The program then reads at address 0x12 when a segment comes to a closed
+port while a container terminates. Do not run the agent there. Concerned is a kernel whose BTF has `trace_event_raw_tcp_send_reset` and lacks
+`bpf_raw_tp_null_args` (\"bpf: Augment raw_tp arguments with PTR_MAYBE_NULL\", 6.13, in Debian's 6.12):
+
+    grep -ac trace_event_raw_tcp_send_reset /sys/kernel/btf/vmlinux    0: not concerned
+    grep -ac bpf_raw_tp_null_args /sys/kernel/btf/vmlinux              0, and the other is not: concerned
+
+**Inherited**: the verifier takes the packet as never NULL, too, and deletes the branch for a reset that no packet caused. The reset of a
+connection whose listener another cgroup had made is then not recorded for the process that closes the connection. The close itself is.
+
+Sources, on github.com; read: net/ipv4/tcp_ipv4.c, net/ipv4/tcp_output.c, net/ipv6/tcp_ipv6.c, include/trace/events/tcp.h and sock.h,
+include/linux/cgroup-defs.h, kernel/bpf/btf.c, verifier.c and trampoline.c, arch/arm64/Kconfig.
+
+- A: mkuron/almalinux-kernel, the sources of AlmaLinux's packages, with their configuration (almalinux/kernel-x86_64-rhel.config,
+  kernel-aarch64-rhel.config).
+- B: balabit-deps/balabit-os-9-linux (5.15.0-185.195). C: balabit-deps/balabit-os-9-linux-aws (5.15.0-1103.110). Both with
+  debian.master/config/annotations.
+- D: DepSurf/function, t/tcp_v4_send_reset.md and t/tcp_v6_send_reset.md: symbols of one build of each of Ubuntu's kernels.
+- E: sshyran/Linux-kernel-with-Container-Optimized-OS-Arm-based-branches, arch/x86/configs/lakitu_defconfig and
+  arch/arm64/configs/lakitu_defconfig at 05527634.
+- F: linux6119/linux-6.1.119. G: bottlerocket-os/bottlerocket-kernel-kit, packages/kernel-6.1.
+- H: mihaelbh/adding-new-sched-policy-to-linux-6.6.9, Yunbaby8/linux-6.6.87-lab, OpenNuvoton/NUC980-linux-6.6.y.
+- I: microsoft/azurelinux, SPECS/kernel/config (6.6.57.1) and config_aarch64.
+- J: sndrzt/linux-6.8 at f116ff45a (6.8.0-31.31). K: msgeden/cryptocap-arm64-linux-6.10.
+
+Not found: RHEL 9.7, 10.1 and later; Ubuntu's 6.8 after 6.8.0-32; Amazon's patches and configuration; Container-Optimized OS with 6.1 and 6.6.
 ";
 
 /// Rows by kernel series, oldest first: those of emulated x86_64 machines, `running`, and those of arm64.
@@ -268,6 +312,7 @@ impl Page {
                 groups.iter().for_each(|group| line(&mut text, group));
             }
         }
+        text += BY_SOURCE;
         text
     }
 }
