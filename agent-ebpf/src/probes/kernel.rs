@@ -1,5 +1,6 @@
 //! Reading the kernel: fields at offsets from its BTF, tasks, cgroups.
 
+use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::addr_of_mut;
 
@@ -48,6 +49,44 @@ pub fn hierarchy() -> u16 {
 #[inline(always)]
 pub fn v1_hierarchy() -> u16 {
     V1_HIERARCHY.load() as u16
+}
+
+/// A tracepoint's argument that can be NULL, of which `number` is a copy.
+///
+/// Kernels that take the arguments of a tracepoint as never NULL (`PTR_TRUSTED`, without 838a10bd2ebf of 6.13: 6.10, RHEL 9.5 to 10.0)
+/// remove a test of the pointer, and the load behind it is one without a fault handler: it stops the machine. Kernels with that change demand
+/// the test. So both are tested.
+#[derive(Clone, Copy)]
+pub struct Nullable {
+    number: u64,
+    pointer: Ptr,
+}
+
+impl Nullable {
+    /// The first two arguments.
+    #[inline(always)]
+    pub fn two(ctx: *const c_void, pointers: [Ptr; 2]) -> [Nullable; 2] {
+        // SAFETY: two arguments of eight bytes.
+        let numbers: [u64; 2] = unsafe { Probed::read(ctx.cast()) };
+        [0, 1].map(|i| Nullable {
+            number: numbers[i],
+            pointer: pointers[i],
+        })
+    }
+
+    #[inline(always)]
+    pub fn number(self) -> u64 {
+        self.number
+    }
+
+    #[inline(always)]
+    pub fn get(self) -> Option<Ptr> {
+        if self.number == 0 || self.pointer.is_null() {
+            None
+        } else {
+            Some(self.pointer)
+        }
+    }
 }
 
 /// The verifier lets no pointer become a number, but the distance of two.

@@ -16,7 +16,7 @@ use aya_ebpf::programs::{BtfTracePointContext, FEntryContext};
 use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
 use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
 
-use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
+use super::kernel::{Direct, Nullable, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
 use super::maps::{self, Charge};
 
 const ESTABLISHED: u8 = 1;
@@ -83,19 +83,19 @@ fn socket(of: u64, ctx: &BtfTracePointContext) -> u64 {
 
 /// The packet, with its ports and its sequence number, distinguishes resets without a socket.
 #[inline(always)]
-fn sent_event(ctx: &BtfTracePointContext) -> u64 {
-    // SAFETY: two arguments of eight bytes, the second a packet or NULL.
-    unsafe {
-        // Read as memory: both can be NULL, which has no distance to a pointer.
-        let [sk, skb]: [u64; 2] = Probed::read(ctx.as_ptr().cast());
-        let packet: Ptr = ctx.arg(1);
-        let header: u64 = if packet.is_null() {
-            0
-        } else {
-            Probed::read(header(packet, Field::SkbTransportHeader))
-        };
-        sk ^ skb << 8 ^ header
-    }
+fn sent_event([sk, skb]: [Nullable; 2]) -> u64 {
+    let header: u64 = match skb.get() {
+        None => 0,
+        // SAFETY: a packet.
+        Some(packet) => unsafe { Probed::read(header(packet, Field::SkbTransportHeader)) },
+    };
+    sk.number() ^ skb.number() << 8 ^ header
+}
+
+/// The socket and the packet of tcp_send_reset: no listener, and a reset of our own accord, have none.
+#[inline(always)]
+fn sent(ctx: &BtfTracePointContext) -> [Nullable; 2] {
+    Nullable::two(ctx.as_ptr(), [ctx.arg(0), ctx.arg(1)])
 }
 
 #[inline(always)]
@@ -220,53 +220,59 @@ unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
     }
 }
 
-/// 6.12 and later.
+/// 6.10 and later.
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
-    maps::take(&ctx, sent_event(&ctx));
+    let sent = sent(&ctx);
+    maps::take(&ctx, sent_event(sent));
     if maps::any_armed() {
-        unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) }
+        unsafe { reset_sent(sent, ctx.arg::<i32>(2) as u32) }
     }
     0
 }
 
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_reason_nested(ctx: BtfTracePointContext) -> i32 {
-    let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) };
-    maps::if_skipped(SEND_RESET, &ctx, sent_event(&ctx), report);
+    let sent = sent(&ctx);
+    let report = || unsafe { reset_sent(sent, ctx.arg::<i32>(2) as u32) };
+    maps::if_skipped(SEND_RESET, &ctx, sent_event(sent), report);
     0
 }
 
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
-    maps::take(&ctx, sent_event(&ctx));
+    let sent = sent(&ctx);
+    maps::take(&ctx, sent_event(sent));
     if maps::any_armed() {
-        unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) }
+        unsafe { reset_sent(sent, 0) }
     }
     0
 }
 
 #[btf_tracepoint(function = "tcp_send_reset")]
 pub fn tcp_send_reset_nested(ctx: BtfTracePointContext) -> i32 {
-    let report = || unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) };
-    maps::if_skipped(SEND_RESET, &ctx, sent_event(&ctx), report);
+    let sent = sent(&ctx);
+    let report = || unsafe { reset_sent(sent, 0) };
+    maps::if_skipped(SEND_RESET, &ctx, sent_event(sent), report);
     0
 }
 
 /// `sk` may be NULL (no listener), the listener, or a mini socket whose memory ends after `sock_common`; `skb` may be NULL (a reset of
 /// our own accord).
 #[inline(always)]
-unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
+unsafe fn reset_sent([sk, skb]: [Nullable; 2], reason: u32) {
     unsafe {
-        let state = state(sk);
-        if !is_full(sk, state) {
-            reset_without_socket(sk, skb, state, reason);
-        } else if state != LISTEN {
-            reset_by_full(sk, skb, state, reason);
-        } else if !skb.is_null()
-            && let Some(of) = without_connection(skb, netns(sk))
-        {
-            reset_by_listener(sk, &of, reason);
+        match full(sk) {
+            Ok((sk, LISTEN)) => {
+                if let Some(packet) = skb.get()
+                    && let Some(of) = without_connection(packet, netns(sk))
+                {
+                    reset_by_listener(sk, &of, reason);
+                }
+            }
+            // A reset that answers a packet is sent in the context of any task.
+            Ok((sk, state)) => reset_by_full(sk, skb.number() == 0, state, reason),
+            Err(mini) => reset_without_socket(mini, skb, reason),
         }
     }
 }
@@ -288,43 +294,33 @@ pub fn tcp_v6_send_reset(ctx: FEntryContext) -> i32 {
 #[inline(always)]
 fn at_function(ctx: &FEntryContext) {
     if maps::any_armed() {
-        let (sk, skb): (Ptr, Ptr) = (ctx.arg(0), ctx.arg(1));
+        let [sk, skb] = Nullable::two(ctx.as_ptr(), [ctx.arg(0), ctx.arg(1)]);
         // SAFETY: the function's socket, NULL or of any kind, and its packet.
         unsafe {
-            let state = state(sk);
-            if !is_full(sk, state) {
-                reset_without_socket(sk, skb, state, 0);
+            if let Err(mini) = full(sk) {
+                reset_without_socket(mini, skb, 0);
             }
         }
     }
 }
 
-/// 0 without a socket.
+/// A full socket with its state, as sk_fullsock() of the kernel; otherwise the mini socket with its state, if there is one.
 #[inline(always)]
-unsafe fn state(sk: Ptr) -> u8 {
-    if sk.is_null() {
-        0
-    } else {
-        unsafe { Direct::get(sk, Field::SockState) }
+unsafe fn full(sk: Nullable) -> Result<(Ptr, u8), Option<(Ptr, u8)>> {
+    let Some(sk) = sk.get() else { return Err(None) };
+    match unsafe { Direct::get(sk, Field::SockState) } {
+        state @ (TIME_WAIT | NEW_SYN_RECV) => Err(Some((sk, state))),
+        state => Ok((sk, state)),
     }
 }
 
-/// As sk_fullsock() of the kernel.
 #[inline(always)]
-fn is_full(sk: Ptr, state: u8) -> bool {
-    !sk.is_null() && state != TIME_WAIT && state != NEW_SYN_RECV
-}
-
-/// `sk`: NULL, or a mini socket.
-#[inline(always)]
-unsafe fn reset_without_socket(sk: Ptr, skb: Ptr, state: u8, reason: u32) {
+unsafe fn reset_without_socket(mini: Option<(Ptr, u8)>, skb: Nullable, reason: u32) {
     unsafe {
-        let unconnected = if !sk.is_null() {
-            Some(by_mini(sk, state))
-        } else if !skb.is_null() {
-            without_connection(skb, netns_of_packet(skb))
-        } else {
-            None
+        let unconnected = match (mini, skb.get()) {
+            (Some((sk, state)), _) => Some(by_mini(sk, state)),
+            (None, Some(packet)) => without_connection(packet, netns_of_packet(packet)),
+            (None, None) => None,
         };
         let Some(of) = unconnected else { return };
         if let Some(cgroup) = maps::closed_by(of.netns, of.local_port, of.local) {
@@ -346,15 +342,14 @@ unsafe fn reset_by_listener(sk: Ptr, of: &Unconnected, reason: u32) {
 }
 
 #[inline(always)]
-unsafe fn reset_by_full(sk: Ptr, skb: Ptr, state: u8, reason: u32) {
+unsafe fn reset_by_full(sk: Ptr, is_of_task: bool, state: u8, reason: u32) {
     unsafe {
         let Some(tcp) = as_tcp(sk) else { return };
         let cgroup = socket_cgroup(sk);
         if maps::is_armed(cgroup) {
             record(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
         }
-        // A reset that answers a packet is sent in the context of any task.
-        if skb.is_null() {
+        if is_of_task {
             foreign(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
         }
     }

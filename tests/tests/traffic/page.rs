@@ -43,7 +43,7 @@ three times in a run.
 
 On kernels before 6.10, resets without a full socket (after TIME_WAIT, or for a close that overtook the handshake) are reported by programs
 at two functions of the kernel. Where the kernel refuses these programs, such a reset is not counted, and the traffic is `unknown` where a
-listener closed ([limits.md](limits/kernels.md#kernels-before-612)). All else is the same on every kernel.
+listener closed ([limits.md](limits/kernels.md#kernels-before-610)). All else is the same on every kernel.
 
 A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
 plain HTTP/1.1 server without requests in flight closes its idle connections with close(2) and exits at once. A runtime that closes

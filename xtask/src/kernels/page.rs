@@ -91,26 +91,20 @@ at a function (fentry) needs these.
 Kernel | Distribution | What is there | What Epitaph does there | Source
 --- | --- | --- | --- | ---
 5.14.0-70 | RHEL 9.0 | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; a socket's cgroup in a tagged word; BTF; direct calls on x86_64, not on arm64 | x86_64: counts refused clients at the functions; `inet_sk_error_report` is substituted, as on early 5.10. arm64: sees clients of this machine only; traffic `unknown` where a listener closes | A: branch 9.0
-5.14.0-162 to -427 | RHEL 9.1 to 9.4 | the same, with the cgroup as a pointer | x86_64: counts at the functions. arm64: sees clients of this machine only; traffic `unknown` where a listener closes. 9.4: **inherited** | A: branches 9.1 to 9.4
-5.14.0-503 to -570 | RHEL 9.5, 9.6 | `tcp_send_reset` of 6.10, with the reason and without a socket (ported back in 5.14.0-496); no list of arguments that can be NULL | `tcp_send_reset` is active: **can stop the machine**, **inherited** | A: branches 9.5, 9.6; `redhat/kernel.changelog-9.5`
+5.14.0-162 to -427 | RHEL 9.1 to 9.4 | the same, with the cgroup as a pointer | x86_64: counts at the functions. arm64: sees clients of this machine only; traffic `unknown` where a listener closes. | A: branches 9.1 to 9.4
+5.14.0-503 to -570 | RHEL 9.5, 9.6 | `tcp_send_reset` of 6.10, with the reason and without a socket (ported back in 5.14.0-496); no list of arguments that can be NULL | `tcp_send_reset` is active, **never NULL** | A: branches 9.5, 9.6; `redhat/kernel.changelog-9.5`
 5.15 | Ubuntu 22.04 (5.15.0-185, AWS 5.15.0-1103) | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; BTF; direct calls on x86_64, not on arm64; x86_64: both functions are symbols, not inlined | x86_64: counts at the functions. arm64: sees clients of this machine only; traffic `unknown` where a listener closes | B, C, D
 5.15 | Container-Optimized OS (5.15.63) | configuration only: BTF; direct calls on x86_64, not on arm64; built with Clang on arm64 | as 5.15 above, if the compiler kept the functions | E
 6.1 | Amazon Linux 2023, Bottlerocket (6.1.119) | upstream only: `tcp_send_reset` for full sockets only; no direct calls on arm64. Bottlerocket sets BTF | x86_64: as 6.1 above, if Amazon's configuration has direct calls. arm64: sees clients of this machine only; traffic `unknown` where a listener closes | F, G
-6.6 | 6.6.9, 6.6.87, 6.6.93; Azure Linux 3 (configuration of 6.6.57) | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; Azure Linux: BTF and direct calls on both architectures | counts at the functions; **inherited** | H, I
-6.8 | Ubuntu 24.04 (6.8.0-31) | the same; x86_64: both functions are symbols, not inlined | counts at the functions; **inherited** | D, J
-6.10 | none with long support | `tcp_send_reset` without a socket, with the reason; no list of arguments that can be NULL | **can stop the machine**, **inherited** | K
-6.12.0-55 | RHEL 10.0 | the same; the packet is marked as possibly NULL, the socket is not | **can stop the machine** | A: branch 10.0
+6.6 | 6.6.9, 6.6.87, 6.6.93; Azure Linux 3 (configuration of 6.6.57) | `tcp_send_reset` for full sockets only; `inet_sk_error_report`; Azure Linux: BTF and direct calls on both architectures | counts at the functions | H, I
+6.8 | Ubuntu 24.04 (6.8.0-31) | the same; x86_64: both functions are symbols, not inlined | counts at the functions | D, J
+6.10 | none with long support | `tcp_send_reset` without a socket, with the reason; no list of arguments that can be NULL | `tcp_send_reset` is active, **never NULL** | K
+6.12.0-55 | RHEL 10.0 | the same; the packet is marked as possibly NULL, the socket is not | `tcp_send_reset` is active, **never NULL** | A: branch 10.0
 
-**Can stop the machine**: in these kernels the verifier takes the socket that `tcp_send_reset` reports as never NULL, and deletes the
-program's test for NULL (`reg_not_null` in kernel/bpf/verifier.c). The program then reads at address 0x12 when a segment comes to a closed
-port while a container terminates. Do not run the agent there. Concerned is a kernel whose BTF has `trace_event_raw_tcp_send_reset` and lacks
-`bpf_raw_tp_null_args` (\"bpf: Augment raw_tp arguments with PTR_MAYBE_NULL\", 6.13, in Debian's 6.12):
-
-    grep -ac trace_event_raw_tcp_send_reset /sys/kernel/btf/vmlinux    0: not concerned
-    grep -ac bpf_raw_tp_null_args /sys/kernel/btf/vmlinux              0, and the other is not: concerned
-
-**Inherited**: the verifier takes the packet as never NULL, too, and deletes the branch for a reset that no packet caused. The reset of a
-connection whose listener another cgroup had made is then not recorded for the process that closes the connection. The close itself is.
+**Never NULL**: in these kernels the verifier takes the socket that `tcp_send_reset` reports as never NULL, and deletes a program's test of
+that pointer (`reg_not_null` in kernel/bpf/verifier.c; changed by \"bpf: Augment raw_tp arguments with PTR_MAYBE_NULL\", 6.13, in Debian's
+6.12). A load without the test stops the machine when a segment comes to a closed port. So the probes test a copy of the argument, a number
+that the verifier knows nothing of, before the pointer itself.
 
 Sources, on github.com; read: net/ipv4/tcp_ipv4.c, net/ipv4/tcp_output.c, net/ipv6/tcp_ipv6.c, include/trace/events/tcp.h and sock.h,
 include/linux/cgroup-defs.h, kernel/bpf/btf.c, verifier.c and trampoline.c, arch/arm64/Kconfig.
