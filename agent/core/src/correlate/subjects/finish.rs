@@ -76,7 +76,10 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
     let deadline = kill_fact.map_or(end, |fact| fact.at);
     let by_code = matches!(status, Some(ExitStatus::Exited(_)));
-    let stop_signal = stop_signal(&signals, deadline, by_runtime).or_else(|| handled_last(&signals, end).filter(|_| by_code));
+    let asked = stop_signal(&signals, deadline, by_runtime);
+    // Before one that only was handled last, the one that asked may be missing.
+    let is_asked_for = asked.is_some();
+    let stop_signal = asked.or_else(|| handled_last(&signals, end).filter(|_| by_code));
     let stop = stop_signal.map(|fact| Stop {
         still_pending: kill_fact
             .and_then(|kill| kill.signal.pending)
@@ -118,7 +121,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         end.plus(context.linger)
     };
     let home = Home::of(own, context.index);
-    let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
+    let mut missing = context.coverage.missing(home, born, begin, end, is_asked_for);
     // Records of other CPUs may arrive that much later than the exit's.
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
@@ -132,10 +135,16 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     } else {
         begin
     };
-    missing.lost_inside = lost_inside(context, home, state, since, until);
+    // The others of a unit end later.
+    let inside_until = match state.others() {
+        Others::None => until,
+        Others::Exited(last) => until.max(last.plus(context.reorder)),
+        Others::Run => until.max(now),
+    };
+    missing.lost_inside = lost_inside(context, home, state, since, inside_until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     missing.main_unsure = main_unsure(context, (own, state), main.as_ref(), by_runtime, now);
-    let reach = context.coverage.reach(born, begin, stop_signal.is_some());
+    let reach = context.coverage.reach(born, begin, is_asked_for);
     // An OOM kill of another process counts from before the stop signal on.
     let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
     let mut lost_then = context.coverage.losses(home, ooms_from, end).into_iter();
@@ -408,6 +417,13 @@ fn is_program_unsure(
     stop: Option<&SignalFact>,
     seen: bool,
 ) -> bool {
+    if !state.may_be_wrapped() {
+        return false;
+    }
+    // systemd's signal to one of the others is a fact that does not matter otherwise.
+    if timeline.over_cap > 0 || timeline.inside.over_cap > 0 || state.rare().exits_dropped > 0 {
+        return true;
+    }
     let last = match state.others() {
         Others::None => return false,
         Others::Exited(last) => last.plus(context.linger),

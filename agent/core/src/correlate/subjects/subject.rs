@@ -300,6 +300,12 @@ impl State {
         self.exits.iter().find(|(_, exit)| id.is(&exit.task))
     }
 
+    /// The default action of systemd's stop signal ended the unit's first process: it may be a wrapper of the program.
+    pub fn may_be_wrapped(&self) -> bool {
+        let is_so = |first: &Candidate| self.stopped_by_systemd(first).is_some_and(|stop| is_by_default(first, stop));
+        self.first_process().is_some_and(|first| is_so(&first))
+    }
+
     /// What became of the other processes to which systemd sent the stop signal of the unit's first process, once that has exited.
     pub fn others(&self) -> Others {
         self.first_process().map_or(Others::None, |first| self.others_of(&first))

@@ -386,11 +386,11 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
     match (exit, due) {
         (Some(_), Some(_)) if removed.is_none() && state.may_be_stage() && state.is_named_as_stage() => None,
         (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
-        (Some(at), Some(due)) if removed.is_none() => Some(match state.others() {
+        (Some(at), Some(due)) => Some(match state.others() {
             Others::None => due,
             Others::Exited(last) => due.max(last.plus(limits.linger)),
-            // They may still be killed, or one of them is the program.
-            Others::Run => due.max(at.plus(OTHERS)),
+            // They may still be killed, or one of them is the program; the removal shows that they are gone.
+            Others::Run => due.max(removed.unwrap_or(at.plus(OTHERS))),
         }),
         _ => due.or(removed),
     }

@@ -23,6 +23,9 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
     let Some(exit) = case.exit else {
         return unknown(case, Missing::NoExit(case.open));
     };
+    if case.inside.program_unsure {
+        return unknown(case, Missing::Program);
+    }
     match exit.status {
         ExitStatus::Signaled {
             signal: Signal::KILL, ..
@@ -157,9 +160,6 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         }
         // The stop signal was fatal, unless the process later raised the same signal itself.
         if case.fatal().filter(by_itself).is_none() {
-            if case.inside.program_unsure {
-                return unknown(case, Missing::Program);
-            }
             let absent: &[Kind] = if stop.disposition == Disposition::Default {
                 &[Kind::SignalGenerate]
             } else {
