@@ -66,6 +66,7 @@ fields! {
     SigactionSize = "k_sigaction" "",
     SiginfoCode = "kernel_siginfo" "si_code",
     CssSetDflCgrp = "css_set" "dfl_cgrp",
+    CssSetNrTasks = "css_set" "nr_tasks",
     /// An array of pointers, by controller.
     CssSetSubsys = "css_set" "subsys",
     CgroupKn = "cgroup" "kn",

@@ -248,6 +248,8 @@ pub mod armed_flags {
     /// It had a socket of clients that no probe observes: a connection that a Unix stream socket had accepted, or a UDP socket that is bound
     /// and not connected. Also of a process that came in from outside, as a first process does.
     pub const UNOBSERVED: u32 = 1 << 7;
+    /// Of [`ProcessExit`]: other tasks remain in the same cgroups. Other threads of the process count, too, that exit at the same moment.
+    pub const OTHERS: u32 = 1 << 8;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.

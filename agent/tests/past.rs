@@ -367,6 +367,7 @@ fn full_recording(file: &Path, containers: u32) {
             armed: Some(Armed::No),
             held: None,
             unobserved: false,
+            leaves_others: false,
         }));
         write(&Event::CgroupRmdir(CgroupRmdir { cgroup }));
     }
@@ -566,7 +567,11 @@ fn a_file_that_this_user_may_not_read_is_not_a_wrong_file() {
     mode(&file, 0o600);
     let path = file.to_str().unwrap();
     let program = directory.path().join("epitaph");
-    std::fs::copy(env!("CARGO_BIN_EXE_epitaph"), &program).unwrap();
+    // By another process: a child that another test forks then would hold our file open for writing, and it would be busy.
+    let copied = Command::new("cp")
+        .args([env!("CARGO_BIN_EXE_epitaph").as_ref(), program.as_os_str()])
+        .status();
+    assert!(copied.unwrap().success());
     for args in [
         ["replay", path].as_slice(),
         &["list", "--from", path],

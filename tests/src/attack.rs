@@ -63,6 +63,8 @@ pub enum Attack {
     Connects,
     /// Failed connects to the address of a network namespace of its own.
     ConnectsElsewhere,
+    /// Segments to a closed port of its own loopback, without connects.
+    Segments,
     /// Connections that both sides abort, in a network namespace of its own whose packets interrupt the other CPUs.
     Aborts,
     /// Nested cgroups that are made, used by a process that exits, and removed.
@@ -140,6 +142,7 @@ impl Attacker {
             Attack::Exits => ("exits", vec![]),
             Attack::Listeners => ("churn", vec![]),
             Attack::Connects | Attack::ConnectsElsewhere => ("connects", vec![SocketAddr::new(closed, CLOSED).to_string()]),
+            Attack::Segments => ("segments", vec![CLOSED.to_string()]),
             Attack::Aborts => ("aborts", vec![]),
             Attack::Cgroups => ("cgroups", below("")),
             // An id has 64 digits, of which the player chooses four.

@@ -32,6 +32,7 @@ pub mod privileges;
 pub mod programs;
 pub mod report;
 pub mod runtime;
+pub mod segments;
 pub mod service;
 pub mod shutdowns;
 pub mod skip;

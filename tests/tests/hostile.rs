@@ -96,6 +96,15 @@ fn a_neighbour_whose_packets_interrupt_the_probes() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_neighbour_that_sends_segments_to_a_closed_port() -> anyhow::Result<()> {
+    let test = "a_neighbour_that_sends_segments_to_a_closed_port";
+    if !has_networks(test) {
+        return Ok(());
+    }
+    under(test, &[(Attack::Segments, Rate::PerSecond(100_000))], CLIENTS)
+}
+
+#[test]
 fn a_neighbour_whose_connects_fail() -> anyhow::Result<()> {
     let test = "a_neighbour_whose_connects_fail";
     if !has_networks(test) {

@@ -81,8 +81,22 @@ unsafe fn process_exit(task: Ptr) {
         } else {
             maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
         };
-        (*record).flags = armed | if from_outside { held & armed_flags::UNOBSERVED } else { held };
+        let held = if from_outside { held & armed_flags::UNOBSERVED } else { held };
+        (*record).flags = armed | held | leaves_others(task);
         entry.submit(0);
+    }
+}
+
+/// The exiting task itself is still one of them.
+#[inline(always)]
+unsafe fn leaves_others(task: Ptr) -> u32 {
+    unsafe {
+        let set: Ptr = Direct::get(task, Field::TaskCgroups);
+        if Direct::get::<i32>(set, Field::CssSetNrTasks) > 1 {
+            armed_flags::OTHERS
+        } else {
+            0
+        }
     }
 }
 

@@ -442,6 +442,7 @@ fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
         armed: armed_by(b, form).map(|armed| if is_by_own(&armed) { Armed::ByOwn } else { armed }),
         held: (form.has_containers() && has(armed_flags::LOOKED)).then_some(held),
         unobserved: form.has_containers() && has(armed_flags::UNOBSERVED),
+        leaves_others: form.has_containers() && has(armed_flags::OTHERS),
     })
 }
 

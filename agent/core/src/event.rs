@@ -226,6 +226,15 @@ pub struct ProcessExit {
     pub held: Option<HeldSockets>,
     /// It had a socket of clients that no probe observes: a connection that a Unix stream socket had accepted, or a UDP socket that serves.
     pub unobserved: bool,
+    /// Other tasks remained in its cgroups.
+    pub leaves_others: bool,
+}
+
+impl ProcessExit {
+    /// As far as the kernel looked.
+    pub fn had_clients(&self) -> bool {
+        self.unobserved || self.held.is_some_and(|held| held.listener || held.connection)
+    }
 }
 
 /// The sockets that a process had open at its exit.

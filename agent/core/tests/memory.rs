@@ -193,6 +193,7 @@ fn exit(cgroup: u64, tgid: u32) -> Event {
         armed: Some(Armed::Already),
         held: None,
         unobserved: false,
+        leaves_others: false,
     })
 }
 

@@ -32,6 +32,12 @@ const ROWS: &[Row] = &[
         victims: CLIENTS,
     },
     Row {
+        what: "segments to a closed port",
+        attacks: &[Attack::Segments],
+        rates: &[Rate::PerSecond(100_000), Rate::Full(2_000)],
+        victims: CLIENTS,
+    },
+    Row {
         what: "signals within a container",
         attacks: &[Attack::Signals { nested: 0 }, Attack::Signals { nested: 4 }],
         rates: &[Rate::PerSecond(5_000), Rate::PerSecond(50_000), Rate::Full(20_000)],

@@ -11,6 +11,7 @@ use std::time::Duration;
 use std::{env, fs, io, thread};
 
 use anyhow::Context as _;
+use epitaph_tests::segments::Segments;
 use epitaph_tests::sys::{handle, until_alone};
 use epitaph_tests::timeout::until;
 use nix::errno::Errno;
@@ -194,6 +195,11 @@ fn main() -> anyhow::Result<()> {
                     other => anyhow::bail!("a connect to {to}: {other:?}"),
                 })
             })
+        }
+        "segments" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            let mut segments = Segments::to(args.next().unwrap_or_default().parse()?)?;
+            at_each_line(|| segments.send(count))
         }
         "aborts" => {
             let count: u32 = args.next().unwrap_or_default().parse()?;

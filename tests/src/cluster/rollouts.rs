@@ -1,6 +1,8 @@
 //! The rollout experiment: a Deployment is rolled under load, and the agent's counts of failed clients are compared with the
 //! clients' own log.
 
+pub mod placed;
+
 use std::fmt::{self, Display, Formatter};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +16,9 @@ use super::node_name;
 use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
 use super::stories::manifest::{container, merge, pod};
-use crate::traces::{kind_of, tag};
+use crate::traces::{end, kind_of, tag};
 use crate::victim::load::Totals;
+use placed::{Called, Placed};
 
 /// Tolerated difference of the agent's count: this, or 2 % of the clients' own.
 const SLACK: u64 = 1;
@@ -27,6 +30,8 @@ const ENOUGH: u32 = 8;
 const LATE: Duration = Duration::from_secs(4);
 const AT_ONCE: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(300);
+/// Clients' errors count for so long after the exit.
+const COUNTED: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -43,6 +48,8 @@ pub struct Rollout {
     pub server: &'static str,
     pub sleep: Sleep,
     pub late_proxy: bool,
+    /// Otherwise wherever the scheduler puts them, with clients of the Service.
+    pub placed: Option<Placed>,
 }
 
 impl Display for Rollout {
@@ -53,7 +60,8 @@ impl Display for Rollout {
             Sleep::Overrunning => "overrun".to_owned(),
         };
         let proxy = if self.late_proxy { "late" } else { "prompt" };
-        write!(f, "{}-{sleep}-{proxy}", self.server)
+        write!(f, "{}-{sleep}-{proxy}", self.server)?;
+        self.placed.map_or(Ok(()), |placed| write!(f, "-{placed}"))
     }
 }
 
@@ -112,11 +120,12 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
             server,
             sleep,
             late_proxy,
+            placed: None,
         })
     });
     let over = AtomicBool::new(false);
     scope(|threads| {
-        let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, &over)));
+        let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, 1, &over)));
         let mut rows = several(stage, every.collect());
         if let Ok(rows) = &mut rows {
             // The advised sleep is the longest that any of the pods got.
@@ -127,6 +136,7 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
                     server,
                     sleep: Sleep::Seconds(seconds),
                     late_proxy,
+                    placed: None,
                 })
             });
             rows.extend(several(stage, again.collect())?);
@@ -229,8 +239,8 @@ fn head(error: &anyhow::Error) -> String {
 }
 
 /// Every change reaches the rules up to [`LATE`] later.
-fn hold_proxy(stage: &Stage, over: &AtomicBool) -> anyhow::Result<()> {
-    let node = stage.cluster.node(&node_name(1))?;
+fn hold_proxy(stage: &Stage, node: u8, over: &AtomicBool) -> anyhow::Result<()> {
+    let node = stage.cluster.node(&node_name(node))?;
     while !over.load(Ordering::Relaxed) {
         node.hold("kube-proxy", true)?;
         // The subject is time: how late the rules come.
@@ -251,14 +261,25 @@ impl Stage {
         self.apply(&deployment(&name, rollout))?;
         let workload = format!("deployment/{name}");
         here(&["rollout", "status", &workload, "--timeout=300s"])?;
-        let address = here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])?;
-        let spec = container("app", &["load", &format!("{address}:80"), "--clients=4", "--pause-ms=60"]);
-        self.apply(&[pod(&client, json!({"restartPolicy": "Never", "containers": [spec]}))])?;
+        let by = rollout.placed.map_or(Called::Service, |placed| placed.called);
+        let is_by_pod = by != Called::Service;
+        let called = self.pods(&name)?.into_iter().next().context("no pod of the Deployment")?;
+        let address = match by {
+            Called::Pod => format!("{}:8080", text(&called["status"]["podIP"])),
+            Called::PodByIpv6 => format!("[{}]:8080", text(&called["status"]["podIPs"][1]["ip"])),
+            Called::Service => here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])? + ":80",
+        };
+        let load = container("app", &["load", &address, "--clients=4", "--pause-ms=60"]);
+        let mut spec = json!({"restartPolicy": "Never", "containers": [load]});
+        if let Some(placed) = rollout.placed {
+            merge(&mut spec, json!({"nodeName": placed.node_of_clients()}));
+        }
+        self.apply(&[pod(&client, spec)])?;
         here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=300s"])?;
         // The subject is time: calls before the rollout.
         sleep(Duration::from_secs(3));
 
-        let before = self.uids(&name)?;
+        let mut before = self.uids(&name)?;
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
         here(&["rollout", "status", &workload, "--timeout=300s"])?;
@@ -277,10 +298,16 @@ impl Stage {
             .rfind(|line| line.starts_with('{'))
             .context("the client logged nothing")?;
         let totals: Totals = serde_json::from_str(log).with_context(|| format!("read the client's log: {log}"))?;
+        // A pod's address is gone with the pod.
+        let is_gone = if is_by_pod { totals.timeout + totals.unreachable } else { 0 };
         ensure!(
-            totals.timeout + totals.other + totals.unreachable == 0,
+            totals.timeout + totals.other + totals.unreachable == is_gone,
             "unexpected result at the client: {log}"
         );
+        if is_by_pod {
+            let called = text(&called["metadata"]["uid"]);
+            before.retain(|uid| *uid == called);
+        }
 
         let mut row = Row {
             rollout,
@@ -292,7 +319,10 @@ impl Stage {
             advised: None,
         };
         for uid in &before {
-            self.add(uid, &mut row)?;
+            let exit = self.add(uid, &mut row)?;
+            if is_by_pod {
+                row.clients = totals.lost_before(exit + COUNTED);
+            }
         }
         if !row.agrees() {
             eprintln!("{rollout}: pods {before:?}; the clients' log: {log}");
@@ -301,8 +331,9 @@ impl Stage {
         Ok(row)
     }
 
-    /// Adds the counts of the agent's trace of a pod.
-    fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<()> {
+    /// Adds the counts of the agent's trace of a pod; when its last container had exited, since the epoch.
+    fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<Duration> {
+        let mut exit = Duration::ZERO;
         let stops = until(TIMEOUT, "the trace of a deleted pod", || {
             let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
             let spans = traces
@@ -314,6 +345,7 @@ impl Stage {
         })?;
         for span in stops.iter().filter(|span| kind_of(span) == "container.stop") {
             row.verdicts.push(text(&tag(span, "epitaph.verdict")));
+            exit = exit.max(Duration::from_micros(end(span)));
             row.lost += lost(span)?;
             let is_observed = tag(span, "epitaph.connections.observed") == true;
             ensure!(is_observed || row.lost > 0, "the sockets were not observed: {span}");
@@ -338,7 +370,7 @@ impl Stage {
                 row.advised = row.advised.max(seconds);
             }
         }
-        Ok(())
+        Ok(exit)
     }
 
     fn uids(&self, name: &str) -> anyhow::Result<Vec<String>> {
@@ -378,7 +410,7 @@ fn lost(span: &Value) -> anyhow::Result<u64> {
 }
 
 fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
-    let mut server = container("app", &["http", rollout.server, "0.0.0.0:8080", "--stay-ready"]);
+    let mut server = container("app", &["http", rollout.server, "[::]:8080", "--stay-ready"]);
     let hook = match rollout.sleep {
         Sleep::None => Value::Null,
         Sleep::Seconds(seconds) => json!({"sleep": {"seconds": seconds}}),
@@ -396,7 +428,13 @@ fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
         Sleep::Seconds(seconds) => GRACE.max(seconds + (GRACE - ENOUGH)),
         Sleep::None | Sleep::Overrunning => GRACE,
     };
-    let template = pod(name, json!({"terminationGracePeriodSeconds": grace, "containers": [server]}));
+    let mut template = pod(name, json!({"terminationGracePeriodSeconds": grace, "containers": [server]}));
+    if rollout.placed.is_some() {
+        merge(
+            &mut template["spec"],
+            json!({"nodeSelector": {"kubernetes.io/hostname": Placed::SERVERS}}),
+        );
+    }
     let labels = json!({"story": name});
     let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": labels});
     vec![
@@ -430,6 +468,7 @@ mod tests {
                 server,
                 sleep,
                 late_proxy: false,
+                placed: None,
             },
             clients,
             answered: 1_000,

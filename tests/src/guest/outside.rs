@@ -1,11 +1,12 @@
 //! Clients outside of the machine, and clients by IPv6: what a server that closes its listener lost of them, counted by both sides, while a
-//! neighbour has segments to closed ports answered as fast as it can.
+//! neighbour has segments to closed ports answered as fast as it can; and what one of those costs its sender meanwhile.
 //!
 //! The host's part (`xtask/src/kernels/outside.rs`): for a line `clients N` it connects N times to [`SERVICE`], and sends the number of
 //! clients that got no answer to [`CONTROL`].
 
+use std::fmt::{self, Display, Formatter};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use nix::libc::SIGTERM;
@@ -22,6 +24,7 @@ use serde_json::Value;
 use super::danger::{Container, start};
 use super::{TO_END, TO_JUDGE, TO_OBSERVE, check, row};
 use crate::agent::Agent;
+use crate::segments::Segments;
 use crate::sys::{Blocked, kill, random_hex};
 
 const SERVICE: u16 = 7_000;
@@ -50,9 +53,8 @@ pub fn play(program: &Path, lost: &mut row::Lost) -> anyhow::Result<u32> {
         _ => anyhow::bail!("the agent does not observe; its log:\n{}", agent.log()),
     }
     let id = random_hex(32)?;
-    let storm = Storm::begin();
-    let failed = lose(&id)?;
-    println!("note {} connects to another closed port meanwhile", storm.end()?);
+    let mut costs = Costs::default();
+    let failed = lose(&id, &mut costs)?;
     let judged = loop {
         match lines.recv_timeout(TO_JUDGE) {
             Ok(Some(line)) => {
@@ -66,6 +68,8 @@ pub fn play(program: &Path, lost: &mut row::Lost) -> anyhow::Result<u32> {
         }
     };
     agent.end(TO_END)?;
+    costs.without_agent = cost()?;
+    println!("note {costs}");
     Ok(check(
         "clients outside of the machine and by IPv6: refused is what they count",
         compare(&judged, failed),
@@ -81,7 +85,7 @@ fn network() -> anyhow::Result<()> {
 }
 
 /// Plays the server's stop; how many clients got no answer, by their own count.
-fn lose(id: &str) -> anyhow::Result<u64> {
+fn lose(id: &str, costs: &mut Costs) -> anyhow::Result<u64> {
     let control = TcpListener::bind(("0.0.0.0", CONTROL)).context("listen for the host's counts")?;
     let scope = Container::new(id, None)?;
     let mut server = start("serve", Stdio::piped())?;
@@ -100,12 +104,16 @@ fn lose(id: &str) -> anyhow::Result<u64> {
         "{served} of {SERVED} clients of a server that listens got no answer"
     );
     let pid = i32::try_from(server.id())?;
+    costs.observed = cost()?;
+    let storm = Storm::begin()?;
     kill(pid, SIGTERM).context("stop the server")?;
     expect("closed")?;
     let mut failed = clients(&control, REFUSED)?;
     for _ in 0..REFUSED_BY_IPV6 {
         failed += u64::from(TcpStream::connect((Ipv6Addr::LOCALHOST, SERVICE)).is_err());
     }
+    costs.meanwhile = storm.end()?;
+    costs.terminating = cost()?;
     kill(pid, SIGTERM).context("have the server exit")?;
     server.wait()?;
     ensure!(
@@ -124,30 +132,70 @@ fn clients(control: &TcpListener, count: u64) -> anyhow::Result<u64> {
     text.trim().parse().with_context(|| format!("the host sent {text}"))
 }
 
-/// A neighbour that connects to a closed port as fast as it can: none of that is the server's.
+/// A neighbour that sends segments to a closed port as fast as it can: none of that is the server's.
 struct Storm {
     is_over: Arc<AtomicBool>,
-    connecting: JoinHandle<u64>,
+    sending: JoinHandle<anyhow::Result<u32>>,
 }
 
 impl Storm {
-    fn begin() -> Storm {
+    fn begin() -> anyhow::Result<Storm> {
+        const AT_ONCE: u32 = 100;
         let is_over = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&is_over);
-        let connecting = std::thread::spawn(move || {
+        let mut segments = Segments::to(CLOSED)?;
+        let sending = std::thread::spawn(move || {
             let mut count = 0;
             while !asked.load(Ordering::Relaxed) {
-                count += u64::from(TcpStream::connect((Ipv4Addr::LOCALHOST, CLOSED)).is_err());
+                segments.send(AT_ONCE)?;
+                count += AT_ONCE;
             }
-            count
+            Ok(count)
         });
-        Storm { is_over, connecting }
+        Ok(Storm { is_over, sending })
     }
 
-    fn end(self) -> anyhow::Result<u64> {
+    /// How many it sent.
+    fn end(self) -> anyhow::Result<u32> {
         self.is_over.store(true, Ordering::Relaxed);
-        self.connecting.join().map_err(|_| anyhow::anyhow!("the storm panicked"))
+        self.sending.join().map_err(|_| anyhow::anyhow!("the storm panicked"))?
     }
+}
+
+/// Processor time of one segment to a closed port with its answer, as the sender pays it.
+#[derive(Default)]
+struct Costs {
+    without_agent: Duration,
+    /// While nothing terminates.
+    observed: Duration,
+    /// While a container does that had closed another port.
+    terminating: Duration,
+    /// Segments that the storm sent while the server's clients were refused.
+    meanwhile: u32,
+}
+
+impl Display for Costs {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let nanos = |cost: Duration| cost.as_nanos();
+        write!(
+            f,
+            "{} segments to another closed port meanwhile; processor time of one with its answer, emulated: {} ns without the agent, {} ns \
+             with it, {} ns while a container terminates",
+            self.meanwhile,
+            nanos(self.without_agent),
+            nanos(self.observed),
+            nanos(self.terminating)
+        )
+    }
+}
+
+/// The least of several, because an emulating host does other things, too.
+fn cost() -> anyhow::Result<Duration> {
+    const TIMES: usize = 9;
+    const SEGMENTS: u32 = 1_000;
+    let mut segments = Segments::to(CLOSED)?;
+    let costs: Vec<Duration> = (0..TIMES).map(|_| segments.cost(SEGMENTS)).collect::<Result<_, _>>()?;
+    costs.into_iter().min().context("nothing was measured")
 }
 
 fn compare(judged: &Value, failed: u64) -> anyhow::Result<()> {

@@ -251,6 +251,18 @@ impl Totals {
         self.refused + self.reset + self.cut
     }
 
+    /// The same until a time since the epoch: refused, reset, cut.
+    pub fn lost_before(&self, until: Duration) -> [u64; 3] {
+        let is_before = |failure: &&Failure| {
+            let at = i128::from(failure.at) + i128::from(self.wall_offset);
+            at <= i128::try_from(until.as_nanos()).unwrap_or(i128::MAX)
+        };
+        [What::Refused, What::Reset, What::Cut].map(|what| {
+            let of_it = self.failures.iter().filter(is_before).filter(|failure| failure.what == what);
+            of_it.count() as u64
+        })
+    }
+
     /// Whether there was a load, and this was the worst that came of it, by the clients' own account.
     pub fn is_as_told(&self, traffic: &str) -> bool {
         let others = self.unavailable + self.unreachable + self.timeout + self.other;

@@ -271,6 +271,7 @@ impl Agent {
                 armed: None,
                 held: None,
                 unobserved: false,
+                leaves_others: false,
             })
         };
         let entered = Event::SignalDeliver(SignalDeliver {

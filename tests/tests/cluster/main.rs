@@ -61,6 +61,12 @@ fn main() {
             let shared = Arc::clone(&shared);
             Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
         });
+    let placed = lost::is_possible().then(|| {
+        let shared = Arc::clone(&shared);
+        Trial::test("rollouts::placed-clients", move || {
+            shared.roll_with(rollouts::placed::all, rollouts::placed::unproven)
+        })
+    });
     // A cluster of one node has none to lose: `cargo xtask cluster up --nodes 2`.
     let lost = Death::ALL.into_iter().filter(|_| lost::is_possible()).map(|death| {
         let shared = Arc::clone(&shared);
@@ -77,6 +83,7 @@ fn main() {
     let mut trials: Vec<Trial> = foundation
         .chain(stories)
         .chain(rollouts)
+        .chain(placed)
         .chain(lost)
         .chain(shutdowns)
         .chain([install])
@@ -124,14 +131,22 @@ impl Shared {
         done(story.what, self.stage()?.play(story))
     }
 
-    /// The load is measured: nothing else may run.
     fn roll(&self, late_proxy: bool) -> Result<(), Failed> {
+        self.roll_with(|stage| rollouts::all(stage, late_proxy), rollouts::unproven)
+    }
+
+    /// The load is measured: nothing else may run.
+    fn roll_with(
+        &self,
+        all: impl Fn(&Stage) -> anyhow::Result<Vec<Row>>,
+        unproven: fn(&[Row]) -> Vec<String>,
+    ) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
-        let rows = rollouts::all(self.stage()?, late_proxy).map_err(|error| format!("{error:#}"))?;
+        let rows = all(self.stage()?).map_err(|error| format!("{error:#}"))?;
         let table: Vec<String> = rows.iter().map(Row::to_string).collect();
         let table = table.join("\n");
         println!("{table}");
-        let unproven = rollouts::unproven(&rows);
+        let unproven = unproven(&rows);
         if unproven.is_empty() {
             return Ok(());
         }

@@ -37,6 +37,41 @@ fn ends_are_told_once(mut probes: Probes) {
     }
 }
 
+/// The launcher of a daemon is told from a program that ends.
+#[test]
+fn an_exit_shows_whether_it_leaves_other_processes_in_its_cgroup() {
+    leaves_others(need!(Probes::load(), "not root"));
+}
+
+#[test]
+fn the_programs_for_old_kernels_show_whether_an_exit_leaves_other_processes() {
+    leaves_others(need!(Probes::oldest(), "not root"));
+}
+
+fn leaves_others(mut probes: Probes) {
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    // The daemon lives until this test closes its input.
+    let script = format!(
+        "echo 0 >{}; exec 3<&0; cat <&3 >/dev/null & echo $!",
+        cgroup.0.join("cgroup.procs").display()
+    );
+    let mut launcher = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh");
+    let input = launcher.stdin.take();
+    let mut daemon = String::new();
+    let mut out = BufReader::new(launcher.stdout.take().expect("piped"));
+    out.read_line(&mut daemon).expect("read the launcher");
+    launcher.wait().expect("wait");
+    assert!(probes.exit_of(launcher.id()).leaves_others);
+    drop(input);
+    let daemon = probes.exit_of(daemon.trim().parse().expect("a process id"));
+    assert!(!daemon.leaves_others);
+}
+
 #[test]
 fn the_exit_of_an_unwatched_unsignalled_process_is_not_reported() {
     let mut probes = need!(Probes::load(), "not root");

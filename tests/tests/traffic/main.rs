@@ -89,13 +89,14 @@ impl Outcome {
         let mut check = |is_so: bool, what: &str| {
             if !is_so {
                 differs.push(format!(
-                    "{case}: {what}: lost {} {:?}, counted {}, undecided {} (at most {}), verdict {}\n{:#}",
+                    "{case}: {what}: lost {} {:?}, counted {}, undecided {} (at most {}), verdict {}: {}\n{:#}",
                     self.lost,
                     self.reasons,
                     self.counted,
                     self.undecided,
                     case.undecided,
                     self.verdict,
+                    self.termination["sentence"],
                     self.termination["connections"]
                 ));
             }

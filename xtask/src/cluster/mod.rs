@@ -27,14 +27,16 @@ pub use {
     tools::{api as api_tools, helm},
 };
 
-pub const FLAGS: &str = "up [--nodes N] | status | down | shell [NODE] | kubectl ... | test [STORY...]";
+pub const FLAGS: &str =
+    "up [--nodes N] [--debian 12|13] | status | down | shell [NODE] | kubectl ... | test [--debian 12|13] [STORY...]";
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to do")?.as_deref() {
         Some("up") => {
             let nodes: u8 = args.opt_value_from_str("--nodes")?.unwrap_or(1);
+            let suite = debian_of_nodes(&mut args)?;
             done(args)?;
-            up(nodes)
+            up(nodes, suite)
         }
         Some(name @ ("status" | "down")) => {
             done(args)?;
@@ -53,14 +55,23 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 
 /// The tools of a cluster with nodes, built if need be.
 pub fn node_tools() -> Result<PathBuf> {
-    tools::all(true)
+    tools::all(Some(Suite::Trixie))
+}
+
+/// What the nodes are made of: Debian 13, or 12 with the kernel that many clusters run.
+fn debian_of_nodes(args: &mut Arguments) -> Result<Suite> {
+    let Some(number) = args.opt_value_from_str::<_, String>("--debian")? else {
+        return Ok(Suite::Trixie);
+    };
+    let suite = Suite::numbered(&number).filter(|suite| matches!(suite, Suite::Bookworm | Suite::Trixie));
+    suite.with_context(|| format!("no node of Debian {number}: 12 and 13"))
 }
 
 /// The tools of machines with the Debian of `suite`, built if need be. Those of clusters serve as well where they are that Debian.
 pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
     match suite {
-        Suite::Trixie => tools::all(true),
-        Suite::Bullseye | Suite::Runtimes => tools::bare(suite),
+        Suite::Trixie => node_tools(),
+        Suite::Bullseye | Suite::Bookworm | Suite::Runtimes => tools::bare(suite),
     }
 }
 
@@ -68,8 +79,8 @@ pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
 const PROGRAMS: [&str; 5] = ["tini", "dumb-init", "nginx-light", "haproxy", "redis-server"];
 
 /// Builds what is missing, and starts what does not run.
-fn up(nodes: u8) -> Result<ExitCode> {
-    let tools = tools::all(nodes > 0)?;
+fn up(nodes: u8, suite: Suite) -> Result<ExitCode> {
+    let tools = tools::all((nodes > 0).then_some(suite))?;
     if nodes > 0
         && let Err(error) = debian::ensure(&PROGRAMS, "pods of real programs")
     {

@@ -24,6 +24,8 @@ use crate::{
 pub enum Suite {
     /// Debian 11: systemd 247, kernel 5.10.
     Bullseye,
+    /// Debian 12: systemd 252, kernel 6.1; nodes of clusters if asked for.
+    Bookworm,
     /// Debian 13: the nodes of clusters.
     Trixie,
     /// Debian 13 with its own container runtimes, and CRI-O.
@@ -35,6 +37,7 @@ impl Suite {
     pub fn numbered(number: &str) -> Option<Suite> {
         match number {
             "11" => Some(Suite::Bullseye),
+            "12" => Some(Suite::Bookworm),
             "13" => Some(Suite::Trixie),
             _ => None,
         }
@@ -43,6 +46,7 @@ impl Suite {
     fn name(self) -> &'static str {
         match self {
             Suite::Bullseye => "bullseye",
+            Suite::Bookworm => "bookworm",
             Suite::Trixie | Suite::Runtimes => "trixie",
         }
     }
@@ -50,7 +54,7 @@ impl Suite {
     /// Packages besides [`PACKAGES`].
     fn packages(self) -> &'static [&'static str] {
         match self {
-            Suite::Bullseye | Suite::Trixie => &[],
+            Suite::Bullseye | Suite::Bookworm | Suite::Trixie => &[],
             Suite::Runtimes => &RUNTIMES,
         }
     }
@@ -59,6 +63,7 @@ impl Suite {
     fn additions(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Suite::Bullseye => (&["virtio_pci", "crc32c_generic", "ext4"], &[MERGED_USR]),
+            Suite::Bookworm => (&["virtio_pci", "crc32c_generic", "ext4"], &[]),
             Suite::Trixie => (&[], &[]),
             Suite::Runtimes => (&[], &[NOT_AT_BOOT]),
         }
@@ -81,7 +86,7 @@ const TOOLS: [&str; 7] = [
     "qemu-system-x86",
     "openssh-client",
 ];
-const PACKAGES: [&str; 22] = [
+const PACKAGES: [&str; 23] = [
     "systemd",
     "systemd-sysv",
     "libpam-systemd",
@@ -92,7 +97,9 @@ const PACKAGES: [&str; 22] = [
     "runc",
     "containernetworking-plugins",
     "conntrack",
+    // Both modes of kube-proxy.
     "nftables",
+    "iptables",
     "iproute2",
     "iputils-ping",
     "ethtool",
@@ -220,7 +227,7 @@ fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
     let security: &[&str] = match suite {
         // Its support has ended: the lists name packages that are not there any more.
         Suite::Bullseye => &[],
-        Suite::Trixie | Suite::Runtimes => &[&security],
+        Suite::Bookworm | Suite::Trixie | Suite::Runtimes => &[&security],
     };
     let sources = packages::sources(&[suite.name()], security)?;
     let mut mmdebstrap = Command::new("unshare");

@@ -5,7 +5,7 @@ use std::{fs, process::ExitCode};
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use super::{BUILDS, run, state, tools};
+use super::{BUILDS, debian_of_nodes, run, state, tools};
 use crate::{
     agent::Built,
     bpf, shell, skips,
@@ -17,14 +17,15 @@ use crate::{
 /// What a new cluster gets; one that is up is taken as it is.
 const NODES: &str = "1";
 
-pub fn task(args: Arguments) -> Result<ExitCode> {
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let suite = debian_of_nodes(&mut args)?;
     let stories = args.finish();
     if let Some(flag) = stories.iter().find(|name| name.as_encoded_bytes().starts_with(b"-")) {
         bail!("unexpected flag `{}`; stories are chosen by name", flag.to_string_lossy());
     }
     bpf::build()?;
     let epitaph = Built::of(&BUILDS, "building the agent, the program `cluster` and its tests")?.bin("epitaph")?;
-    let tools = tools::all(true)?;
+    let tools = tools::all(Some(suite))?;
     if run(&["up".into(), "--nodes".into(), NODES.into()], Some(tools.clone()))? != ExitCode::SUCCESS {
         bail!("no cluster to play the stories on");
     }

@@ -34,19 +34,19 @@ fn with_helm(programs: BTreeMap<String, PathBuf>) -> Result<PathBuf> {
     linked(&links)
 }
 
-/// Everything for a cluster; the packages of nodes only if there are to be `nodes`.
-pub fn all(nodes: bool) -> Result<PathBuf> {
+/// Everything for a cluster; the packages of nodes only if there are to be `nodes`, of that Debian.
+pub fn all(nodes: Option<Suite>) -> Result<PathBuf> {
     let host = [programs::API, programs::CONTROL_PLANE].concat();
     let mut names = host.clone();
-    names.extend(programs::NODE.iter().filter(|_| nodes));
+    names.extend(programs::NODE.iter().filter(|_| nodes.is_some()));
     let mut built = programs::build(&names)?;
     let on_nodes: Vec<PathBuf> = programs::NODE.iter().filter_map(|name| built.remove(*name)).collect();
     let mut links = in_bin(built);
     links.insert("bin/helm".into(), helm()?);
     links.insert("bin/jaeger".into(), jaeger::path()?);
-    if nodes {
+    if let Some(suite) = nodes {
         links.insert("bin/go-server".into(), go_server()?);
-        machine(&mut links, rootfs::build(Suite::Trixie, &on_nodes)?);
+        machine(&mut links, rootfs::build(suite, &on_nodes)?);
     }
     linked(&links)
 }
@@ -56,7 +56,7 @@ pub fn bare(suite: Suite) -> Result<PathBuf> {
     let mut links = in_bin(programs::build(programs::API)?);
     let added = match suite {
         Suite::Runtimes => programs::crio()?,
-        Suite::Bullseye | Suite::Trixie => vec![],
+        Suite::Bullseye | Suite::Bookworm | Suite::Trixie => vec![],
     };
     machine(&mut links, rootfs::build(suite, &added)?);
     linked(&links)

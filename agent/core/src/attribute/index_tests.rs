@@ -70,6 +70,7 @@ impl Machine {
             armed: None,
             held: None,
             unobserved: false,
+            leaves_others: false,
         }))
     }
 }

@@ -144,7 +144,7 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 let [listener, connection, more] = bits.map(u32::from);
                 armed_flags::LOOKED | listener << 4 | connection << 5 | more << 6
             });
-            b.put_u32_le(armed_flags(e.armed) | held | u32::from(e.unobserved) << 7);
+            b.put_u32_le(armed_flags(e.armed) | held | u32::from(e.unobserved) << 7 | u32::from(e.leaves_others) << 8);
             b
         }
         Event::ProcessExec(e) => {

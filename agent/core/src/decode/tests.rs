@@ -93,6 +93,7 @@ fn a_task_has_a_cgroup_of_v1_since_version_3_and_a_container_since_version_4() {
         armed: Some(Armed::ByThis),
         held: None,
         unobserved: false,
+        leaves_others: false,
     };
     let mut bytes = encode(1, &Event::ProcessExit(exit));
     assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(exit))));
@@ -384,7 +385,8 @@ fn event() -> impl Strategy<Value = Event> {
             true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
             false => Event::SignalDeliver(SignalDeliver { task, signal }),
         }),
-        (task(), exit, armed_at_exit(), held(), any::<bool>()).prop_map(|(task, status, armed, held, unobserved)| {
+        (task(), exit, armed_at_exit(), held(), any::<[bool; 2]>()).prop_map(|(task, status, armed, held, flags)| {
+            let [unobserved, leaves_others] = flags;
             let armed = Some(armed);
             Event::ProcessExit(ProcessExit {
                 task,
@@ -392,6 +394,7 @@ fn event() -> impl Strategy<Value = Event> {
                 armed,
                 held,
                 unobserved,
+                leaves_others,
             })
         }),
         (task(), any::<u64>(), v1_cgroup(), container_of(), any::<[u8; 16]>()).prop_map(

@@ -54,6 +54,8 @@ pub struct Forward {
     pub kill: Option<InnerKill>,
     /// None: not observed.
     pub exit: Option<MainExit>,
+    /// It had clients at that exit, as the exit's record shows.
+    pub served: bool,
 }
 
 /// The SIGKILL to a process that is not the main process, or another process's signal of a fault that ended it.

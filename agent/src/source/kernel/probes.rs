@@ -63,7 +63,7 @@ const TARGET: &[Field] = &[
     SigactionSize,
     SiginfoCode,
 ];
-const EXIT: &[Field] = &[TaskSignal, SignalFlags, SignalGroupExitCode, TaskExitCode];
+const EXIT: &[Field] = &[TaskSignal, SignalFlags, SignalGroupExitCode, TaskExitCode, CssSetNrTasks];
 /// The sockets that the exit closes.
 const FILES: &[Field] = &[
     TaskFiles,

@@ -233,6 +233,7 @@ impl Machine {
             armed: Some(Armed::No),
             held: None,
             unobserved: false,
+            leaves_others: false,
         }));
     }
 

@@ -615,7 +615,7 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
             return false;
         };
         let passes_on = signal.is_fault() && of.status.reported_code() == i32::from(code) && before <= CHILD_REACH;
-        let hides = code == 0 && served(of) && before <= own_exits::REACH;
+        let hides = code == 0 && of.had_clients() && before <= own_exits::REACH;
         *at <= exit.at && (passes_on || hides)
     };
     let (at, of) = state.exits.iter().filter(is_passed_on).max_by_key(|(at, _)| *at)?;
@@ -626,11 +626,6 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
             status: of.status,
         },
     })
-}
-
-/// The process had clients when it ended, as far as the kernel looked.
-fn served(exit: &ProcessExit) -> bool {
-    exit.unobserved || exit.held.is_some_and(|held| held.listener || held.connection)
 }
 
 fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {

@@ -337,6 +337,7 @@ impl Way<'_> {
                 role: kill.role,
             }),
             exit,
+            served: served(self.state, &id(&target)),
         }
     }
 }
@@ -377,6 +378,11 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
     exits
         .chain(candidates.filter_map(|candidate| candidate.exit))
         .min_by_key(|exit| exit.at)
+}
+
+/// The process had clients when it ended, as far as the kernel looked.
+fn served(state: &State, of: &ProcessId) -> bool {
+    state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.had_clients())
 }
 
 fn is_by(exit: MainExit, signal: Signal) -> bool {

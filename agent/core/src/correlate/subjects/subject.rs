@@ -39,6 +39,8 @@ const CLOSED: Duration = Duration::from_secs(10);
 
 /// systemd signals all processes of a unit in one go; without CPU time that takes longer.
 const TOGETHER: Duration = Duration::from_secs(5);
+/// A process whose parent has exited gets this one.
+const INIT: Pid = Pid(1);
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -147,6 +149,8 @@ pub(super) struct Candidate {
     pub exit: Option<MainExit>,
     /// Whether the kernel recorded the sockets from that exit on, by the exit's record.
     pub exit_armed: Option<Armed>,
+    /// Other tasks of its cgroups remained at that exit.
+    pub left_others: bool,
 }
 
 impl State {
@@ -473,6 +477,11 @@ impl State {
         if exit.task.is_ns_init() {
             self.learn(Candidate::of(&exit.task, at, false));
         }
+        // The daemon whose launcher was a step.
+        let is_unit = matches!(self.subject, Subject::Unit { .. });
+        if is_unit && self.candidates.is_empty() && exit.task.ppid == INIT {
+            self.learn(Candidate::of(&exit.task, at, true));
+        }
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
             known.ended(at, exit);
             return;
@@ -575,7 +584,8 @@ impl State {
     }
 
     /// Not a main process: an exit with 0 and without a stop was a step before the main process (systemd's `ExecStartPre=`, a
-    /// runtime's own first stage) or after it (`ExecStopPost=`), and not a termination of the subject. systemd removes the cgroup of a
+    /// runtime's own first stage, the launcher of a daemon, whose process lives on) or after it (`ExecStopPost=`), and not a termination of
+    /// the subject. systemd removes the cgroup of a
     /// finished unit, so a unit that continues in the same cgroup is not finished.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };
@@ -597,9 +607,21 @@ impl State {
                 others.any(|other| other.exit.is_none() && (!main.is_ns_init() || other.ns_level < main.ns_level))
             }
             Subject::Container { .. } => false,
-            Subject::Unit { .. } if self.removed.is_none() => others.any(|other| other.is_after(exit.at)),
+            Subject::Unit { .. } if self.removed.is_none() => {
+                others.any(|other| other.is_after(exit.at)) || main.left_others && !self.are_others_stopped(&main, exit.at)
+            }
             Subject::Unit { .. } => self.follows_at_once(&main, linger),
         }
+    }
+
+    /// systemd ends what is left of a unit as soon as its main process has exited.
+    fn are_others_stopped(&self, main: &Candidate, since: Boot) -> bool {
+        let is_by_manager = |fact: &SignalFact| {
+            let is_later = fact.last >= since && !main.id.is(&fact.signal.target);
+            fact.sender.role == Role::Runtime && is_later
+        };
+        let timeline = self.timeline.as_deref();
+        timeline.is_some_and(|timeline| timeline.signals.iter().any(is_by_manager))
     }
 
     /// Whether the exit of a unit's process would be a step after the main process if the cgroup was removed.
@@ -723,6 +745,7 @@ impl Candidate {
             came: None,
             exit: None,
             exit_armed: None,
+            left_others: false,
         }
     }
 
@@ -741,6 +764,7 @@ impl Candidate {
             came: None,
             exit: None,
             exit_armed: None,
+            left_others: false,
         }
     }
 
@@ -777,6 +801,7 @@ impl Candidate {
         if self.exit.is_none_or(|known| known.at > at) {
             self.exit = Some(end);
             self.exit_armed = exit.armed;
+            self.left_others = exit.leaves_others;
         }
         self.named(exit.task.comm, at);
     }
@@ -802,6 +827,7 @@ impl Candidate {
         {
             self.exit = Some(exit);
             self.exit_armed = other.exit_armed;
+            self.left_others = other.left_others;
         }
     }
 }

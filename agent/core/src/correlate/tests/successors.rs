@@ -150,3 +150,66 @@ fn a_stage_that_ends_before_its_init_begins_is_no_death() {
         "#]],
     );
 }
+
+/// `Type=forking`: the launcher exits once its daemon serves.
+fn daemon(then: &str) -> String {
+    format!(
+        "
+        +0 mkdir nginx.service
+        proc launcher in=nginx.service pid=200 start=+0 parent=systemd comm=nginx
+        proc master in=nginx.service pid=201 start=+0.05 parent=systemd comm=nginx
+        proc worker in=nginx.service pid=202 start=+0.06 parent=master comm=nginx
+        +0.001 exec launcher
+        +0.1 exit launcher 0 armed leaves-others
+        {then}
+        "
+    )
+}
+
+#[test]
+fn the_launcher_of_a_daemon_is_a_step() {
+    check(
+        &daemon(
+            "
+        +60 TERM systemd -> master handler armed
+        +60.0001 enter master TERM
+        +60.1 tcp nginx.service closed 80 0 by=master
+        +60.2 exit worker 0 already-armed leaves-others
+        +60.5 exit master 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              systemd sent SIGTERM to `nginx` (pid 201), the handler ran, and the process exited with code 0, 0.5 s later
+        "#]],
+    );
+    check(
+        &daemon(
+            "+30 exit worker SEGV listening armed leaves-others\n+60 exit master SEGV armed leaves-others\n+60.1 exit worker 1 already-armed",
+        ),
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              `nginx` (pid 201) crashed with SIGSEGV
+              fix: look at the core dump or the last lines of the log: the fault is in the program
+        "#]],
+    );
+}
+
+/// What a main process leaves behind, systemd stops at once.
+#[test]
+fn a_main_process_that_leaves_others_is_no_launcher() {
+    check(
+        &daemon(
+            "
+        +0.11 TERM systemd -> master handler already-armed
+        +0.1101 enter master TERM
+        +0.2 exit worker 0 already-armed leaves-others
+        +0.3 exit master 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              `nginx` (pid 200) exited by itself with code 0
+        "#]],
+    );
+}

@@ -390,10 +390,11 @@ enum Proof {
 }
 
 /// An init or a wrapper below the main process, as `npm`, `make` or `timeout`: it sent the signal on to its own child, and exits as soon as
-/// the child has exited. An application that stops a helper has more to do.
+/// the child has exited, or does not wait for a child with clients, as the trap of a shell that exits. An application that stops a helper has more to do.
 fn relays(case: &Case<'_>, forward: &Forward) -> bool {
     let follows = |other: &Forward| match forward.exit.zip(other.exit) {
-        Some((own, childs)) => own.at >= childs.at && own.at.since(childs.at) <= AFTER_CHILD,
+        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= AFTER_CHILD,
+        Some((own, childs)) => own.at.since(childs.at) <= AFTER_CHILD,
         None => may_miss_exits(case),
     };
     let mut others = case.inside.forwards.iter();
