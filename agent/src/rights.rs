@@ -36,6 +36,8 @@ pub enum Role {
     Agent,
     /// Of the agent; not needed with `kubernetes.events = false`.
     AgentEvents,
+    /// Of the agent; not needed with `kubernetes.epitaphs = false`.
+    AgentEpitaphs,
     /// Of the agent; not needed where the kubelet's files are given.
     AgentConfigz,
     Observer,
@@ -50,7 +52,7 @@ impl Role {
         match self {
             Role::Installation => "the installing user",
             Role::Everybody => "ClusterRole system:public-info-viewer",
-            Role::Agent | Role::AgentEvents | Role::AgentConfigz => "ClusterRole epitaph-agent",
+            Role::Agent | Role::AgentEvents | Role::AgentEpitaphs | Role::AgentConfigz => "ClusterRole epitaph-agent",
             Role::Observer | Role::ObserverEvents => "ClusterRole epitaph-observer",
             Role::ObserverLease => "Role epitaph-observer of that namespace",
         }
@@ -101,6 +103,12 @@ pub const AGENT_POST_EVENTS: Right = right(
     "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}",
     "The agent's own Events on pods, workloads and its node. Not needed with kubernetes.events = false.",
     "No Events; traces and metrics are complete.",
+);
+pub const AGENT_EPITAPHS: Right = right(
+    Role::AgentEpitaphs,
+    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [create, patch]}",
+    "The custom resource Epitaph of each pod of the agent's own node. Not needed with kubernetes.epitaphs = false.",
+    "`kubectl get epitaphs` shows nothing new; traces, metrics and Events are complete.",
 );
 pub const AGENT_CONFIGZ: Right = right(
     Role::AgentConfigz,
@@ -199,6 +207,7 @@ pub const ALL: &[Right] = &[
     AGENT_NAMESPACES,
     AGENT_LIST_EVENTS,
     AGENT_POST_EVENTS,
+    AGENT_EPITAPHS,
     AGENT_CONFIGZ,
     OBSERVER_ENDPOINT_SLICES,
     OBSERVER_PODS,
@@ -231,6 +240,7 @@ mod tests {
     fn the_chart_has_these_rules() {
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent.yaml"].assert_eq(&rules(Role::Agent));
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent-events.yaml"].assert_eq(&rules(Role::AgentEvents));
+        expect_file!["../../deploy/helm/epitaph/files/rbac/agent-epitaphs.yaml"].assert_eq(&rules(Role::AgentEpitaphs));
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent-configz.yaml"].assert_eq(&rules(Role::AgentConfigz));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer.yaml"].assert_eq(&rules(Role::Observer));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer-events.yaml"].assert_eq(&rules(Role::ObserverEvents));
@@ -263,6 +273,7 @@ mod tests {
         for role in [
             Role::Agent,
             Role::AgentEvents,
+            Role::AgentEpitaphs,
             Role::AgentConfigz,
             Role::Observer,
             Role::ObserverEvents,

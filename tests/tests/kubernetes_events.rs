@@ -278,6 +278,7 @@ fn unclean(namespace: &str, name: &str, owner: &str) -> Report {
         is_static: false,
         service: Service::default(),
         created: None,
+        revision: None,
     };
     let now = clock::now();
     Report::PodTerminated(Box::new(PodTermination {

@@ -36,6 +36,7 @@ const SERVERS: &[&str] = &[
     "api_cost",
     "observer",
     "kubernetes_events",
+    "epitaphs",
     "chart",
     "kubernetes_api",
     "jaeger",

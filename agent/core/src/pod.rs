@@ -59,6 +59,9 @@ pub struct PodIdentity {
     pub service: Service,
     /// `metadata.creationTimestamp`.
     pub created: Option<Wall>,
+    /// The label `pod-template-hash`, or `controller-revision-hash`: which version of its workload the pod is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Box<str>>,
 }
 
 impl PodIdentity {

@@ -215,6 +215,8 @@ pub struct KubernetesSettings {
     pub node_name: Option<String>,
     /// Warning Events for unclean terminations, on the pods and on their workloads.
     pub events: bool,
+    /// The custom resource `Epitaph` for each terminated pod.
+    pub epitaphs: bool,
     /// systemd units with the kubelet's connections: its probes and hooks.
     pub kubelet_units: Vec<String>,
     /// Namespaces in which `epitaph.dev/ignore` counts; `*`: all.
@@ -239,6 +241,7 @@ impl Default for KubernetesSettings {
             kubeconfig: None,
             node_name: None,
             events: true,
+            epitaphs: true,
             kubelet_units: correlate::KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
         }
     }

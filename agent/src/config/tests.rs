@@ -215,7 +215,7 @@ fn every_setting_can_be_set_and_is_printed() {
             "kubernetes.allow_ignore" | "kubernetes.allow_expected_exit_codes" => "shop,dev",
             "kubernetes.nodes_in_containers" => "true",
             "log.format" => "json",
-            "kubernetes.events" => "false",
+            "kubernetes.events" | "kubernetes.epitaphs" => "false",
             "kubernetes.mode" => "on",
             "otlp.insecure" => "true",
             "observer.election" | "observer.lost_nodes" => "false",

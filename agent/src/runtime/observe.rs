@@ -14,6 +14,7 @@ use crate::config::{Config, Env, KubernetesMode};
 use crate::error::HasRemedy as _;
 use crate::journal::{JournalThread, Opened};
 use crate::recording::Writer;
+use crate::sink::epitaphs;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::otlp;
@@ -85,8 +86,8 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     sinks.unclean = is_agent.then(|| UncleanLog::new(opened.is_some()));
     // `epitaph watch` must not write to the cluster.
     let posting = match &pods {
-        Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),
-        _ => None,
+        Some(pods) if is_agent => Posting::start(&config, pods, &export, &mut sinks),
+        _ => Posting::default(),
     };
     let sources = FileSources {
         runtimes: start_runtimes(&config),
@@ -120,22 +121,12 @@ fn journal(opened: &Opened, traces: Option<&otlp::Sink>) -> Journaling {
 }
 
 /// Sends the queues.
-async fn finish(
-    thread: Option<JournalThread>,
-    posting: Option<kubernetes_events::EventsWorker>,
-    export: Export,
-    logging: Logging,
-) {
+async fn finish(thread: Option<JournalThread>, posting: Posting, export: Export, logging: Logging) {
     tracing::debug!("shutting down: sending the queues");
     if let Some(thread) = &thread {
         thread.flush(FLUSH / 4);
     }
-    let posted = async {
-        if let Some(posting) = posting {
-            posting.shutdown(FLUSH).await;
-        }
-    };
-    tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
+    tokio::join!(posting.finish(), export.finish(FLUSH), logging.finish(FLUSH));
     // Last: with the collector's answers.
     if let Some(thread) = thread {
         journaling::close(thread);
@@ -297,12 +288,46 @@ const fn cgroups(mode: CgroupMode) -> &'static str {
     }
 }
 
-fn post_events(pods: &PodSource, export: &Export, sinks: &mut Sinks) -> kubernetes_events::EventsWorker {
-    let settings = kubernetes_events::Settings::of_node(&pods.node);
-    let (sink, worker) = kubernetes_events::start(pods.client(), settings, clock::now);
-    export.metrics.follow_events(sink.stats().clone());
-    sinks.events = Some(sink);
-    worker
+/// What writes to the Kubernetes API.
+#[derive(Default)]
+struct Posting {
+    events: Option<kubernetes_events::EventsWorker>,
+    epitaphs: Option<epitaphs::EpitaphsWorker>,
+}
+
+impl Posting {
+    fn start(config: &Config, pods: &PodSource, export: &Export, sinks: &mut Sinks) -> Posting {
+        let mut posting = Posting::default();
+        if config.kubernetes.events {
+            let settings = kubernetes_events::Settings::of_node(&pods.node);
+            let (sink, worker) = kubernetes_events::start(pods.client(), settings, clock::now);
+            export.metrics.follow_events(sink.stats().clone());
+            sinks.events = Some(sink);
+            posting.events = Some(worker);
+        }
+        if config.kubernetes.epitaphs {
+            let (sink, worker) = epitaphs::start(pods.client(), epitaphs::Settings::default(), clock::now);
+            export.metrics.follow_epitaphs(sink.stats().clone());
+            sinks.epitaphs = Some(sink);
+            posting.epitaphs = Some(worker);
+        }
+        posting
+    }
+
+    /// Both at once: each has the whole time.
+    async fn finish(self) {
+        let events = async {
+            if let Some(events) = self.events {
+                events.shutdown(FLUSH).await;
+            }
+        };
+        let epitaphs = async {
+            if let Some(epitaphs) = self.epitaphs {
+                epitaphs.shutdown(FLUSH).await;
+            }
+        };
+        tokio::join!(events, epitaphs);
+    }
 }
 
 fn begin(file: NewRecording<'_>, observation: &Observation) -> Result<Recorder, RuntimeError> {

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::doctor::node::{Readiness, ReadyState};
 use crate::journal::ReportId;
 use crate::render::span::{self, Options};
+use crate::sink::epitaphs;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
@@ -44,6 +45,7 @@ pub struct Sinks {
     /// Reports that earlier runs had finished: not reported again.
     pub resumed: HashSet<ReportId>,
     pub events: Option<kubernetes_events::Sink>,
+    pub epitaphs: Option<epitaphs::Sink>,
     /// Of the agent: nobody reads a terminal.
     pub unclean: Option<UncleanLog>,
     readiness: Readiness,
@@ -62,6 +64,7 @@ impl Sinks {
             journal: None,
             resumed: HashSet::new(),
             events: None,
+            epitaphs: None,
             unclean: None,
             // As in `start_pods`: an agent of a node watches the node's pods.
             readiness: Readiness::new(config.kubernetes.node_name.is_some()),
@@ -129,6 +132,9 @@ impl Sinks {
         self.export(now, report, observation);
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
+        }
+        if let Some(epitaphs) = &self.epitaphs {
+            epitaphs.offer(report, observation, now);
         }
         if let Some(log) = &self.unclean {
             self.metrics.dropped(unclean::DROPPED, log.report(now, report, observation));

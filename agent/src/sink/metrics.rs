@@ -33,7 +33,7 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
 use prometheus::{Encoder as _, TextEncoder};
 
-use crate::sink::{kubernetes_events, otlp};
+use crate::sink::{epitaphs, kubernetes_events, otlp};
 
 pub use journal::NOT_CONFIGURED;
 use table::*;
@@ -349,6 +349,20 @@ impl Metrics {
             .with_description(KUBERNETES_EVENTS.about)
             .with_callback(move |observer| {
                 for outcome in kubernetes_events::OUTCOMES {
+                    observer.observe(stats.get(outcome), &[KeyValue::new("outcome", outcome.name())]);
+                }
+            })
+            .build();
+    }
+
+    /// Reads the totals of Epitaphs at every collection.
+    pub fn follow_epitaphs(&self, stats: Arc<epitaphs::EpitaphStats>) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_EPITAPHS.name)
+            .with_unit(KUBERNETES_EPITAPHS.unit)
+            .with_description(KUBERNETES_EPITAPHS.about)
+            .with_callback(move |observer| {
+                for outcome in epitaphs::OUTCOMES {
                     observer.observe(stats.get(outcome), &[KeyValue::new("outcome", outcome.name())]);
                 }
             })

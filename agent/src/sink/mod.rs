@@ -1,5 +1,6 @@
 //! Where terminations go.
 
+pub mod epitaphs;
 pub mod http;
 pub mod kubernetes_events;
 pub mod metrics;

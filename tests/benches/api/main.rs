@@ -157,12 +157,14 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
     }
     let posted = |outcome| counts.iter().map(|of| of.posted(outcome)).sum::<u64>();
     eprintln!(
-        "{nodes} nodes: {deleted} deletions in {:.0} s, {terminated} reported; {:?}; {:.0} Events read by lists; posted {}, crowded {}",
+        "{nodes} nodes: {deleted} deletions in {:.0} s, {terminated} reported; {:?}; {:.0} Events read by lists; posted {}, crowded {}; \
+         Epitaphs written {}",
         busy.seconds,
         busy.totals.requests,
         busy.totals.events_read,
         posted(Outcome::Posted),
         posted(Outcome::Crowded),
+        counts.iter().map(Counts::written).sum::<u64>(),
     );
     ensure!(
         terminated * 10 >= deleted * 9,

@@ -1,4 +1,4 @@
-//! A node's agent without probes: the agent's own client of the API, its core and its poster of Events. Only the kernel's records are
+//! A node's agent without probes: the agent's own client of the API, its core, its poster of Events and its writer of Epitaphs. Only the kernel's records are
 //! made up, from the pods that the API shows: so everything that an agent asks of the API server is asked, and nothing else.
 
 use std::collections::{HashMap, VecDeque};
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph::clock;
+use epitaph::sink::epitaphs::{self, EpitaphOutcome, EpitaphStats, EpitaphsWorker};
 use epitaph::sink::kubernetes_events::{EventStats, EventsWorker, Outcome, Settings, Sink, start};
 use epitaph::source::pods::{Access, Allowed, PodSource, PodsCounters};
 use epitaph_core::correlate::{Correlator, Limits};
@@ -64,6 +65,8 @@ pub struct Agent {
     core: Correlator,
     sink: Sink,
     worker: EventsWorker,
+    epitaphs: epitaphs::Sink,
+    epitaphs_worker: EpitaphsWorker,
     observation: Observation,
     lives: HashMap<ContainerId, Life>,
     /// Made-up records that are not due yet, in order.
@@ -81,6 +84,7 @@ struct Life {
 pub struct Counts {
     pub requests: Arc<PodsCounters>,
     pub posted: Arc<EventStats>,
+    pub epitaphs: Arc<EpitaphStats>,
 }
 
 impl Counts {
@@ -95,15 +99,22 @@ impl Counts {
     pub fn posted(&self, outcome: Outcome) -> u64 {
         self.posted.get(outcome)
     }
+
+    /// Epitaphs.
+    pub fn written(&self) -> u64 {
+        self.epitaphs.get(EpitaphOutcome::Written)
+    }
 }
 
 impl Agent {
     pub async fn start(node: &str, access: &Access, reports: mpsc::UnboundedSender<Report>) -> anyhow::Result<(Agent, Counts)> {
         let pods = PodSource::start(Some(node), access, Allowed::default()).await?;
         let (sink, worker) = start(pods.client(), Settings::of_node(node), clock::now);
+        let (epitaphs, epitaphs_worker) = epitaphs::start(pods.client(), epitaphs::Settings::default(), clock::now);
         let counts = Counts {
             requests: pods.counters.clone(),
             posted: sink.stats().clone(),
+            epitaphs: epitaphs.stats().clone(),
         };
         let since = clock::now();
         let observation = Observation {
@@ -129,6 +140,8 @@ impl Agent {
             core,
             sink,
             worker,
+            epitaphs,
+            epitaphs_worker,
             observation,
             lives: HashMap::new(),
             records: VecDeque::new(),
@@ -148,6 +161,7 @@ impl Agent {
             }
         }
         self.worker.shutdown(Duration::ZERO).await;
+        self.epitaphs_worker.shutdown(Duration::ZERO).await;
     }
 
     fn take(&mut self, input: Input) {
@@ -180,6 +194,7 @@ impl Agent {
             let answers = self.core.handle(now, input);
             for report in answers.reports {
                 self.sink.offer(&report, &self.observation, now);
+                self.epitaphs.offer(&report, &self.observation, now);
                 let _ = self.reports.send(report);
             }
             for command in answers.commands {

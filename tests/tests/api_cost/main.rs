@@ -46,6 +46,7 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
         pods: BTreeMap::new(),
         reports: None,
         before: BTreeMap::new(),
+        terminations: 0,
         table: String::new(),
     };
     // Four pods of two ReplicaSets.
@@ -108,24 +109,30 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
           2 GET replicasets
           1 LIST pods
         4 deletions, exit codes 0 and 143
-          none
+          4 POST epitaphs
         1 deletion, preStop sleep
           1 GET replicasets
+          1 POST epitaphs
         1 deletion, preStop httpGet
           1 GET replicasets
           1 LIST events
+          1 POST epitaphs
         1 deletion, stop signal ignored: the first of its workload
           1 GET replicasets
+          1 POST epitaphs
           4 POST events
         1 deletion, stop signal ignored: the second
           2 PATCH events
+          1 POST epitaphs
           2 POST events
         1 crash
           1 GET replicasets
+          1 POST epitaphs
           2 POST events
         1 restart by the kubelet
           1 GET replicasets
           1 LIST events
+          1 POST epitaphs
     "#]]
     .assert_eq(&shop.table);
     Ok(())
@@ -140,6 +147,8 @@ struct Shop {
     pods: BTreeMap<String, (String, String)>,
     reports: Option<mpsc::UnboundedReceiver<Report>>,
     before: BTreeMap<String, u64>,
+    /// Of pods, and of containers of pods that live on.
+    terminations: u64,
     table: String,
 }
 
@@ -169,6 +178,7 @@ impl Shop {
 
     /// A deletion as the kubelet carries it out.
     async fn deletes(&mut self, name: &str, code: u8) -> anyhow::Result<()> {
+        self.terminations += 1;
         self.kubectl.run(&["-n", "shop", "delete", "pod", name, "--wait=false"])?;
         // The subject is time: longer than any hook and grace period here.
         tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
@@ -193,6 +203,7 @@ impl Shop {
     }
 
     async fn restarts(&mut self, name: &str, code: u8) -> anyhow::Result<()> {
+        self.terminations += 1;
         self.killing(name, "Container app failed liveness probe, will be restarted")?;
         let last = self.terminated(name, 0, code);
         self.status(name, 1, json!({"running": {}}), &last, "Running")?;
@@ -270,10 +281,11 @@ impl Shop {
     /// A line with the requests since the last call, once so many Events were posted since the start, and so many lists of them read:
     /// Events are posted after the report, at most one each second, and on a loaded machine much later.
     fn counted(&mut self, what: &str, (counts, posted, listed): (&Counts, u64, u64)) -> anyhow::Result<()> {
-        let _ = until("Events and lists", || {
-            let (posts, lists) = (counts.posted(Outcome::Posted), counts.requested("events"));
-            Ok(holds(posts >= posted && lists >= listed, || {
-                format!("{posts} Events, {lists} lists")
+        let terminations = self.terminations;
+        let _ = until("Events, lists and Epitaphs", || {
+            let (posts, lists, written) = (counts.posted(Outcome::Posted), counts.requested("events"), counts.written());
+            Ok(holds(posts >= posted && lists >= listed && written >= terminations, || {
+                format!("{posts} Events, {lists} lists, {written} Epitaphs")
             }))
         });
         // The subject is time: for one too many.
@@ -304,7 +316,7 @@ fn agents_requests(metrics: &str) -> anyhow::Result<BTreeMap<String, u64>> {
         let (group, verb) = (label("group").unwrap_or_default(), label("verb").unwrap_or_default());
         let (resource, scope) = (label("resource").unwrap_or_default(), label("scope").unwrap_or_default());
         let is_agents = match (group, resource, verb) {
-            ("", "events", "LIST") | ("events.k8s.io", "events", _) => true,
+            ("", "events", "LIST") | ("events.k8s.io", "events", _) | ("epitaph.dev", "epitaphs", _) => true,
             ("apps", "replicasets", "GET") | ("", "namespaces", "GET") => true,
             ("", "pods", "LIST" | "WATCH") => scope == "cluster",
             _ => false,

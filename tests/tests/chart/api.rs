@@ -102,6 +102,7 @@ fn dry_run(kubectl: &Kubectl) -> anyhow::Result<()> {
     kubectl.apply(&namespace.to_string())?;
     for (name, manifest) in [
         ("agent.yaml", AGENT),
+        ("policy.yaml", include_str!("../../../deploy/kubernetes/policy.yaml")),
         ("observer.yaml", OBSERVER),
         ("jaeger.yaml", JAEGER),
         ("collector.yaml", COLLECTOR),

@@ -27,6 +27,11 @@ const OBSERVER: &str = "\
 # (deploy/helm/epitaph), made by UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart; do not edit.
 ";
 
+const POLICY: &str = "\
+# Only the agent of a node writes the Epitaphs of its node: Kubernetes 1.30 or later; install after agent.yaml. The chart's rendering
+# (deploy/helm/epitaph), made by UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart; do not edit.
+";
+
 #[test]
 fn the_plain_manifests_are_the_charts_default_rendering() -> anyhow::Result<()> {
     let Some(rendering) = Rendering::new("the_plain_manifests_are_the_charts_default_rendering")? else {
@@ -36,7 +41,10 @@ fn the_plain_manifests_are_the_charts_default_rendering() -> anyhow::Result<()> 
     // For every version: where a field is younger, what older API servers have in its place.
     let text = rendering.text(&json!({}), &["--skip-tests", "--kube-version", "v1.28.0"])?;
     // They are not a chart's.
-    let is_of_helm = |line: &&str| line.trim_start().starts_with("helm.sh/chart:");
+    let is_of_helm = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("helm.sh/chart:") || line.starts_with("annotations: {helm.sh/")
+    };
     let text: String = text
         .lines()
         .filter(|line| !is_of_helm(line))
@@ -52,7 +60,23 @@ fn the_plain_manifests_are_the_charts_default_rendering() -> anyhow::Result<()> 
             agent += &format!("---\n{}\n", document.trim_end());
         }
     }
+    // The API of the policy is of 1.30, and a manifest has no condition.
+    let templates = ["policy.yaml", "policybinding.yaml"].map(|file| format!("--show-only=templates/epitaphs/{file}"));
+    let policy = rendering.text(&json!({}), &["--kube-version", "v1.30.0", &templates[0], &templates[1]])?;
+    let policy: Vec<String> = policy
+        .split("---\n")
+        .filter(|document| !document.trim().is_empty())
+        .map(|document| {
+            let lines = document
+                .lines()
+                .filter(|line| !is_of_helm(line) && !line.starts_with("# Source: "));
+            let text: String = lines.map(|line| format!("{line}\n")).collect();
+            format!("{}\n", text.trim_end())
+        })
+        .collect();
+    let policy = format!("{POLICY}{}", policy.join("---\n"));
     let check = |file: ExpectFile, text: &str| file.assert_eq(text);
+    check(expect_file!["../../../deploy/kubernetes/policy.yaml"], &policy);
     check(expect_file!["../../../deploy/kubernetes/agent.yaml"], &agent);
     check(expect_file!["../../../deploy/kubernetes/observer.yaml"], &observer);
     Ok(())

@@ -41,7 +41,7 @@ impl Edit {
 }
 
 /// Each place with the text around the version: another program's version may be the same number.
-const PLACES: [(&str, &[&str]); 8] = [
+const PLACES: [(&str, &[&str]); 9] = [
     ("Cargo.toml", &["\nversion = \"{}\"\n"]),
     (
         "deploy/helm/epitaph/Chart.yaml",
@@ -52,6 +52,7 @@ const PLACES: [(&str, &[&str]); 8] = [
         "deploy/kubernetes/observer.yaml",
         &["version: \"{}\"\n", "image: epitaph:{}\n"],
     ),
+    ("deploy/kubernetes/policy.yaml", &["version: \"{}\"\n"]),
     ("deploy/examples/argo-cd.yaml", &["targetRevision: {}\n"]),
     ("deploy/examples/flux.yaml", &["tag: {}}\n"]),
     // Of a test that shows what /metrics has.

@@ -2,4 +2,5 @@
 
 pub mod id;
 pub mod json;
+pub mod resource;
 pub mod text;

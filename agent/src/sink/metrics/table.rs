@@ -305,6 +305,16 @@ pub const KUBERNETES_EVENTS: Row = Row {
     )],
     about: "Kubernetes Events for terminations and discarded stop signals (one on the pod, one on the workload), by outcome: posted, or the reason why not. Absent without Kubernetes",
 };
+pub const KUBERNETES_EPITAPHS: Row = Row {
+    name: "epitaph.kubernetes.epitaphs",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[(
+        "outcome",
+        "written, known (an earlier run had written it), foreign (an Epitaph of another pod or node has the name), queue_full, kind_absent (the CustomResourceDefinition is not installed), forbidden (RBAC), refused (the policy: the agent's token does not name the node), namespace_gone, rejected, unavailable, shutdown",
+    )],
+    about: "Terminations for the custom resource Epitaph, by outcome: written, or the reason why not. Absent without Kubernetes",
+};
 pub const HTTP_CLOSED: Row = Row {
     name: "epitaph.http.connections.closed",
     shape: Shape::Counter,
@@ -495,6 +505,7 @@ pub const TABLE: &[Row] = &[
     KUBERNETES_REQUESTS,
     KUBERNETES_FAILURES,
     KUBERNETES_EVENTS,
+    KUBERNETES_EPITAPHS,
     HTTP_CLOSED,
     OPTED_OUT,
     NODE_SHUTDOWNS,

@@ -240,6 +240,7 @@ async fn the_table_matches_both_exports() {
     metrics.follow_http(|| vec![("health", "displaced", 1)]);
     metrics.follow_logind(["off", "unavailable", "connected"], || "off");
     metrics.follow_events(Arc::default());
+    metrics.follow_epitaphs(Arc::default());
     play(&metrics);
     play_pods(&metrics);
 

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::convert;
 use crate::cache::Cache;
 use crate::source::pods::convert::{identity, uid};
-use crate::source::pods::owners::{self, Owners, TEMPLATE_HASH};
+use crate::source::pods::owners::{self, Owners, REVISION_HASH, TEMPLATE_HASH};
 use crate::source::pods::service::{ANNOTATIONS, LABELS};
 
 /// Most pods that wait for their lookup. A pod that does not fit is looked up at its next change.
@@ -97,7 +97,7 @@ fn reduced(pod: &Pod) -> Pod {
             namespace: meta.namespace.clone(),
             uid: meta.uid.clone(),
             creation_timestamp: meta.creation_timestamp.clone(),
-            labels: kept(meta.labels.as_ref(), &[TEMPLATE_HASH, instance, name, version]),
+            labels: kept(meta.labels.as_ref(), &[TEMPLATE_HASH, REVISION_HASH, instance, name, version]),
             annotations: kept(meta.annotations.as_ref(), &ANNOTATIONS),
             owner_references: owner.map(|owner| vec![owner.clone()]),
             ..ObjectMeta::default()

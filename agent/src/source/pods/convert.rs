@@ -14,12 +14,15 @@ use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::owners::{REVISION_HASH, TEMPLATE_HASH};
 use super::service;
 use crate::source::bounded;
 
 /// Longest name in Kubernetes.
 const MAX_NAME: usize = 253;
 const MAX_REASON: usize = 128;
+/// Longest value of a label.
+const MAX_REVISION: usize = 63;
 pub(super) const MAX_MESSAGE: usize = 256;
 const MAX_IMAGE: usize = 512;
 const MAX_PROGRAM: usize = 256;
@@ -57,8 +60,16 @@ pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload
         service: service::service(pod, &workload),
         workload,
         created: meta.creation_timestamp.as_ref().and_then(wall),
+        revision: revision(pod),
         uid,
     })
+}
+
+/// Whoever creates a pod chooses its labels; their values have 63 characters at most.
+fn revision(pod: &api::Pod) -> Option<Box<str>> {
+    let labels = pod.metadata.labels.as_ref()?;
+    let hash = labels.get(TEMPLATE_HASH).or_else(|| labels.get(REVISION_HASH))?;
+    (!hash.is_empty()).then(|| bounded(hash, MAX_REVISION).into())
 }
 
 /// Whether a pod is the mirror of a static pod, which has cgroups of another UID.

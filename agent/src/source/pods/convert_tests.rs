@@ -104,6 +104,7 @@ fn a_pod_is_converted_completely() {
                         1795258800000000000,
                     ),
                 ),
+                revision: None,
             },
             seen: Boot(
                 7,

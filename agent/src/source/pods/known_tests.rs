@@ -25,6 +25,7 @@ fn fact(pod: &str, containers: Vec<ContainerStatus>) -> PodFact {
         is_static: false,
         service: Service::default(),
         created: None,
+        revision: None,
     };
     PodFact {
         pod: Arc::new(identity),

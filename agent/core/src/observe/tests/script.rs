@@ -164,6 +164,7 @@ fn pod(at: Boot, name: &str, owner: &str, words: &[&str]) -> PodSight {
             is_static: is("static"),
             service: Service::default(),
             created: None,
+            revision: None,
         }),
         owner,
         completion_index: of("index").map(Into::into),

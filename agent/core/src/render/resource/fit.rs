@@ -1,0 +1,71 @@
+//! The size of the resource, and its text.
+
+use serde::Serialize;
+
+use super::{EpitaphReport, TERMINATIONS};
+use crate::text::{bounded, escape, head};
+
+/// Most bytes of the object as JSON, without what the API server adds. etcd holds ten thousand of them in 40 MB.
+pub const MOST_BYTES: usize = 4096;
+
+/// Longest sentence and remedy, bytes as JSON, before anything is cut because of the whole.
+const SENTENCE: usize = 1024;
+const REMEDY: usize = 640;
+/// The same where the object is still too large: names in Kubernetes may have 253 characters.
+const SHORT_SENTENCE: usize = 384;
+const SHORT_REMEDY: usize = 256;
+/// Most entries of `gaps`.
+const GAPS: usize = 5;
+
+/// A name or a word from outside: safe for a terminal, and at most so many bytes as JSON.
+pub(super) fn word(text: &str, most: usize) -> String {
+    cut(&bounded(text, most), most)
+}
+
+impl EpitaphReport {
+    /// Cut until the whole is at most [`MOST_BYTES`], with `around` for the bytes of the rest of the object: first the oldest container
+    /// terminations but the last three, then the texts, then what is left of the lists. What is in a column of `kubectl get` stays.
+    #[must_use]
+    pub(super) fn fitted(mut self, around: usize) -> EpitaphReport {
+        let most = MOST_BYTES.saturating_sub(around);
+        self.sentence = cut(&escape(&self.sentence), SENTENCE);
+        self.remedy = self.remedy.map(|remedy| cut(&escape(&remedy), REMEDY));
+        self.gaps.truncate(GAPS);
+        let surplus = self.containers.len().saturating_sub(TERMINATIONS);
+        self.containers.drain(..surplus);
+        while bytes(&self) > most && self.containers.len() > 3 {
+            self.containers.remove(0);
+        }
+        if bytes(&self) > most {
+            self.sentence = cut(&self.sentence, SHORT_SENTENCE);
+            self.remedy = self.remedy.map(|remedy| cut(&remedy, SHORT_REMEDY));
+        }
+        while bytes(&self) > most && !self.containers.is_empty() {
+            self.containers.remove(0);
+        }
+        while bytes(&self) > most && self.gaps.pop().is_some() {}
+        self
+    }
+}
+
+/// As JSON.
+pub(super) fn bytes(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(usize::MAX, |text| text.len())
+}
+
+/// At most so many bytes as JSON, where a quotation mark takes two.
+fn cut(text: &str, most: usize) -> String {
+    if bytes(&text) <= most + 2 {
+        return text.to_owned();
+    }
+    let mut end = most;
+    loop {
+        let short = head(text, end);
+        if short.is_empty() || bytes(&short) + '…'.len_utf8() <= most + 2 {
+            return format!("{short}…");
+        }
+        let over = bytes(&short) + '…'.len_utf8() - most - 2;
+        // A character takes six bytes at most.
+        end = short.len() - over.div_ceil(6).min(short.len());
+    }
+}

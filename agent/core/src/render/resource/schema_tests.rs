@@ -1,0 +1,138 @@
+//! The schema of the custom resource, written from the types: `UPDATE_EXPECT=1 cargo test -p epitaph-core --lib resource`.
+
+use expect_test::expect_file;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::{EpitaphReport, KIND, PLURAL, VERSION};
+
+/// Longest text, in characters, and most entries of a list, that the API server accepts. An agent stays far below; a node that is
+/// taken over does not fill etcd with one object.
+const LONGEST: u64 = 2048;
+const ENTRIES: u64 = 32;
+
+const HEAD: &str = "\
+# From the types of agent/core/src/render/resource.rs: UPDATE_EXPECT=1 cargo test -p epitaph-core --lib resource; do not edit.
+";
+
+#[test]
+fn the_chart_has_the_schema_of_the_types() {
+    let spec = json!({
+        "group": super::GROUP,
+        "names": {"kind": KIND, "listKind": format!("{KIND}List"), "plural": PLURAL, "singular": "epitaph"},
+        "scope": "Namespaced",
+        "versions": [{
+            "name": VERSION,
+            "served": true,
+            "storage": true,
+            "additionalPrinterColumns": columns(),
+            "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "description": "How a pod terminated, or the containers of a pod that lives on. Written by the agent of the pod's node.",
+                "required": ["report"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "report": report(),
+                },
+            }},
+        }],
+    });
+    let mut text = HEAD.to_owned();
+    yaml(&spec, 0, &mut text);
+    expect_file!["../../../../../deploy/helm/epitaph/files/crds/epitaphs.yaml"].assert_eq(&text);
+}
+
+/// `-o wide` also shows the sentence.
+fn columns() -> Value {
+    let column = |name: &str, of: &str, kind: &str, about: &str| json!({"name": name, "type": kind, "jsonPath": of, "description": about});
+    let mut sentence = column("Sentence", ".report.sentence", "string", "What happened.");
+    sentence["priority"] = 1.into();
+    json!([
+        column("Verdict", ".report.verdict", "string", "The verdict in one word."),
+        column(
+            "Lost",
+            ".report.connections.lost",
+            "integer",
+            "Connections of clients that were refused, reset or cut. Empty: not known."
+        ),
+        column(
+            "Took",
+            ".report.took",
+            "string",
+            "From the deletion request to the last exit."
+        ),
+        column("Exit", ".report.exit", "string", "How the main process exited."),
+        column("Age", ".metadata.creationTimestamp", "date", "Since the object was created."),
+        sentence,
+    ])
+}
+
+/// Structural, as Kubernetes asks: every field has a type, and no schema has a reference.
+fn report() -> Value {
+    let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
+    let schema = settings.into_generator().into_root_schema_for::<EpitaphReport>();
+    let mut schema = serde_json::to_value(schema).expect("a schema is JSON");
+    structural(&mut schema);
+    schema["required"] = json!(["node", "pod", "verdict"]);
+    // The report has one owner, which writes all of it: the API server then notes one field instead of each.
+    schema["x-kubernetes-map-type"] = "atomic".into();
+    schema
+}
+
+fn structural(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    // A default would be written into every object; null is never sent.
+    for name in ["$schema", "title", "default", "nullable", "required"] {
+        fields.remove(name);
+    }
+    match fields.get("type").and_then(Value::as_str) {
+        Some("string") => fields.insert("maxLength".to_owned(), LONGEST.into()),
+        Some("array") => fields.insert("maxItems".to_owned(), ENTRIES.into()),
+        Some("integer") => fields
+            .get("format")
+            .is_some_and(|of| of == "uint64")
+            .then(|| fields.insert("format".to_owned(), "int64".into()))
+            .flatten(),
+        Some("object" | "boolean") => None,
+        other => panic!("not structural: {other:?} in {fields:?}"),
+    };
+    if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(structural);
+    }
+    if let Some(items) = fields.get_mut("items") {
+        structural(items);
+    }
+}
+
+/// Enough of YAML for a schema: the first field of an entry stands beside its dash.
+fn yaml(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(fields) => object(fields, depth, out),
+        Value::Array(entries) => {
+            for entry in entries {
+                let mut text = String::new();
+                yaml(entry, depth + 1, &mut text);
+                let indent = "  ".repeat(depth);
+                let inner = text.strip_prefix(&"  ".repeat(depth + 1)).unwrap_or(&text);
+                *out += &format!("{indent}- {inner}");
+            }
+        }
+        scalar => *out += &format!("{}{scalar}\n", "  ".repeat(depth)),
+    }
+}
+
+fn object(fields: &Map<String, Value>, depth: usize, out: &mut String) {
+    let indent = "  ".repeat(depth);
+    for (name, value) in fields {
+        match value {
+            Value::Object(_) | Value::Array(_) => {
+                *out += &format!("{indent}{name}:\n");
+                yaml(value, depth + 1, out);
+            }
+            // JSON's texts are YAML's, too.
+            scalar => *out += &format!("{indent}{name}: {scalar}\n"),
+        }
+    }
+}

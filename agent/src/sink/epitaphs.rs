@@ -1,0 +1,123 @@
+//! The custom resource `Epitaph`, one per pod: what `kubectl get epitaphs` shows.
+//!
+//! The agent of the pod's node is the only writer. The name is made of the pod, so writing twice gives one object. The agent has no
+//! right to read: what an earlier run wrote is known from the answer to a patch that changes nothing. Only the worker waits for
+//! the API server.
+
+mod api;
+mod queue;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitaph_core::input::Observation;
+use epitaph_core::render::resource;
+use epitaph_core::report::Report;
+use epitaph_core::time::Boot;
+use kube::Client;
+use tokio::task::JoinHandle;
+
+pub use crate::bucket::Rate;
+pub use stats::{EpitaphOutcome, EpitaphStats, OUTCOMES};
+
+use queue::Queue;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Most objects that wait to be written. Beyond them the namespace with the most loses one, a clean one first.
+    pub queue: usize,
+    pub rate: Rate,
+    /// Least time between two writes for a pod that lives on.
+    pub between: Duration,
+    /// First pause after a failure: of the namespace, or of all if the API server is away. The pause doubles up to `longest_pause`.
+    pub pause: Duration,
+    pub longest_pause: Duration,
+    /// Longest time of attempts for one object that the API server answers with an error.
+    pub give_up: Duration,
+    /// The same where the API server does not answer at all.
+    pub give_up_away: Duration,
+    /// The same for an object that RBAC forbids, and where the API server does not know the kind: both are so for a moment when the API
+    /// server starts, or while the chart is installed.
+    pub give_up_refused: Duration,
+    /// Limit of one request.
+    pub timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            // Each has 4 KiB at most.
+            queue: 512,
+            // As Events: all agents together write to one etcd. A node has 110 pods by default, so a drained one is written within two
+            // minutes.
+            rate: Rate {
+                burst: 50,
+                per_second: 1,
+            },
+            between: Duration::from_secs(60),
+            pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(60),
+            give_up: Duration::from_secs(15 * 60),
+            give_up_away: Duration::from_secs(6 * 60 * 60),
+            give_up_refused: Duration::from_secs(60),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Takes the core's reports from the loop.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    queue: Arc<Queue>,
+    stats: Arc<EpitaphStats>,
+}
+
+impl Sink {
+    /// Queues the object of a report, if it has one; never waits.
+    pub fn offer(&self, report: &Report, observation: &Observation, now: Boot) {
+        if let Some(epitaph) = resource::of(report, observation) {
+            self.queue.push(epitaph, now, &self.stats);
+        }
+    }
+
+    pub fn stats(&self) -> &Arc<EpitaphStats> {
+        &self.stats
+    }
+}
+
+/// The task that talks to the API server.
+#[derive(Debug)]
+pub struct EpitaphsWorker {
+    queue: Arc<Queue>,
+    stats: Arc<EpitaphStats>,
+    task: JoinHandle<()>,
+}
+
+/// Starts the worker on the current Tokio runtime. `clock`: the clock of the loop.
+pub fn start(client: Client, settings: Settings, clock: fn() -> Boot) -> (Sink, EpitaphsWorker) {
+    let queue = Arc::new(Queue::new(settings.queue, settings.between));
+    let stats = Arc::new(EpitaphStats::default());
+    let worker = worker::EpitaphWriter::new(client, settings, queue.clone(), stats.clone(), clock);
+    let task = tokio::spawn(worker.run());
+    let sink = Sink {
+        queue: queue.clone(),
+        stats: stats.clone(),
+    };
+    (sink, EpitaphsWorker { queue, stats, task })
+}
+
+impl EpitaphsWorker {
+    /// Writes what waits, for `limit` at most; the rest is counted.
+    pub async fn shutdown(mut self, limit: Duration) {
+        self.queue.close();
+        if tokio::time::timeout(limit, &mut self.task).await.is_err() {
+            self.task.abort();
+            let _ = self.task.await;
+        }
+        self.stats.count(EpitaphOutcome::Shutdown, self.queue.drain());
+    }
+}

@@ -1,0 +1,179 @@
+//! Requests to the API server for one object.
+
+use std::time::Duration;
+
+use epitaph_core::render::resource::{CONTAINER, Epitaph, EpitaphReport, GROUP, KIND, PLURAL, VERSION};
+use epitaph_core::text::bounded;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::queue::Key;
+use crate::cache::Cache;
+use crate::error::{HasRemedy, Remedy};
+use crate::rights;
+
+/// Longest text of an error that leaves this module, bytes.
+const MAX_TEXT: usize = 512;
+
+/// Pods that live on, with the report that was last written.
+const REMEMBERED: usize = 256;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("cannot write an Epitaph: RBAC forbids it ({0})")]
+    Forbidden(String),
+    #[error("cannot write an Epitaph: the policy that lets an agent write only about its own node refused it ({0})")]
+    Refused(String),
+    #[error("cannot write an Epitaph: the API server does not know the kind ({0})")]
+    KindAbsent(String),
+    #[error("cannot write an Epitaph: the namespace is deleted or being deleted ({0})")]
+    NamespaceGone(String),
+    #[error("cannot write an Epitaph: the API server refused it ({0})")]
+    Rejected(String),
+    /// A problem of this object only: a failing webhook, a race.
+    #[error("cannot write an Epitaph: {0}")]
+    Later(String),
+    /// A problem of the API server or of the way to it: no object can be written.
+    #[error("cannot write an Epitaph: {0}")]
+    Away(String),
+    /// No answer, from the API server or from a webhook for this object.
+    #[error("cannot write an Epitaph: the API server did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
+}
+
+impl HasRemedy for Failure {
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Failure::Forbidden(_) => Some(rights::AGENT_EPITAPHS.remedy().into()),
+            Failure::Refused(_) => Some(
+                "give the agent the token of its own pod, as the chart does, on Kubernetes 1.30 or later; a token of another kind names no \
+                 node"
+                    .into(),
+            ),
+            Failure::KindAbsent(_) => Some(
+                "install again (`helm upgrade` or `kubectl apply`), which brings the CustomResourceDefinition epitaphs.epitaph.dev; or set \
+                 kubernetes.epitaphs = false"
+                    .into(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Written,
+    Known,
+    /// Of another pod or node, but of the same name.
+    Foreign,
+}
+
+pub(super) struct Epitaphs {
+    client: Client,
+    resource: ApiResource,
+    timeout: Duration,
+    /// Of pods that live on: their next report continues the list of container terminations.
+    written: Cache<Key, EpitaphReport>,
+}
+
+impl Epitaphs {
+    pub fn new(client: Client, timeout: Duration) -> Epitaphs {
+        Epitaphs {
+            client,
+            resource: ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL),
+            timeout,
+            written: Cache::new(REMEMBERED),
+        }
+    }
+
+    pub async fn write(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
+        let limit = self.timeout;
+        let written = tokio::time::timeout(limit, self.written(key, epitaph)).await;
+        written.unwrap_or(Err(Failure::Silent(limit)))
+    }
+
+    async fn written(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &self.resource);
+        if let Some(earlier) = self.written.get(key) {
+            let whole = epitaph.clone().after(earlier);
+            match patch(&api, key, &whole, None).await {
+                // Removed because of its age or by a user: the next one begins anew.
+                Err(error) if is(&error, 404) => self.written.remove(key),
+                result => return self.remembered(key, whole, result.map(|()| Done::Written)),
+            }
+        }
+        let object = serde_json::from_value(epitaph.object()).map_err(|error| Failure::Rejected(error.to_string()))?;
+        match api.create(&PostParams::default(), &object).await {
+            Ok(_) => self.remembered(key, epitaph.clone(), Ok(Done::Written)),
+            Err(error) if is(&error, 409) => self.join(&api, key, epitaph).await,
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    /// Continues an object that an earlier run wrote, or an earlier request whose answer never came.
+    async fn join(&mut self, api: &Api<DynamicObject>, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
+        // Agents may not read. A patch that changes nothing is no write, and its answer is the object.
+        let nothing = Patch::Merge(json!({}));
+        let existing = api.patch(&key.name, &PatchParams::default(), &nothing).await;
+        let existing = existing.map_err(|error| failure(&error))?;
+        // Whatever is in it: a report that cannot be read is another writer's.
+        let report = existing.data.get("report").cloned().unwrap_or_default();
+        let report = serde_json::from_value::<EpitaphReport>(report).ok();
+        let Some(earlier) = report.filter(|earlier| epitaph.is_about(earlier)) else {
+            return Ok(Done::Foreign);
+        };
+        let whole = epitaph.clone().after(&earlier);
+        if whole.report == earlier {
+            return self.remembered(key, whole, Ok(Done::Known));
+        }
+        let patched = patch(api, key, &whole, existing.metadata.resource_version.as_deref()).await;
+        self.remembered(key, whole, patched.map(|()| Done::Written))
+    }
+
+    fn remembered(&mut self, key: &Key, written: Epitaph, result: kube::Result<Done>) -> Result<Done, Failure> {
+        let done = result.map_err(|error| failure(&error))?;
+        // Removed first, so that the cache drops the pod that was written the longest time ago.
+        self.written.remove(key);
+        if written.report.terminated == CONTAINER {
+            self.written.insert(key.clone(), written.report);
+        }
+        Ok(done)
+    }
+}
+
+async fn patch(api: &Api<DynamicObject>, key: &Key, whole: &Epitaph, version: Option<&str>) -> kube::Result<()> {
+    let patch = Patch::Merge(whole.patch(version));
+    api.patch(&key.name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+pub(super) fn failure(error: &kube::Error) -> Failure {
+    let kube::Error::Api(status) = error else {
+        return Failure::Away(shown(&crate::error::chain(error)));
+    };
+    let message = shown(&status.message);
+    match status.code {
+        403 | 422 if message.contains("ValidatingAdmissionPolicy") => Failure::Refused(message),
+        // A namespace that is being deleted accepts no new objects and answers 403.
+        403 if message.contains("being terminated") => Failure::NamespaceGone(message),
+        // An exceeded quota and a denying webhook are 403s, too.
+        403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message),
+        404 if message.contains("namespaces \"") => Failure::NamespaceGone(message),
+        // The object was removed between two requests.
+        404 if message.contains(".epitaph.dev \"") => Failure::Later(format!("404 {message}")),
+        404 => Failure::KindAbsent(message),
+        // Our token may be renewed before the next attempt.
+        401 | 429 => Failure::Away(format!("{} {message}", status.code)),
+        // 409 is a race with another writer; 500 may be a webhook of one namespace.
+        408 | 409 | 500.. => Failure::Later(format!("{} {message}", status.code)),
+        code => Failure::Rejected(format!("{code} {message}")),
+    }
+}
+
+fn shown(text: &str) -> String {
+    bounded(text, MAX_TEXT).into_owned()
+}

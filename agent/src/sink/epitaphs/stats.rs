@@ -1,0 +1,73 @@
+//! Outcomes of the objects, counted for `/metrics`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EpitaphOutcome {
+    Written,
+    /// The API server already had the object, from a retry or from before a restart.
+    Known,
+    /// Another pod's or another node's object has the name.
+    Foreign,
+    QueueFull,
+    /// The API server does not know the kind: the CustomResourceDefinition is not installed.
+    KindAbsent,
+    /// RBAC forbids the object.
+    Forbidden,
+    /// The policy of the chart refused the object: the agent's token does not name the node.
+    Refused,
+    /// The namespace is deleted or being deleted.
+    NamespaceGone,
+    /// The API server refused the object's content, or a quota or webhook did.
+    Rejected,
+    /// The API server was away for too long.
+    Unavailable,
+    Shutdown,
+}
+
+pub const OUTCOMES: [EpitaphOutcome; 11] = [
+    EpitaphOutcome::Written,
+    EpitaphOutcome::Known,
+    EpitaphOutcome::Foreign,
+    EpitaphOutcome::QueueFull,
+    EpitaphOutcome::KindAbsent,
+    EpitaphOutcome::Forbidden,
+    EpitaphOutcome::Refused,
+    EpitaphOutcome::NamespaceGone,
+    EpitaphOutcome::Rejected,
+    EpitaphOutcome::Unavailable,
+    EpitaphOutcome::Shutdown,
+];
+
+impl EpitaphOutcome {
+    /// Value of the label on `/metrics`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EpitaphOutcome::Written => "written",
+            EpitaphOutcome::Known => "known",
+            EpitaphOutcome::Foreign => "foreign",
+            EpitaphOutcome::QueueFull => "queue_full",
+            EpitaphOutcome::KindAbsent => "kind_absent",
+            EpitaphOutcome::Forbidden => "forbidden",
+            EpitaphOutcome::Refused => "refused",
+            EpitaphOutcome::NamespaceGone => "namespace_gone",
+            EpitaphOutcome::Rejected => "rejected",
+            EpitaphOutcome::Unavailable => "unavailable",
+            EpitaphOutcome::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// Number of terminations by outcome.
+#[derive(Debug, Default)]
+pub struct EpitaphStats([AtomicU64; OUTCOMES.len()]);
+
+impl EpitaphStats {
+    pub fn get(&self, outcome: EpitaphOutcome) -> u64 {
+        self.0[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count(&self, outcome: EpitaphOutcome, terminations: u64) {
+        self.0[outcome as usize].fetch_add(terminations, Ordering::Relaxed);
+    }
+}

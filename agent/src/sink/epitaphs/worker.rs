@@ -1,0 +1,213 @@
+//! The writing loop: rate, retries, counts.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitaph_core::render::resource::CONTAINER;
+use epitaph_core::time::Boot;
+use kube::Client;
+
+use super::Settings;
+use super::api::{Done, Epitaphs, Failure};
+use super::queue::{Key, Queue, Waiting};
+use super::stats::{EpitaphOutcome, EpitaphStats};
+use crate::bucket::Bucket;
+use crate::error;
+
+pub(super) struct EpitaphWriter {
+    epitaphs: Epitaphs,
+    bucket: Bucket,
+    settings: Settings,
+    queue: Arc<Queue>,
+    stats: Arc<EpitaphStats>,
+    clock: fn() -> Boot,
+    /// Next pause if nothing can be written.
+    pause: Duration,
+    /// What fails for all objects, which is logged once until the next success.
+    trouble: Option<EpitaphOutcome>,
+    /// Other failures by namespace, each logged once until the next success.
+    logged: HashSet<(String, EpitaphOutcome)>,
+}
+
+/// Most failures that are remembered as logged.
+const LOGGED: usize = 64;
+
+impl EpitaphWriter {
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        queue: Arc<Queue>,
+        stats: Arc<EpitaphStats>,
+        clock: fn() -> Boot,
+    ) -> EpitaphWriter {
+        EpitaphWriter {
+            epitaphs: Epitaphs::new(client, settings.timeout),
+            bucket: Bucket::new(settings.rate),
+            pause: settings.pause,
+            settings,
+            queue,
+            stats,
+            clock,
+            trouble: None,
+            logged: HashSet::new(),
+        }
+    }
+
+    /// Runs until the queue is closed and empty.
+    pub async fn run(mut self) {
+        while self.queue.waits(self.clock).await {
+            self.token().await;
+            // Taken only now: container terminations that came during the wait are in the list.
+            let Some((key, waiting)) = self.queue.take((self.clock)()) else {
+                continue;
+            };
+            let outcome = match self.epitaphs.write(&key, &waiting.epitaph).await {
+                Ok(done) => {
+                    self.recovered(&key, &waiting);
+                    match done {
+                        Done::Written => EpitaphOutcome::Written,
+                        Done::Known => EpitaphOutcome::Known,
+                        Done::Foreign => self.foreign(&key),
+                    }
+                }
+                Err(failure) => match self.failed(&failure, &key, waiting.since) {
+                    Some(outcome) => outcome,
+                    None => {
+                        self.again(&failure, key, waiting).await;
+                        continue;
+                    }
+                },
+            };
+            self.stats.count(outcome, waiting.count);
+        }
+    }
+
+    /// Waits for a token; at shutdown the rate does not apply.
+    async fn token(&mut self) {
+        while !self.queue.is_closed() {
+            let Err(wait) = self.bucket.take((self.clock)()) else { return };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.queue.closed() => return,
+            }
+        }
+    }
+
+    /// None: try again later.
+    fn failed(&mut self, failure: &Failure, key: &Key, since: Boot) -> Option<EpitaphOutcome> {
+        let outcome = outcome(failure);
+        let patience = match failure {
+            Failure::Away(_) => self.settings.give_up_away,
+            Failure::Later(_) | Failure::Silent(_) => self.settings.give_up,
+            Failure::Forbidden(_) | Failure::KindAbsent(_) => self.settings.give_up_refused,
+            Failure::Refused(_) | Failure::NamespaceGone(_) | Failure::Rejected(_) => Duration::ZERO,
+        };
+        let now = (self.clock)();
+        let again = now.since(since) < patience;
+        // A namespace that is deleted with its pods is not a problem, and a first 403 or 404 can be temporary.
+        let is_trouble = match outcome {
+            EpitaphOutcome::NamespaceGone => false,
+            EpitaphOutcome::Forbidden | EpitaphOutcome::KindAbsent => !again,
+            _ => true,
+        };
+        if is_trouble {
+            self.log_once(failure, outcome, &key.namespace);
+        }
+        if !again && is_of_all(failure) {
+            // The others would fail the same way, one a minute.
+            self.stats.count(outcome, self.queue.expire(now, patience));
+        }
+        (!again).then_some(outcome)
+    }
+
+    fn log_once(&mut self, failure: &Failure, outcome: EpitaphOutcome, namespace: &str) {
+        let is_news = match is_of_all(failure) {
+            true => self.trouble.replace(outcome) != Some(outcome),
+            false => self.is_news(outcome, namespace),
+        };
+        if is_news {
+            tracing::warn!(outcome = outcome.name(), namespace, "{}", error::line(failure));
+        }
+    }
+
+    /// Logged once for a namespace: whoever may create Epitaphs there can create any number.
+    fn foreign(&mut self, key: &Key) -> EpitaphOutcome {
+        let (outcome, Key { namespace, name }) = (EpitaphOutcome::Foreign, key);
+        if self.is_news(outcome, namespace) {
+            tracing::warn!(
+                outcome = outcome.name(),
+                namespace,
+                "cannot write an Epitaph: its name {name} is taken by an Epitaph of another pod or node; find out who created that one, \
+                 and delete it"
+            );
+        }
+        outcome
+    }
+
+    fn is_news(&mut self, outcome: EpitaphOutcome, namespace: &str) -> bool {
+        // Cleared rather than closed at the limit: namespaces come and go.
+        if self.logged.len() >= LOGGED {
+            self.logged.clear();
+        }
+        self.logged.insert((namespace.to_owned(), outcome))
+    }
+
+    fn recovered(&mut self, key: &Key, waiting: &Waiting) {
+        self.pause = self.settings.pause;
+        let lives_on = waiting.epitaph.report.terminated == CONTAINER;
+        self.queue.is_written(key, lives_on, (self.clock)());
+        let troubles = [EpitaphOutcome::Unavailable, EpitaphOutcome::Forbidden];
+        let troubles = troubles.map(|outcome| (key.namespace.clone(), outcome));
+        let was_logged = troubles.iter().filter(|trouble| self.logged.remove(*trouble)).count() > 0;
+        if self.trouble.take().is_some() || was_logged {
+            tracing::info!(namespace = key.namespace, "the API server accepts Epitaphs again");
+        }
+    }
+
+    /// The failure of one object delays only its namespace; a failure of the API server, or of all objects, delays all.
+    async fn again(&mut self, failure: &Failure, key: Key, waiting: Waiting) {
+        let is_of_all = is_of_all(failure);
+        if is_of_all {
+            self.queue.put_back(key, waiting);
+        } else {
+            let Settings {
+                pause, longest_pause, ..
+            } = self.settings;
+            let pause = |failed| pause.saturating_mul(2_u32.saturating_pow(failed)).min(longest_pause);
+            self.queue.put_off(key, waiting, (self.clock)(), pause);
+        }
+        if self.queue.is_closed() || is_of_all {
+            self.rest().await;
+        }
+    }
+
+    async fn rest(&mut self) {
+        let pause = self.pause;
+        self.pause = (self.pause * 2).min(self.settings.longest_pause);
+        if self.queue.is_closed() {
+            tokio::time::sleep(self.settings.pause.min(pause)).await;
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.queue.closed() => self.pause = self.settings.pause,
+        }
+    }
+}
+
+/// No object can be written.
+fn is_of_all(failure: &Failure) -> bool {
+    matches!(failure, Failure::Away(_) | Failure::KindAbsent(_))
+}
+
+fn outcome(failure: &Failure) -> EpitaphOutcome {
+    match failure {
+        Failure::Forbidden(_) => EpitaphOutcome::Forbidden,
+        Failure::Refused(_) => EpitaphOutcome::Refused,
+        Failure::KindAbsent(_) => EpitaphOutcome::KindAbsent,
+        Failure::NamespaceGone(_) => EpitaphOutcome::NamespaceGone,
+        Failure::Rejected(_) => EpitaphOutcome::Rejected,
+        Failure::Later(_) | Failure::Away(_) | Failure::Silent(_) => EpitaphOutcome::Unavailable,
+    }
+}

@@ -1,0 +1,455 @@
+//! Epitaphs as a real kube-apiserver takes and shows them: the agent's sink with the rights of its manifest, the policy of the chart,
+//! and people who may read one namespace.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph::clock;
+use epitaph::sink::epitaphs::{EpitaphOutcome, EpitaphsWorker, Rate, Settings, Sink, start};
+use epitaph::source::pods::{Access, connect};
+use epitaph_core::attribute::Subject;
+use epitaph_core::fixtures::{pods, sample};
+use epitaph_core::ids::{ContainerId, PodUid};
+use epitaph_core::input::Observation;
+use epitaph_core::pod::PodIdentity;
+use epitaph_core::render::resource;
+use epitaph_core::report::Report;
+use epitaph_tests::cluster::Tools;
+use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::credentials::{Proof, kubeconfig, write_private};
+use epitaph_tests::cluster::deploy::{AGENT, NAMESPACE};
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const POLICY: &str = include_str!("../../deploy/kubernetes/policy.yaml");
+const CRD: &str = "customresourcedefinition/epitaphs.epitaph.dev";
+/// Far more than any of it takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Two teams, two nodes with their agents' pods, and readers of one namespace: by certificate, and by token.
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: bank}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-2}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: readers, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects:
+- {kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}
+- {kind: ServiceAccount, name: reader, namespace: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: owners, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects:
+- {kind: User, name: owner, apiGroup: rbac.authorization.k8s.io}
+";
+
+struct Api {
+    plane: ControlPlane,
+    kubectl: Kubectl,
+    directory: TempDir,
+}
+
+impl Api {
+    /// None without a kube-apiserver, which is reported as a skip of `test`. With controllers: Kubernetes aggregates its roles by one.
+    fn new(test: &str) -> anyhow::Result<Option<Api>> {
+        let Some(tools) = Tools::named()? else {
+            skip(
+                test,
+                "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
+            );
+            return Ok(None);
+        };
+        let directory = tempfile::tempdir()?;
+        let plane = ControlPlane::full_with(&tools, &directory.path().join("plane"), &[], &[])?;
+        let kubectl = plane.kubectl();
+        kubectl.apply(CLUSTER)?;
+        let api = Api {
+            plane,
+            kubectl,
+            directory,
+        };
+        api.install()?;
+        Ok(Some(api))
+    }
+
+    fn install(&self) -> anyhow::Result<()> {
+        self.kubectl.apply(AGENT)?;
+        self.kubectl
+            .run(&["wait", "--for=condition=Established", CRD, "--timeout=60s"])
+            .map(drop)
+    }
+
+    /// The agent of a node, with the token of its pod.
+    fn agent(&self, node: &str) -> anyhow::Result<PathBuf> {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("agent-{node}"), "namespace": NAMESPACE},
+            "spec": {"nodeName": node, "serviceAccountName": "epitaph-agent", "containers": [{"name": "agent", "image": "epitaph"}]},
+        });
+        self.kubectl.apply(&pod.to_string())?;
+        let of_pod = ["--bound-object-kind=Pod", &format!("--bound-object-name=agent-{node}")];
+        let token = ["-n", NAMESPACE, "create", "token", "epitaph-agent"];
+        self.with_token(node, &self.kubectl.run(&[&token[..], &of_pod].concat())?)
+    }
+
+    fn with_token(&self, name: &str, token: &str) -> anyhow::Result<PathBuf> {
+        let file = self.directory.path().join(format!("{name}.kubeconfig"));
+        let text = kubeconfig(&self.plane.url(), &self.plane.authority()?, &Proof::Token(token.trim()));
+        write_private(&file, text.as_bytes())?;
+        Ok(file)
+    }
+
+    fn user(&self, name: &str) -> anyhow::Result<Kubectl> {
+        let file = self.directory.path().join(format!("{name}.kubeconfig"));
+        let text = self.plane.kubeconfig_for(name, None, &self.plane.url())?;
+        write_private(&file, text.as_bytes())?;
+        Ok(self.plane.kubectl_as(&file))
+    }
+
+    fn epitaphs(&self, namespace: &str) -> anyhow::Result<Vec<Value>> {
+        let list = self.kubectl.json(&["-n", namespace, "get", "epitaphs", "-o", "json"])?;
+        list["items"].as_array().cloned().context("no list of Epitaphs")
+    }
+}
+
+async fn writing(kubeconfig: PathBuf) -> anyhow::Result<(Sink, EpitaphsWorker)> {
+    patient(kubeconfig, TIMEOUT).await
+}
+
+/// `give_up`: after which time the sink gives up where RBAC forbids, or the kind is not known. A starting API server forbids everything.
+async fn patient(kubeconfig: PathBuf, give_up: Duration) -> anyhow::Result<(Sink, EpitaphsWorker)> {
+    let settings = Settings {
+        rate: Rate {
+            burst: 1_000,
+            per_second: 1_000,
+        },
+        between: Duration::ZERO,
+        pause: Duration::from_millis(50),
+        longest_pause: Duration::from_millis(200),
+        give_up_refused: give_up,
+        ..Settings::default()
+    };
+    Ok(start(connect(&Access::Kubeconfig(kubeconfig)).await?, settings, clock::now))
+}
+
+fn identity(namespace: &str, name: &str, node: &str) -> PodIdentity {
+    let mut identity = Arc::unwrap_or_clone(pods::identity());
+    identity.uid = PodUid(format!("uid-of-{name}").into());
+    namespace.clone_into(&mut identity.namespace);
+    name.clone_into(&mut identity.name);
+    node.clone_into(&mut identity.node);
+    identity
+}
+
+fn pod(namespace: &str, name: &str, node: &str) -> Report {
+    let mut pod = pods::pod(1);
+    pod.facts.pod = Arc::new(identity(namespace, name, node));
+    Report::PodTerminated(Box::new(pod))
+}
+
+/// The n-th restart of a container of a pod on node-1 that lives on.
+fn restart(namespace: &str, name: &str, n: u64) -> Report {
+    let mut t = pods::restarted(n);
+    if let Subject::Container { id, .. } = &mut t.facts.subject {
+        *id = ContainerId(format!("{n:012x}").as_str().into());
+    }
+    t.facts.end.0 += n * 1_000_000_000;
+    let context = t.kubernetes.as_mut().map(Arc::make_mut).expect("a pod's");
+    context.pod = Arc::new(identity(namespace, name, "node-1"));
+    Report::Terminated(Box::new(t))
+}
+
+fn observation() -> Observation {
+    sample::observation()
+}
+
+fn offer(sink: &Sink, report: &Report) {
+    sink.offer(report, &observation(), clock::now());
+}
+
+fn reported(sink: &Sink, outcome: EpitaphOutcome, count: u64) -> anyhow::Result<()> {
+    let wanted = format!("{count} {}", outcome.name());
+    // The worker is a task of this runtime.
+    tokio::task::block_in_place(|| {
+        until(&wanted, || {
+            Ok(holds(sink.stats().get(outcome) >= count, || format!("{:?}", sink.stats())))
+        })
+    })?;
+    assert_eq!(sink.stats().get(outcome), count, "{:?}", sink.stats());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_epitaph_is_written_once_read_by_its_namespace_and_outlives_schemas() -> anyhow::Result<()> {
+    let Some(mut api) = Api::new("an_epitaph_is_written_once_read_by_its_namespace_and_outlives_schemas")? else {
+        return Ok(());
+    };
+    let agent = api.agent("node-1")?;
+    let (sink, worker) = writing(agent.clone()).await?;
+    offer(&sink, &pod("shop", "cart-1", "node-1"));
+    offer(&sink, &pod("bank", "till-1", "node-1"));
+    reported(&sink, EpitaphOutcome::Written, 2)?;
+    let written = api.epitaphs("shop")?;
+    ensure!(written.len() == 1, "{written:?}");
+    let report = &written[0]["report"];
+    for (field, value) in [("verdict", "ignored-stop-signal"), ("node", "node-1"), ("terminated", "Pod")] {
+        assert_eq!(report[field], value, "{report}");
+    }
+    assert_eq!(report["owner"]["revision"], "7d9f8b6c5", "{report}");
+    // Its size is what the agent sent, a list of two managed fields, and the server's own.
+    let stored = serde_json::to_string(&written[0])?.len();
+    ensure!(stored < resource::MOST_BYTES + 1024, "{stored} bytes");
+
+    // The agent was started again, and reports the termination once more: not one write.
+    worker.shutdown(TIMEOUT).await;
+    let (sink, worker) = writing(agent.clone()).await?;
+    offer(&sink, &pod("shop", "cart-1", "node-1"));
+    reported(&sink, EpitaphOutcome::Known, 1)?;
+    assert_eq!(api.epitaphs("shop")?, written);
+
+    // A pod that lives on has one as well, with the last of its container terminations.
+    for n in 1..=12 {
+        offer(&sink, &restart("shop", "web-0", n));
+        reported(&sink, EpitaphOutcome::Written, n)?;
+    }
+    let living = api.epitaphs("shop")?;
+    let living = living
+        .iter()
+        .find(|of| of["report"]["terminated"] == "Container")
+        .context("web-0's")?;
+    assert_eq!(living["report"]["containers"].as_array().map(Vec::len), Some(10), "{living}");
+
+    // People: by Kubernetes' own role, in their namespace only, for reading only.
+    let (alice, owner) = (api.user("alice")?, api.user("owner")?);
+    let reader = api
+        .plane
+        .kubectl_as(&api.plane.kubeconfig_of_service_account("shop", "reader")?);
+    until("Kubernetes' roles to have the right", || {
+        Ok(alice
+            .run(&["-n", "shop", "get", "epitaphs"])
+            .map_err(|error| format!("{error:#}")))
+    })?;
+    for user in [&alice, &reader, &owner] {
+        let table = user.run(&["-n", "shop", "get", "epitaphs"])?;
+        let header: Vec<&str> = table.lines().next().context("no header")?.split_whitespace().collect();
+        assert_eq!(header, ["NAME", "VERDICT", "LOST", "TOOK", "EXIT", "AGE"]);
+        let row = table.lines().find(|row| row.starts_with("cart-1.")).context("no row")?;
+        let row: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(
+            row[1..5],
+            ["ignored-stop-signal", "18", "32.7s", "ignored-stop-signal"],
+            "{table}"
+        );
+        let wide = user.run(&["-n", "shop", "get", "epitaphs", "-o", "wide"])?;
+        ensure!(wide.contains("SENTENCE") && wide.contains("no SIGTERM handler"), "{wide}");
+        let described = user.run(&["-n", "shop", "describe", "epitaphs"])?;
+        ensure!(
+            described.contains("Remedy:") && described.contains("Stop Signal:"),
+            "{described}"
+        );
+        let labelled = [
+            "-n",
+            "shop",
+            "get",
+            "epitaphs",
+            "-l",
+            "epitaph.dev/unclean=true,epitaph.dev/workload=cart",
+            "-o",
+            "name",
+        ];
+        ensure!(!user.run(&labelled)?.is_empty(), "no labels");
+        for other in ["bank", NAMESPACE] {
+            let refused = user
+                .run(&["-n", other, "get", "epitaphs"])
+                .expect_err("another namespace")
+                .to_string();
+            ensure!(refused.contains("cannot list resource \"epitaphs\""), "{refused}");
+        }
+        let refused = user
+            .run(&["-n", "shop", "delete", "epitaphs", "--all"])
+            .expect_err("for reading only")
+            .to_string();
+        ensure!(refused.contains("cannot delete"), "{refused}");
+    }
+
+    // The API server is away for a while: written later.
+    api.plane.stop_api_server()?;
+    offer(&sink, &pod("shop", "cart-2", "node-1"));
+    api.plane.start_api_server()?;
+    reported(&sink, EpitaphOutcome::Written, 13)?;
+
+    // A schema that is older than the program: the field that it does not have is left out, and comes with the upgrade.
+    let older = r#"[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/report/properties/took"}]"#;
+    api.kubectl.run(&["patch", CRD, "--type=json", "-p", older])?;
+    let took = |name: &str| -> anyhow::Result<Value> {
+        let all = api.epitaphs("shop")?;
+        let found = all.iter().find(|of| of["report"]["pod"]["name"] == name);
+        Ok(found.with_context(|| format!("no Epitaph of {name}"))?["report"]["took"].clone())
+    };
+    let mut written = 13;
+    let mut until_it_is = |is_there: bool| {
+        until("the schema", || {
+            written += 1;
+            let name = format!("old-{written}");
+            offer(&sink, &pod("shop", &name, "node-1"));
+            reported(&sink, EpitaphOutcome::Written, written)?;
+            let took = took(&name)?;
+            Ok(holds(took.is_string() == is_there, || took.to_string()))
+        })
+    };
+    until_it_is(false)?;
+    api.install()?;
+    until_it_is(true)?;
+
+    // Without the kind: counted, and nothing else fails.
+    worker.shutdown(TIMEOUT).await;
+    api.kubectl.run(&["delete", CRD, "--timeout=60s"])?;
+    let (sink, worker) = patient(agent, Duration::ZERO).await?;
+    offer(&sink, &pod("shop", "cart-3", "node-1"));
+    reported(&sink, EpitaphOutcome::KindAbsent, 1)?;
+    worker.shutdown(TIMEOUT).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Result<()> {
+    let Some(api) = Api::new("nobody_but_the_agent_of_the_node_writes_its_epitaphs")? else {
+        return Ok(());
+    };
+    api.kubectl.apply(POLICY)?;
+    let (first, second) = (api.agent("node-1")?, api.agent("node-2")?);
+    let unbound = api.with_token("unbound", &api.plane.token(NAMESPACE, "epitaph-agent")?)?;
+    let (sink, worker) = writing(first).await?;
+    offer(&sink, &pod("shop", "cart-1", "node-1"));
+    reported(&sink, EpitaphOutcome::Written, 1)?;
+    let written = api.epitaphs("shop")?;
+    let name = written[0]["metadata"]["name"].as_str().context("no name")?.to_owned();
+
+    // An administrator, who may do everything by RBAC; the policy takes effect a moment after it was made.
+    let forge = |kubectl: &Kubectl, patch: &Value| {
+        kubectl.run(&[
+            "-n",
+            "shop",
+            "patch",
+            "epitaph",
+            &name,
+            "--type=merge",
+            "-p",
+            &patch.to_string(),
+        ])
+    };
+    let cleaned = json!({"report": {"verdict": "clean"}});
+    until("the policy", || {
+        Ok(match forge(&api.kubectl, &cleaned) {
+            Err(error) if format!("{error:#}").contains("only the agents of Epitaph write Epitaphs") => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+    })?;
+
+    // A node that is taken over has the token of its agent: it forges another node's, changes one, moves one to itself, or lies in the
+    // label.
+    let forger = api.plane.kubectl_as(&second);
+    let made = |name: &str, node: &str, label: &str| {
+        json!({
+            "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph",
+            "metadata": {"name": name, "namespace": "shop", "labels": {"epitaph.dev/node": label}},
+            "report": {"node": node, "verdict": "clean", "pod": {"name": "cart-9", "uid": "u"}},
+        })
+    };
+    let create =
+        |kubectl: &Kubectl, object: &Value| kubectl.run_with(&["create", "--validate=false", "-f", "-"], &object.to_string());
+    // kubectl patch would read first.
+    let over = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"];
+    let overwrite = |object: &Value| forger.run_with(&over, &object.to_string());
+    for (attempt, result, why) in [
+        (
+            "forges",
+            create(&forger, &made("forged", "node-1", "node-1")),
+            "of its own node only",
+        ),
+        ("changes", overwrite(&made(&name, "node-1", "node-1")), "of its own node only"),
+        ("moves", overwrite(&made(&name, "node-2", "node-2")), "of another node"),
+        (
+            "lies",
+            create(&forger, &made("lie", "node-2", "node-1")),
+            "the label epitaph.dev/node",
+        ),
+        (
+            "has a token without a node",
+            create(&api.plane.kubectl_as(&unbound), &made("unbound", "node-2", "node-2")),
+            "of its own node only",
+        ),
+        (
+            "writes something large",
+            create(&forger, &{
+                let mut large = made("large", "node-2", "node-2");
+                large["report"]["sentence"] = "x".repeat(4096).into();
+                large
+            }),
+            "Too long",
+        ),
+    ] {
+        let refused = format!("{:#}", result.expect_err(attempt));
+        ensure!(refused.contains(why), "{attempt}: {refused}");
+    }
+    // What it may do: about its own node.
+    create(&forger, &made("own", "node-2", "node-2"))?;
+    // It has no right to read, and none to delete.
+    for verb in ["get", "delete"] {
+        let refused = forger
+            .run(&["-n", "shop", verb, "epitaph", &name])
+            .expect_err("create and patch only")
+            .to_string();
+        ensure!(refused.contains("epitaphs"), "{refused}");
+    }
+    let (second_sink, second_worker) = writing(second).await?;
+    offer(&second_sink, &pod("shop", "cart-2", "node-1"));
+    reported(&second_sink, EpitaphOutcome::Refused, 1)?;
+    second_worker.shutdown(TIMEOUT).await;
+    assert_eq!(api.epitaphs("shop")?[0], written[0]);
+
+    // Text of a process is data: markup and control characters are escaped before they are sent.
+    let mut hostile = pod("bank", "till-1", "node-1");
+    if let Report::PodTerminated(pod) = &mut hostile {
+        pod.verdict.sentence = "\u{1b}]0;x\u{7}<script>alert(1)</script>\u{202e}".repeat(200);
+    }
+    offer(&sink, &hostile);
+    reported(&sink, EpitaphOutcome::Written, 2)?;
+    let shown = api.kubectl.run(&["-n", "bank", "get", "epitaphs", "-o", "wide"])?;
+    ensure!(
+        shown.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
+        "{shown:?}"
+    );
+
+    // A namespace with Epitaphs can go: the policy is about writing.
+    api.kubectl.run(&["delete", "namespace", "bank", "--timeout=60s"])?;
+    offer(&sink, &pod("bank", "till-2", "node-1"));
+    reported(&sink, EpitaphOutcome::NamespaceGone, 1)?;
+    worker.shutdown(TIMEOUT).await;
+    Ok(())
+}
