@@ -250,6 +250,8 @@ pub mod armed_flags {
     pub const UNOBSERVED: u32 = 1 << 7;
     /// Of [`ProcessExit`]: other tasks remain in the same cgroups. Other threads of the process count, too, that exit at the same moment.
     pub const OTHERS: u32 = 1 << 8;
+    /// It listened on a Unix stream socket. Also of a process that came in from outside.
+    pub const UNIX_LISTENER: u32 = 1 << 9;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.

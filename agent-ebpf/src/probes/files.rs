@@ -76,10 +76,10 @@ unsafe fn held(file: Ptr) -> u32 {
         let family: u16 = Probed::get(sk, Field::SockFamily);
         let state: u8 = Probed::get(sk, Field::SockState);
         if family == AF_UNIX {
-            return if state == ESTABLISHED && is_accepted(sk) {
-                armed_flags::UNOBSERVED
-            } else {
-                0
+            return match state {
+                LISTEN => armed_flags::UNIX_LISTENER,
+                ESTABLISHED if is_accepted(sk) => armed_flags::UNOBSERVED,
+                _ => 0,
             };
         }
         if !matches!(family, AF_INET | AF_INET6) {

@@ -41,6 +41,9 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
 /// Sockets that clients may use.
 const OF_CLIENTS: u32 = armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
 
+/// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
+const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UNIX_LISTENER;
+
 /// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]
 unsafe fn process_exit(task: Ptr) {
@@ -81,7 +84,7 @@ unsafe fn process_exit(task: Ptr) {
         } else {
             maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
         };
-        let held = if from_outside { held & armed_flags::UNOBSERVED } else { held };
+        let held = if from_outside { held & OF_ANY } else { held };
         (*record).flags = armed | held | leaves_others(task);
         entry.submit(0);
     }

@@ -434,13 +434,14 @@ fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
         listener: has(armed_flags::LISTENER),
         connection: has(armed_flags::CONNECTION),
         more: has(armed_flags::MORE),
+        unix_listener: has(armed_flags::UNIX_LISTENER),
     };
     let is_by_own = |armed: &Armed| has(armed_flags::BY_OWN) && *armed == Armed::ByThis;
     Ok(ProcessExit {
         task,
         status,
         armed: armed_by(b, form).map(|armed| if is_by_own(&armed) { Armed::ByOwn } else { armed }),
-        held: (form.has_containers() && has(armed_flags::LOOKED)).then_some(held),
+        held: (form.has_containers() && has(armed_flags::LOOKED | armed_flags::UNIX_LISTENER)).then_some(held),
         unobserved: form.has_containers() && has(armed_flags::UNOBSERVED),
         leaves_others: form.has_containers() && has(armed_flags::OTHERS),
     })

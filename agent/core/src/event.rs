@@ -231,9 +231,10 @@ pub struct ProcessExit {
 }
 
 impl ProcessExit {
-    /// As far as the kernel looked.
-    pub fn had_clients(&self) -> bool {
-        self.unobserved || self.held.is_some_and(|held| held.listener || held.connection)
+    /// As far as the kernel looked, it served clients.
+    pub fn served(&self) -> bool {
+        let is_program = |held: HeldSockets| held.listener || held.connection || held.unix_listener;
+        self.unobserved || self.held.is_some_and(is_program)
     }
 }
 
@@ -245,10 +246,12 @@ pub struct HeldSockets {
     pub connection: bool,
     /// It may have had more: not all of its descriptors were looked at.
     pub more: bool,
+    /// A listener on a Unix stream socket.
+    pub unix_listener: bool,
 }
 
 impl HeldSockets {
-    /// The exit may have cost a client a connection.
+    /// The exit may have cost a client a connection that the kernel could record.
     pub const fn is_of_clients(self) -> bool {
         self.listener || self.connection || self.more
     }

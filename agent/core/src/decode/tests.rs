@@ -293,11 +293,12 @@ fn armed_at_exit() -> impl Strategy<Value = Armed> {
 }
 
 fn held() -> impl Strategy<Value = Option<HeldSockets>> {
-    any::<Option<[bool; 3]>>().prop_map(|bits| {
-        bits.map(|[listener, connection, more]| HeldSockets {
+    any::<Option<[bool; 4]>>().prop_map(|bits| {
+        bits.map(|[listener, connection, more, unix_listener]| HeldSockets {
             listener,
             connection,
             more,
+            unix_listener,
         })
     })
 }

@@ -85,7 +85,7 @@ pub struct Held {
     pub listener: Option<Boot>,
     /// The same of established connections, of clients and to servers.
     pub connection: Option<Boot>,
-    /// The exit, if the process had clients by a Unix socket or by UDP.
+    /// The exit, if the process served by a Unix socket or by UDP.
     pub other: Option<Boot>,
 }
 

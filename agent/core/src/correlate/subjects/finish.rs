@@ -18,7 +18,7 @@ use super::coverage::{Coverage, Hole, Home, LATE_REACH};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
 use super::inside::{Way, acted, killed, process};
 use super::own_exits;
-use super::subject::{Candidate, Others, State};
+use super::subject::{Candidate, INIT, Others, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
 
@@ -75,11 +75,16 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     });
     let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
     let deadline = kill_fact.map_or(end, |fact| fact.at);
-    let by_code = matches!(status, Some(ExitStatus::Exited(_)));
+    // By its own decision, or by the signal that it handled and raised again.
+    let may_follow = |fact: &SignalFact| match status {
+        Some(ExitStatus::Exited(_)) => true,
+        Some(ExitStatus::Signaled { signal, .. }) => signal == fact.signal.signal,
+        None => false,
+    };
     let asked = stop_signal(&signals, deadline, by_runtime);
     // Before one that only was handled last, the one that asked may be missing.
     let is_asked_for = asked.is_some();
-    let stop_signal = asked.or_else(|| handled_last(&signals, end).filter(|_| by_code));
+    let stop_signal = asked.or_else(|| handled_last(&signals, end).filter(|fact| may_follow(fact)));
     let stop = stop_signal.map(|fact| Stop {
         still_pending: kill_fact
             .and_then(|kill| kill.signal.pending)
@@ -380,12 +385,13 @@ fn with_killed(
     let since = stop.map_or(exit.at, |stop| stop.at);
     let mut killed = killed(state, timeline, &main.id, since);
     // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
-    if let Some(stop) = stop.filter(|stop| stop.sender.role == Role::Runtime) {
-        let manages = |pid: Pid| [stop.signal.sender.tgid, stop.signal.target.ppid].contains(&pid);
-        for killed in killed.iter_mut().filter(|killed| killed.kill.role == Role::Other) {
-            if manages(killed.kill.sender.tgid) {
-                killed.kill.role = Role::Runtime;
-            }
+    let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);
+    let stopper = stopper.map(|stop| [stop.signal.sender.tgid, stop.signal.target.ppid]);
+    let starter = Some(main.parent).filter(|_| main.outside && !main.is_ns_init() && main.parent != INIT);
+    for killed in killed.iter_mut().filter(|killed| killed.kill.role == Role::Other) {
+        let by = killed.kill.sender.tgid;
+        if starter == Some(by) || stopper.is_some_and(|stopper| stopper.contains(&by)) {
+            killed.kill.role = Role::Runtime;
         }
     }
     let first = killed
@@ -615,7 +621,7 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
             return false;
         };
         let passes_on = signal.is_fault() && of.status.reported_code() == i32::from(code) && before <= CHILD_REACH;
-        let hides = code == 0 && of.had_clients() && before <= own_exits::REACH;
+        let hides = code == 0 && of.served() && before <= own_exits::REACH;
         *at <= exit.at && (passes_on || hides)
     };
     let (at, of) = state.exits.iter().filter(is_passed_on).max_by_key(|(at, _)| *at)?;

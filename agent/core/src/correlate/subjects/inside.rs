@@ -260,8 +260,13 @@ impl Way<'_> {
             let Some(at) = fact.at_or_after(since).filter(|at| *at <= self.end) else {
                 continue;
             };
-            if !forwards.iter().any(|known| fact.to(&known.target)) {
-                forwards.push(self.forward(at, fact, &signals, &entries));
+            match forwards.iter_mut().find(|known| fact.to(&known.target)) {
+                None => forwards.push(self.forward(at, fact, &signals, &entries)),
+                // A shell ignores SIGINT and SIGQUIT for what it starts in the background, and its trap then sends SIGTERM.
+                Some(known) if known.result == SignalResult::Ignored && fact.result != SignalResult::Ignored => {
+                    *known = self.forward(at, fact, &signals, &entries);
+                }
+                Some(_) => {}
             }
         }
         forwards.sort_by_key(|forward| (forward.at, forward.target.tgid));
@@ -382,7 +387,7 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
 
 /// The process had clients when it ended, as far as the kernel looked.
 fn served(state: &State, of: &ProcessId) -> bool {
-    state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.had_clients())
+    state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.served())
 }
 
 fn is_by(exit: MainExit, signal: Signal) -> bool {

@@ -40,7 +40,7 @@ const CLOSED: Duration = Duration::from_secs(10);
 /// systemd signals all processes of a unit in one go; without CPU time that takes longer.
 const TOGETHER: Duration = Duration::from_secs(5);
 /// A process whose parent has exited gets this one.
-const INIT: Pid = Pid(1);
+pub(super) const INIT: Pid = Pid(1);
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -151,6 +151,8 @@ pub(super) struct Candidate {
     pub exit_armed: Option<Armed>,
     /// Other tasks of its cgroups remained at that exit.
     pub left_others: bool,
+    /// Who started it, by the first record.
+    pub parent: Pid,
 }
 
 impl State {
@@ -746,6 +748,7 @@ impl Candidate {
             exit: None,
             exit_armed: None,
             left_others: false,
+            parent: task.ppid,
         }
     }
 
@@ -765,6 +768,7 @@ impl Candidate {
             exit: None,
             exit_armed: None,
             left_others: false,
+            parent: fact.ppid,
         }
     }
 

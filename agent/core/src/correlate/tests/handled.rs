@@ -167,3 +167,47 @@ fn after_the_stop_signal() {
         "#]],
     );
 }
+
+/// On the host's pids: the handler of another process's signal raises it again, for the default action.
+#[test]
+fn and_raised_again() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=app
+        proc worker in=app pid=107 start=+0.1 parent=main comm=worker
+        +0.001 exec main
+        +5 USR1 worker -> main handler armed
+        +5.0001 enter main USR1
+        +5.1 USR1 main -> main default exiting already-armed
+        +5.1001 exit main USR1 already-armed
+        ",
+        expect![[r#"
+            clean-exit: Unknown/Clean/Unknown
+              `worker` (pid 107, container 670000000000, child of `app`) sent SIGUSR1 to `app` (pid 100), the handler ran, and the process then terminated itself with the same signal, 0.1 s later; the sockets of the container were not observed to their end: the cgroup still existed, and processes in it may close connections later
+        "#]],
+    );
+}
+
+/// The daemon of a container on the host's pids has the shim as its parent once its launcher has exited: it is no exec probe.
+#[test]
+fn a_daemon_that_the_shim_took_over_is_killed() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=launcher
+        proc server in=app pid=107 start=+0.1 parent=shim comm=server
+        +0.001 exec main
+        +0.2 exec server
+        +5 exit main 0 armed leaves-others
+        +5.0001 KILL shim -> server waiting=none already-armed
+        +5.001 exit server KILL already-armed
+        +5.0011 tcp app closed 8080 0 by-exit by=server
+        ",
+        expect![[r#"
+            force-killed: Completed/ForceKilled/Quiet
+              `launcher` (pid 100) exited by itself with code 0; the container runtime then killed `server`, which still ran, with its listener open
+              fix: if `server` is the service, start it in the foreground (with `exec` in a shell): a container ends with its first process
+        "#]],
+    );
+}

@@ -594,13 +594,98 @@ fn a_program_with_clients_by_a_unix_socket_never_got_the_signal() {
         ",
         expect![[r#"
             force-killed: Stopped/ForceKilled/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with a Unix or UDP socket of clients open
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with a Unix or UDP socket open
               fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.001 sched_process_exit: PID 1 `app` exited with code 0
               +1.001 signal_generate: SIGKILL from the kernel to `server` (pid 107)
               +1.002 sched_process_exit: `server` (pid 107) had clients by a Unix socket or by UDP when it exited
+        "#]],
+    );
+}
+
+/// `dumb-init sh -c 'trap "kill $!; exit 0" TERM; server & wait'`: the group's signal ends the program, and everybody above exits with 0.
+#[test]
+fn a_program_with_clients_that_the_groups_signal_ends_is_not_hidden_by_its_wrappers() {
+    let stopped = |server: &str| {
+        container(&format!(
+            "
+        proc sh in=app pid=106 ns=6 start=+0.1 parent=main comm=sh
+        proc server in=app pid=107 ns=7 start=+0.2 parent=sh comm=server
+        +1 TERM runc -> main handler armed
+        +1.0001 TERM main -> server default exiting already-armed
+        +1.0002 TERM main -> sh handler already-armed
+        +1.0003 exit server TERM {server} already-armed
+        +1.0005 enter sh TERM
+        +1.0006 exit sh 0 looked already-armed
+        +1.001 enter main TERM
+        +1.002 exit main 0 already-armed
+        "
+        ))
+    };
+    check(
+        &stopped("serving"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          `app` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+          fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+    "#]],
+    );
+    // A helper.
+    check(
+        &stopped("looked"),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran and sent the signal on to 2 processes, and the process exited with code 0, 2 ms later
+    "#]],
+    );
+}
+
+/// The same of a trap that sends the signal on and does not wait.
+#[test]
+fn a_shell_that_does_not_wait_for_its_program_is_a_wrapper() {
+    check(
+        &container(
+            "
+        proc sh in=app pid=106 ns=6 start=+0.1 parent=main comm=sh
+        proc server in=app pid=107 ns=7 start=+0.2 parent=sh comm=server
+        +1 TERM runc -> main handler armed
+        +1.0002 TERM main -> sh handler already-armed
+        +1.0005 enter sh TERM
+        +1.0006 TERM sh -> server default exiting already-armed
+        +1.0007 exit sh 0 looked already-armed
+        +1.0009 exit server TERM listening already-armed
+        +1.001 enter main TERM
+        +1.002 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `app` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+/// No TCP: a listener on a path shows a program, too.
+#[test]
+fn a_server_on_a_path_without_a_client_is_a_program() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL on-a-path already-armed
+        ",
+        ),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with a Unix or UDP socket open
+              fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],
     );
 }

@@ -296,7 +296,8 @@ fn had_no_time(forward: &Forward) -> bool {
 /// It ended by a fault that no other process had sent it.
 fn crashed(case: &Case<'_>, forward: &Forward) -> bool {
     let by_itself = forward.kill.is_none();
-    signal(forward).is_some_and(Signal::is_fault) && by_itself && in_time(case, forward)
+    // A program with clients may outlive a wrapper that does not wait for it.
+    signal(forward).is_some_and(Signal::is_fault) && by_itself && (in_time(case, forward) || forward.served)
 }
 
 fn killed_by_other(case: &Case<'_>, forward: &Forward) -> bool {
@@ -360,6 +361,11 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
     }
     let main = case.main()?;
     let serves = case.traffic().listeners.iter().any(|listener| !listener.by_exit);
+    // Whatever the processes between did: nobody closed a listener, and this one had clients when the signal ended it.
+    let served = |forward: &Forward| forward.served && by_default(case, forward) && forward.target.comm != main.comm;
+    if !serves && let Some(found) = forwards.iter().position(served) {
+        return Some((found, Proof::NoListenerClosed));
+    }
     let is_apart = |forward: &Forward| forward.target.comm != main.comm && forward.target.comm != forward.sender.comm;
     let is_relay = |forward: &Forward| relays(case, forward);
     let waits_only = reads_without_handler && !forwards.iter().any(is_relay);

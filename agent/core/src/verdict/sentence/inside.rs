@@ -260,7 +260,7 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
         .then_some("connections");
     let others = alike()
         .any(|killed| killed.held.other.is_some())
-        .then_some("a Unix or UDP socket of clients");
+        .then_some("a Unix or UDP socket");
     let open: Vec<&str> = listener.into_iter().chain(connections).chain(others).collect();
     let then = if worst.kill.at >= case.end { " then" } else { "" };
     Some(format!("{by}{then} killed {who}{signal} with {} open", open.join(" and ")))

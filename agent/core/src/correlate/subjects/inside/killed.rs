@@ -50,13 +50,16 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
     let exits = |process: &InnerProcess| super::exit(state, &id(process));
     let kills = all.iter().filter(|fact| {
         let is_effective = fact.signal == Signal::KILL && fact.result != SignalResult::Ignored && fact.role != Role::Itself;
-        is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL)) && descent.is_of_main(fact)
+        is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL))
     });
     let mut killed: Vec<Killed> = Vec::new();
     for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(REACH))?, fact))) {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
-        if killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
+        // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
+        let serves = held.listener.or(held.other).is_some();
+        let is_own = descent.is_of_main(fact) || descent.init.is_none() && serves;
+        if !is_own || killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
         killed.push(Killed {
@@ -85,7 +88,7 @@ fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
     Held {
         listener: held.listener.or(had.listener.then_some(*at)),
         connection: held.connection.or(had.connection.then_some(*at)),
-        other: exit.unobserved.then_some(*at),
+        other: (exit.unobserved || had.unix_listener).then_some(*at),
     }
 }
 
