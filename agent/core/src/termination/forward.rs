@@ -112,6 +112,8 @@ pub struct Inside {
     pub unsignalled: Vec<Unsignalled>,
     /// Those with sockets first; at most [`Inside::KILLED`].
     pub killed: Vec<Killed>,
+    /// Where no init takes the orphans: others were killed, too, whose sockets do not show that they are the subject's own.
+    pub others_killed: bool,
     /// The sockets that each of these had open are known.
     pub sockets_known: bool,
     /// Of a unit: systemd stopped other processes, too, and nothing shows whether one of them had sockets and is the program.

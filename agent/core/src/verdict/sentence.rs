@@ -520,7 +520,10 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             subject(case)
         ),
         Missing::Sockets => {
-            let helpers = inside::names_of_killed(case);
+            let helpers = match case.inside.killed.is_empty() {
+                true => "another process".to_owned(),
+                false => inside::names_of_killed(case),
+            };
             format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
         }
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \

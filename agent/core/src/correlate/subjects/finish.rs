@@ -383,7 +383,7 @@ fn with_killed(
         return inside;
     };
     let since = stop.map_or(exit.at, |stop| stop.at);
-    let mut killed = killed(state, timeline, &main.id, since);
+    let (mut killed, others_killed) = killed(state, timeline, &main.id, since);
     // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
     let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);
     let stopper = stopper.map(|stop| [stop.signal.sender.tgid, stop.signal.target.ppid]);
@@ -411,6 +411,7 @@ fn with_killed(
     Inside {
         sockets_known: seen && is_watched && are_shown && timeline.sockets.knows_holders(first),
         killed,
+        others_killed,
         ..inside
     }
 }

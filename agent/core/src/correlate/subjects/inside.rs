@@ -278,6 +278,7 @@ impl Way<'_> {
             forwards,
             more,
             killed: Vec::new(),
+            others_killed: false,
             sockets_known: false,
             program_unsure: false,
             main_sent_nothing: !signals.iter().any(by_main),

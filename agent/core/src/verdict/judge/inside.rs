@@ -156,7 +156,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
 /// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
 pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
     let exit = match worst(&case.inside) {
-        None if case.inside.killed.is_empty() || case.inside.sockets_known => return found,
+        None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return found,
         None => return unknown(case, Missing::Sockets),
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,

@@ -42,8 +42,14 @@ impl Way<'_> {
     }
 }
 
-/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`REACH`] before.
-pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline, main: &ProcessId, since: Boot) -> Vec<Killed> {
+/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`REACH`] before. Whether there were others, which
+/// came in from outside as far as their sockets show.
+pub(in crate::correlate::subjects) fn killed(
+    state: &State,
+    timeline: &Timeline,
+    main: &ProcessId,
+    since: Boot,
+) -> (Vec<Killed>, bool) {
     let mut all: Vec<InnerSignal> = signals(timeline).filter(|fact| !main.same(&id(&fact.target))).collect();
     all.sort_by_key(InnerSignal::order);
     let descent = Descent::new(state, main, &all);
@@ -52,13 +58,14 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
         let is_effective = fact.signal == Signal::KILL && fact.result != SignalResult::Ignored && fact.role != Role::Itself;
         is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL))
     });
-    let mut killed: Vec<Killed> = Vec::new();
+    let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
     for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(REACH))?, fact))) {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
         let serves = held.listener.or(held.other).is_some();
         let is_own = descent.is_of_main(fact) || descent.init.is_none() && serves;
+        others |= !is_own && descent.init.is_none() && at >= since;
         if !is_own || killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
@@ -76,7 +83,7 @@ pub(in crate::correlate::subjects) fn killed(state: &State, timeline: &Timeline,
     }
     killed.sort_by_key(|killed| (!killed.is_program(), killed.kill.at, killed.process.tgid));
     killed.truncate(Inside::KILLED);
-    killed
+    (killed, others)
 }
 
 /// With what the exit's own record shows.
