@@ -43,6 +43,8 @@ pub enum Role {
     Observer,
     /// Of the observer; not needed with `kubernetes.events = false`.
     ObserverEvents,
+    /// Of the observer; not needed with `kubernetes.epitaphs = false`.
+    ObserverEpitaphs,
     ObserverLease,
 }
 
@@ -53,7 +55,7 @@ impl Role {
             Role::Installation => "the installing user",
             Role::Everybody => "ClusterRole system:public-info-viewer",
             Role::Agent | Role::AgentEvents | Role::AgentEpitaphs | Role::AgentConfigz => "ClusterRole epitaph-agent",
-            Role::Observer | Role::ObserverEvents => "ClusterRole epitaph-observer",
+            Role::Observer | Role::ObserverEvents | Role::ObserverEpitaphs => "ClusterRole epitaph-observer",
             Role::ObserverLease => "Role epitaph-observer of that namespace",
         }
     }
@@ -176,6 +178,12 @@ pub const OBSERVER_POST_EVENTS: Right = right(
     "Events on StatefulSets whose pods hang on a lost node. Not needed with kubernetes.events = false.",
     "No Events; traces and metrics are complete.",
 );
+pub const OBSERVER_EPITAPHS: Right = right(
+    Role::ObserverEpitaphs,
+    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, delete]}",
+    "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed. Not needed with kubernetes.epitaphs = false.",
+    "Epitaphs are never removed, and fill etcd.",
+);
 pub const OBSERVER_LEASE: Right = right(
     Role::ObserverLease,
     "{apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [epitaph-observer], verbs: [get, update]}",
@@ -219,6 +227,7 @@ pub const ALL: &[Right] = &[
     OBSERVER_VOLUMES,
     OBSERVER_NODE_LEASES,
     OBSERVER_POST_EVENTS,
+    OBSERVER_EPITAPHS,
     OBSERVER_LEASE,
 ];
 
@@ -244,6 +253,7 @@ mod tests {
         expect_file!["../../deploy/helm/epitaph/files/rbac/agent-configz.yaml"].assert_eq(&rules(Role::AgentConfigz));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer.yaml"].assert_eq(&rules(Role::Observer));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer-events.yaml"].assert_eq(&rules(Role::ObserverEvents));
+        expect_file!["../../deploy/helm/epitaph/files/rbac/observer-epitaphs.yaml"].assert_eq(&rules(Role::ObserverEpitaphs));
         expect_file!["../../deploy/helm/epitaph/files/rbac/observer-lease.yaml"].assert_eq(&rules(Role::ObserverLease));
     }
 
@@ -277,6 +287,7 @@ mod tests {
             Role::AgentConfigz,
             Role::Observer,
             Role::ObserverEvents,
+            Role::ObserverEpitaphs,
             Role::ObserverLease,
         ] {
             let rules: Vec<_> = ALL

@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::clock;
-use epitaph::sink::epitaphs::{EpitaphOutcome, EpitaphsWorker, Rate, Settings, Sink, start};
+use epitaph::rights;
+use epitaph::sink::epitaphs::{EpitaphOutcome, EpitaphsWorker, KeepSettings, KeepStats, Rate, Settings, Sink, keep, start};
 use epitaph::source::pods::{Access, connect};
 use epitaph_core::attribute::Subject;
 use epitaph_core::fixtures::{pods, sample};
 use epitaph_core::ids::{ContainerId, PodUid};
 use epitaph_core::input::Observation;
+use epitaph_core::observe::kept::{KeepLimits, RemovalReason};
 use epitaph_core::pod::PodIdentity;
 use epitaph_core::render::resource;
 use epitaph_core::report::Report;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::credentials::{Proof, kubeconfig, write_private};
-use epitaph_tests::cluster::deploy::{AGENT, NAMESPACE};
+use epitaph_tests::cluster::deploy::{AGENT, NAMESPACE, as_observer};
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
 use epitaph_tests::timeout::{holds, until};
@@ -451,5 +453,72 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
     offer(&sink, &pod("bank", "till-2", "node-1"));
     reported(&sink, EpitaphOutcome::NamespaceGone, 1)?;
     worker.shutdown(TIMEOUT).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_observer_keeps_unclean_ones_longer_and_no_more_than_the_bounds() -> anyhow::Result<()> {
+    let Some(api) = Api::new("the_observer_keeps_unclean_ones_longer_and_no_more_than_the_bounds")? else {
+        return Ok(());
+    };
+    // The policy is about writing, also for the observer.
+    api.kubectl.apply(POLICY)?;
+    let (sink, worker) = writing(api.agent("node-1")?).await?;
+    for namespace in ["shop", "bank"] {
+        for n in 0..6 {
+            let mut report = pod(namespace, &format!("cart-{n}"), "node-1");
+            if let Report::PodTerminated(pod) = &mut report {
+                pod.verdict.unclean = n < 3;
+            }
+            offer(&sink, &report);
+        }
+    }
+    reported(&sink, EpitaphOutcome::Written, 12)?;
+    worker.shutdown(TIMEOUT).await;
+
+    let observer = connect(&Access::Kubeconfig(as_observer(&api.plane)?)).await?;
+    let left = |limits: KeepLimits, expected: [u64; 2]| {
+        let stats = Arc::new(KeepStats::default());
+        let settings = KeepSettings {
+            limits,
+            every: Duration::from_millis(100),
+            pause: Duration::ZERO,
+            ..KeepSettings::default()
+        };
+        let wall = || clock::wall_offset().wall(clock::now());
+        let keeper = keep(observer.clone(), settings, stats.clone(), wall, &rights::OBSERVER_EPITAPHS);
+        let swept = tokio::task::block_in_place(|| {
+            until("the removal", || {
+                let count = |namespace: &str, unclean: bool| -> anyhow::Result<u64> {
+                    let all = api.epitaphs(namespace)?;
+                    Ok(all.iter().filter(|of| of["report"]["unclean"] == unclean).count() as u64)
+                };
+                let unclean = count("shop", true)? + count("bank", true)?;
+                let clean = count("shop", false)? + count("bank", false)?;
+                Ok(holds([unclean, clean] == expected, || {
+                    format!("{unclean} unclean, {clean} clean")
+                }))
+            })
+        });
+        drop(keeper);
+        swept.map(|()| stats)
+    };
+    // A list in pages, a right to delete, and conditions, on the real API.
+    let four = KeepLimits {
+        per_namespace: 4,
+        ..KeepLimits::default()
+    };
+    let stats = left(four, [6, 2])?;
+    assert_eq!(stats.removed(RemovalReason::Namespace), 4);
+    let seven = KeepLimits {
+        cluster: 7,
+        ..KeepLimits::default()
+    };
+    assert_eq!(left(seven, [6, 1])?.removed(RemovalReason::Cluster), 1);
+    let clean_goes = KeepLimits {
+        clean: Duration::ZERO,
+        ..KeepLimits::default()
+    };
+    assert_eq!(left(clean_goes, [6, 0])?.removed(RemovalReason::Age), 1);
     Ok(())
 }

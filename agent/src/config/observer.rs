@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use epitaph_core::observe;
 use epitaph_core::observe::election::Timing;
+use epitaph_core::observe::kept::KeepLimits;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,14 @@ pub struct ObserverSettings {
     /// After how long a held pod is reported as stuck.
     #[serde(with = "epitaph_core::duration")]
     pub stuck_after: Duration,
+    /// How long an Epitaph of an unclean termination is kept, and one of a clean termination.
+    #[serde(with = "epitaph_core::duration")]
+    pub epitaphs_unclean: Duration,
+    #[serde(with = "epitaph_core::duration")]
+    pub epitaphs_clean: Duration,
+    /// Most Epitaphs of a namespace, and of the cluster.
+    pub epitaphs_per_namespace: usize,
+    pub epitaphs: usize,
 }
 
 impl Default for ObserverSettings {
@@ -46,7 +55,17 @@ impl Default for ObserverSettings {
             stuck_after,
             ..
         } = observe::ObserverLimits::default();
+        let KeepLimits {
+            unclean,
+            clean,
+            per_namespace,
+            cluster,
+        } = KeepLimits::default();
         ObserverSettings {
+            epitaphs_unclean: unclean,
+            epitaphs_clean: clean,
+            epitaphs_per_namespace: per_namespace,
+            epitaphs: cluster,
             election: true,
             lease: "epitaph-observer".to_owned(),
             namespace: None,
@@ -76,6 +95,15 @@ impl ObserverSettings {
             endpoints: self.endpoints,
             stuck_after: self.stuck_after,
             ..observe::ObserverLimits::default()
+        }
+    }
+
+    pub fn kept(&self) -> KeepLimits {
+        KeepLimits {
+            unclean: self.epitaphs_unclean,
+            clean: self.epitaphs_clean,
+            per_namespace: self.epitaphs_per_namespace,
+            cluster: self.epitaphs,
         }
     }
 

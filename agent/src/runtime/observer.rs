@@ -16,6 +16,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::clock;
 use crate::config::{Config, Env};
 use crate::render::span::{self, Options};
+use crate::rights;
+use crate::sink::epitaphs::{self, KeepSettings, KeepStats, Keeper};
 use crate::sink::http::{Health, ObserverState};
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::observer::ObserverMetrics;
@@ -111,6 +113,19 @@ fn post_events(
     })
 }
 
+/// None without Epitaphs.
+fn keeping(config: &Config, export: &Export) -> Option<(KeepSettings, Arc<KeepStats>)> {
+    config.kubernetes.epitaphs.then(|| {
+        let stats = Arc::new(KeepStats::default());
+        ObserverMetrics::follow_epitaphs(&export.metrics, stats.clone());
+        let settings = KeepSettings {
+            limits: config.observer.kept(),
+            ..KeepSettings::default()
+        };
+        (settings, stats)
+    })
+}
+
 /// Differs from every other process, also from the previous one in the same pod, which may still consider itself the leader.
 fn identity() -> String {
     // The standard library's only source of randomness.
@@ -133,6 +148,8 @@ struct ObserverLoop {
     scope: Scope,
     /// None without Events.
     events: Option<kubernetes_events::Sink>,
+    /// None without Epitaphs.
+    keeping: Option<(KeepSettings, Arc<KeepStats>)>,
     /// When the state of lost nodes was last computed.
     stated: Option<Boot>,
     wall: WallClock<STEPS>,
@@ -142,6 +159,8 @@ struct ObserverLoop {
 struct Session {
     observer: Observer,
     cluster: Cluster,
+    /// Removes Epitaphs while this observer is active.
+    _keeper: Option<Keeper>,
     /// Time of the state machine's last input: inputs of several watches arrive side by side.
     handled: Boot,
     /// When that input was handled: an input carries the time of its arrival.
@@ -207,6 +226,7 @@ impl ObserverLoop {
                 namespace: config.observer.namespace.clone(),
             },
             events,
+            keeping: keeping(config, export),
             stated: None,
             wall: WallClock::at(clock::wall_offset()),
         }
@@ -262,6 +282,16 @@ impl ObserverLoop {
                 self.session = Some(Session {
                     observer: Observer::new(self.limits),
                     cluster: Cluster::start(&self.client, &self.counters, &self.scope),
+                    _keeper: self.keeping.clone().map(|(settings, stats)| {
+                        let right = &rights::OBSERVER_EPITAPHS;
+                        epitaphs::keep(
+                            self.client.clone(),
+                            settings,
+                            stats,
+                            || clock::wall_offset().wall(clock::now()),
+                            right,
+                        )
+                    }),
                     handled: now,
                     fed: now,
                     synced: false,

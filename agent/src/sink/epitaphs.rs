@@ -5,6 +5,7 @@
 //! the API server.
 
 mod api;
+mod keep;
 mod queue;
 mod stats;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use kube::Client;
 use tokio::task::JoinHandle;
 
 pub use crate::bucket::Rate;
+pub use keep::{KeepSettings, KeepStats, Keeper, keep};
 pub use stats::{EpitaphOutcome, EpitaphStats, OUTCOMES};
 
 use queue::Queue;

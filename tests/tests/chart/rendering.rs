@@ -221,6 +221,22 @@ fn a_right_is_there_only_where_it_is_needed() -> anyhow::Result<()> {
     ensure!(rules(&rendering.default()?)?.contains("events.k8s.io"));
     let quiet = rendering.objects(&json!({"config": {"kubernetes": {"events": false}}}))?;
     ensure!(!rules(&quiet)?.contains("events.k8s.io"));
+    // Without an observer nothing would remove Epitaphs.
+    ensure!(rules(&rendering.default()?)?.contains("epitaph.dev"));
+    for values in [
+        json!({"config": {"kubernetes": {"epitaphs": false}}}),
+        json!({"observer": {"enabled": false}}),
+        json!({"observer": {"enabled": false}, "config": {"kubernetes": {"epitaphs": true}}}),
+    ] {
+        let without = rendering.text(&values, &["--kube-version", "v1.33.0"])?;
+        for kind in ["CustomResourceDefinition", "ValidatingAdmissionPolicy", "[epitaphs]"] {
+            ensure!(!without.contains(kind), "{values}: {kind}");
+        }
+        ensure!(!settings(&read(&without)?)?.kubernetes.epitaphs, "{values}");
+    }
+    let policies = |version: &str| rendering.text(&json!({}), &["--kube-version", version]);
+    ensure!(policies("v1.30.0-eks-1")?.contains("ValidatingAdmissionPolicyBinding"));
+    ensure!(!policies("v1.29.9")?.contains("ValidatingAdmissionPolicy"));
     let alone = rendering.text(&json!({"observer": {"enabled": false}}), &["--skip-tests"])?;
     ensure!(!alone.contains("epitaph-observer"), "{alone}");
     let bound = rendering.text(&json!({"rbac": {"create": false}}), &[])?;

@@ -10,6 +10,7 @@ mod contact;
 pub mod election;
 mod endpoints;
 mod fact;
+pub mod kept;
 mod nodes;
 mod pods;
 mod replacements;

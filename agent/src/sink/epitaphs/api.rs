@@ -81,7 +81,7 @@ impl Epitaphs {
     pub fn new(client: Client, timeout: Duration) -> Epitaphs {
         Epitaphs {
             client,
-            resource: ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL),
+            resource: resource(),
             timeout,
             written: Cache::new(REMEMBERED),
         }
@@ -142,12 +142,16 @@ impl Epitaphs {
     }
 }
 
+pub(super) fn resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL)
+}
+
 async fn patch(api: &Api<DynamicObject>, key: &Key, whole: &Epitaph, version: Option<&str>) -> kube::Result<()> {
     let patch = Patch::Merge(whole.patch(version));
     api.patch(&key.name, &PatchParams::default(), &patch).await.map(drop)
 }
 
-fn is(error: &kube::Error, code: u16) -> bool {
+pub(super) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 

@@ -9,8 +9,10 @@ use epitaph_core::attribute::Subject;
 use epitaph_core::fixtures::pods;
 use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::ids::{ContainerId, PodUid};
+use epitaph_core::observe::kept::{KeepLimits, RemovalReason};
 use epitaph_core::render::resource::{CONTAINER, POD};
 use epitaph_core::report::Report;
+use epitaph_core::time::Wall;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
@@ -18,6 +20,7 @@ use super::queue::Queue;
 use super::*;
 use crate::clock;
 use crate::mock_api::{self, Answer, Received, Request};
+use crate::rights;
 use crate::waiting::until_task;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -367,4 +370,94 @@ fn a_full_queue_loses_a_clean_object_of_the_namespace_with_the_most() {
     let left = std::iter::from_fn(|| queue.take(clock::now()));
     let left: Vec<String> = left.map(|(_, waiting)| waiting.epitaph.report.pod.name).collect();
     assert_eq!(left, ["a", "c", "b", "d"], "and namespaces take turns");
+}
+
+/// Of a list of metadata, the n-th object: every second is unclean.
+fn listed_object(n: u64) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {
+            "name": format!("cart-{n}"), "namespace": "shop", "uid": format!("uid-{n}"), "resourceVersion": format!("{n}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"epitaph.dev/unclean": (n % 2 == 1).to_string()},
+            // The last write, a second apart.
+            "managedFields": [{"time": format!("2026-01-01T01:00:{n:02}Z")}],
+        },
+    })
+}
+
+fn listed_page(objects: std::ops::Range<u64>, next: &str) -> Answer {
+    let items: Vec<Value> = objects.map(listed_object).collect();
+    let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"continue": next}, "items": items});
+    Answer::Json(200, list)
+}
+
+/// Half an hour after the last of [`listed_object`]s was written.
+fn later() -> Wall {
+    Wall::parse_rfc3339("2026-01-01T01:30:00Z").unwrap()
+}
+
+fn keeping(limits: KeepLimits) -> KeepSettings {
+    KeepSettings {
+        limits,
+        every: Duration::from_millis(10),
+        pause: Duration::ZERO,
+        ..KeepSettings::default()
+    }
+}
+
+#[tokio::test]
+async fn the_observer_removes_what_is_over_the_bounds_and_only_as_it_was_listed() {
+    let (client, received) = mock_api::start(|request| {
+        std::future::ready(match (request.method.as_str(), request.query.contains("continue=more")) {
+            ("GET", false) => listed_page(0..5, "more"),
+            ("GET", true) => listed_page(5..10, ""),
+            // Written again since.
+            _ if request.path.ends_with("/cart-2") => {
+                mock_api::failure(409, "the UID or version in the precondition does not match")
+            }
+            _ => mock_api::failure(200, ""),
+        })
+    })
+    .await;
+    let stats = Arc::new(KeepStats::default());
+    let limits = KeepLimits {
+        per_namespace: 6,
+        ..KeepLimits::default()
+    };
+    let keeper = keep(client, keeping(limits), stats.clone(), later, &rights::OBSERVER_EPITAPHS);
+    until_task("a sweep", || stats.kept() > 0).await;
+    assert_eq!(stats.kept(), 7, "one was written again");
+    drop(keeper);
+    assert_eq!(stats.kept(), 0, "not active any more");
+    let received = received.lock().unwrap();
+    let deletes = received.iter().filter(|request| request.method == "DELETE").take(4);
+    let deletes: Vec<(&str, &Value)> = deletes
+        .map(|request| (request.path.rsplit('/').next().unwrap(), &request.body["preconditions"]))
+        .collect();
+    let only = |n: u64| json!({"uid": format!("uid-{n}"), "resourceVersion": format!("{n}")});
+    // Five unclean ones and the latest clean one stay.
+    let expected = [6, 4, 2, 0].map(|n| (format!("cart-{n}"), only(n)));
+    assert_eq!(deletes, expected.each_ref().map(|(name, only)| (name.as_str(), only)));
+    assert!(stats.removed(RemovalReason::Namespace) >= 3 && stats.removed(RemovalReason::Age) == 0);
+}
+
+#[tokio::test]
+async fn an_observer_without_the_right_counts_and_goes_on() {
+    let (client, _) = mock_api::start(|_| {
+        std::future::ready(mock_api::failure(
+            403,
+            "epitaphs.epitaph.dev is forbidden: User \"x\" cannot list",
+        ))
+    })
+    .await;
+    let stats = Arc::new(KeepStats::default());
+    let _keeper = keep(
+        client,
+        keeping(KeepLimits::default()),
+        stats.clone(),
+        later,
+        &rights::OBSERVER_EPITAPHS,
+    );
+    until_task("a second attempt", || stats.failed() >= 2).await;
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use epitaph_core::observe::kept::RemovalReason;
 use epitaph_core::observe::{Holder, LossState, LostNodeState, ObserverDropReason, Output, PhaseKind, Watch};
 use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
@@ -10,6 +11,7 @@ use opentelemetry::metrics::{Counter, Gauge};
 
 use super::table::KUBERNETES_CLOCK;
 use super::{Metrics, Row, Shape, record_clock};
+use crate::sink::epitaphs::KeepStats;
 
 pub const ACTIVE: Row = Row {
     name: "epitaph.observer.active",
@@ -143,6 +145,31 @@ pub const HELD_PODS: Row = Row {
     about: "Pods of `epitaph_pods_stuck` that something other than a lost node holds, by namespace; no series while there are none",
 };
 
+pub const EPITAPHS: Row = Row {
+    name: "epitaph.observer.epitaphs",
+    shape: Shape::Gauge,
+    unit: "{object}",
+    labels: &[],
+    about: "Epitaphs of the cluster after the observer's last look, every five minutes; 0 on an observer that is not active",
+};
+pub const EPITAPHS_REMOVED: Row = Row {
+    name: "epitaph.observer.epitaphs.removed",
+    shape: Shape::Counter,
+    unit: "{object}",
+    labels: &[(
+        "reason",
+        "age, namespace (more than `observer.epitaphs_per_namespace`), cluster (more than `observer.epitaphs`)",
+    )],
+    about: "Epitaphs that the observer removed",
+};
+pub const EPITAPHS_FAILED: Row = Row {
+    name: "epitaph.observer.epitaphs.failures",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[],
+    about: "Lists and deletions of Epitaphs that failed; the log has the reason",
+};
+
 pub const TABLE: &[Row] = &[
     ACTIVE,
     SPANS,
@@ -158,6 +185,9 @@ pub const TABLE: &[Row] = &[
     EVICTIONS_HELD,
     STUCK_PODS,
     HELD_PODS,
+    EPITAPHS,
+    EPITAPHS_REMOVED,
+    EPITAPHS_FAILED,
 ];
 
 /// Of a trace with one root or span.
@@ -280,6 +310,34 @@ impl ObserverMetrics {
         });
     }
 
+    /// Reads what was removed at every collection.
+    pub fn follow_epitaphs(metrics: &Metrics, stats: Arc<KeepStats>) {
+        let meter = &metrics.meter;
+        let (removed, failed) = (stats.clone(), stats.clone());
+        meter
+            .u64_observable_gauge(EPITAPHS.name)
+            .with_unit(EPITAPHS.unit)
+            .with_description(EPITAPHS.about)
+            .with_callback(move |observer| observer.observe(stats.kept(), &[]))
+            .build();
+        meter
+            .u64_observable_counter(EPITAPHS_REMOVED.name)
+            .with_unit(EPITAPHS_REMOVED.unit)
+            .with_description(EPITAPHS_REMOVED.about)
+            .with_callback(move |observer| {
+                for reason in RemovalReason::ALL {
+                    observer.observe(removed.removed(reason), &[KeyValue::new("reason", reason.name())]);
+                }
+            })
+            .build();
+        meter
+            .u64_observable_counter(EPITAPHS_FAILED.name)
+            .with_unit(EPITAPHS_FAILED.unit)
+            .with_description(EPITAPHS_FAILED.about)
+            .with_callback(move |observer| observer.observe(failed.failed(), &[]))
+            .build();
+    }
+
     pub fn active(&self, active: bool) {
         self.active.record(active.into(), &[]);
     }
@@ -370,6 +428,7 @@ mod tests {
         let push = None::<(crate::sink::metrics::push::Push, Duration)>;
         let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
         let ours = ObserverMetrics::new(&metrics);
+        ObserverMetrics::follow_epitaphs(&metrics, Arc::default());
         let families = |text: &str| -> BTreeSet<String> {
             let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
             types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()

@@ -36,6 +36,11 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 {{ .Values.observer.serviceAccount.name | default (ternary (printf "%s-observer" (include "epitaph.name" .)) "default" .Values.observer.serviceAccount.create) }}
 {{- end }}
 
+{{- /* Not empty where agents write Epitaphs. Only an observer removes old ones: without one they would fill etcd. */}}
+{{- define "epitaph.epitaphs" -}}
+{{- if and .Values.observer.enabled (dig "kubernetes" "epitaphs" true .Values.config) }}true{{ end }}
+{{- end }}
+
 {{- define "epitaph.lease" -}}
 {{ dig "observer" "lease" "" .Values.config | default "epitaph-observer" }}
 {{- end }}
@@ -51,6 +56,11 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
        as not set. */}}
 {{- define "epitaph.toml" -}}
 {{- $all := deepCopy .Values.config }}
+{{- if not (include "epitaph.epitaphs" .) }}
+{{- $kubernetes := default dict $all.kubernetes }}
+{{- $_ := set $kubernetes "epitaphs" false }}
+{{- $_ := set $all "kubernetes" $kubernetes }}
+{{- end }}
 {{- if .Values.collector.tlsSecret }}
 {{- $otlp := dict "certificate" "/etc/epitaph/tls/ca.crt" }}
 {{- if .Values.collector.tlsClient }}

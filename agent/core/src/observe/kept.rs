@@ -1,0 +1,161 @@
+//! Which Epitaphs are kept: unclean ones longer than clean ones, and never more than the bounds of a namespace and of the cluster.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::time::Wall;
+
+/// What decides whether an Epitaph is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownEpitaph {
+    pub namespace: String,
+    pub name: String,
+    /// So that only the object that was looked at is removed.
+    pub uid: String,
+    pub version: String,
+    /// The last write.
+    pub written: Wall,
+    pub unclean: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepLimits {
+    pub unclean: Duration,
+    pub clean: Duration,
+    pub per_namespace: usize,
+    pub cluster: usize,
+}
+
+impl Default for KeepLimits {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        KeepLimits {
+            // A week: an incident is looked into on the days after it.
+            unclean: DAY.saturating_mul(7),
+            clean: DAY,
+            per_namespace: 500,
+            // 40 MB in etcd, whose default quota is 2 GB.
+            cluster: 10_000,
+        }
+    }
+}
+
+/// Why an Epitaph is not kept any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RemovalReason {
+    Age,
+    /// More than a namespace may have.
+    Namespace,
+    /// More than the cluster may have.
+    Cluster,
+}
+
+impl RemovalReason {
+    pub const ALL: [RemovalReason; 3] = [RemovalReason::Age, RemovalReason::Namespace, RemovalReason::Cluster];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            RemovalReason::Age => "age",
+            RemovalReason::Namespace => "namespace",
+            RemovalReason::Cluster => "cluster",
+        }
+    }
+}
+
+/// What goes, by reason: the oldest clean ones first, then the oldest.
+pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Vec<(KnownEpitaph, RemovalReason)> {
+    let mut gone = Vec::new();
+    let is_old = |epitaph: &KnownEpitaph| {
+        let longest = if epitaph.unclean { limits.unclean } else { limits.clean };
+        u128::from(now.0.saturating_sub(epitaph.written.0)) >= longest.as_nanos()
+    };
+    gone.extend(
+        all.extract_if(.., |epitaph| is_old(epitaph))
+            .map(|epitaph| (epitaph, RemovalReason::Age)),
+    );
+    // What is kept longest comes first.
+    all.sort_by_key(|epitaph| Reverse((epitaph.unclean, epitaph.written)));
+    let mut kept: HashMap<String, usize> = HashMap::new();
+    let is_over = |epitaph: &KnownEpitaph| {
+        let count = kept.entry(epitaph.namespace.clone()).or_default();
+        *count += 1;
+        *count > limits.per_namespace
+    };
+    let mut is_over = is_over;
+    gone.extend(
+        all.extract_if(.., |epitaph| is_over(epitaph))
+            .map(|epitaph| (epitaph, RemovalReason::Namespace)),
+    );
+    let over = all.drain(limits.cluster.min(all.len())..);
+    gone.extend(over.map(|epitaph| (epitaph, RemovalReason::Cluster)));
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+    const NOW: Wall = Wall(1_000 * HOUR);
+
+    fn known(namespace: &str, name: &str, hours_ago: u64, unclean: bool) -> KnownEpitaph {
+        KnownEpitaph {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            version: "1".to_owned(),
+            written: Wall(NOW.0 - hours_ago * HOUR),
+            unclean,
+        }
+    }
+
+    fn gone(all: Vec<KnownEpitaph>, limits: &KeepLimits) -> Vec<String> {
+        let mut gone: Vec<String> = surplus(all, NOW, limits)
+            .into_iter()
+            .map(|(epitaph, reason)| format!("{} {}", epitaph.name, reason.name()))
+            .collect();
+        gone.sort();
+        gone
+    }
+
+    #[test]
+    fn clean_ones_are_kept_a_day_and_unclean_ones_a_week() {
+        let all = vec![
+            known("shop", "clean-23h", 23, false),
+            known("shop", "clean-24h", 24, false),
+            known("shop", "unclean-24h", 24, true),
+            known("shop", "unclean-167h", 167, true),
+            known("shop", "unclean-168h", 168, true),
+        ];
+        assert_eq!(gone(all, &KeepLimits::default()), ["clean-24h age", "unclean-168h age"]);
+    }
+
+    #[test]
+    fn over_a_bound_the_oldest_clean_ones_go_first() {
+        let limits = KeepLimits {
+            per_namespace: 3,
+            cluster: 4,
+            ..KeepLimits::default()
+        };
+        let all = vec![
+            known("shop", "clean-new", 1, false),
+            known("shop", "clean-old", 5, false),
+            known("shop", "unclean-new", 2, true),
+            known("shop", "unclean-old", 100, true),
+            known("shop", "unclean-older", 120, true),
+            known("bank", "clean-1", 3, false),
+            known("bank", "clean-2", 4, false),
+        ];
+        let expected = ["clean-2 cluster", "clean-new namespace", "clean-old namespace"];
+        assert_eq!(gone(all, &limits), expected);
+    }
+
+    /// A clock that was set back removes nothing.
+    #[test]
+    fn what_was_written_in_the_future_is_kept() {
+        let mut new = known("shop", "a", 0, false);
+        new.written = Wall(NOW.0 + 100 * HOUR);
+        assert!(surplus(vec![new], NOW, &KeepLimits::default()).is_empty());
+    }
+}

@@ -1,0 +1,238 @@
+//! What the active observer removes: Epitaphs beyond their age and their bounds, in batches.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use epitaph_core::observe::kept::{KeepLimits, KnownEpitaph, RemovalReason, surplus};
+use epitaph_core::render::resource::LABEL_UNCLEAN;
+use epitaph_core::time::Wall;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
+use kube::{Api, Client};
+use tokio::task::JoinHandle;
+
+use super::api::{is, resource};
+use crate::error;
+use crate::rights::Right;
+
+/// Objects of one page, with their metadata only.
+const PAGE: u32 = 500;
+/// Most objects that one sweep looks at, 300 bytes each: the next sweep sees the others.
+const LOOKED_AT: usize = 50_000;
+
+#[derive(Clone, Debug)]
+pub struct KeepSettings {
+    pub limits: KeepLimits,
+    /// From the begin to the first sweep, and from one sweep to the next.
+    pub every: Duration,
+    /// Between two deletions.
+    pub pause: Duration,
+    /// Limit of one request.
+    pub timeout: Duration,
+}
+
+impl Default for KeepSettings {
+    fn default() -> KeepSettings {
+        KeepSettings {
+            limits: KeepLimits::default(),
+            every: Duration::from_secs(5 * 60),
+            // 20 a second: a whole day of 10,000 clean ones is removed in nine minutes.
+            pause: Duration::from_millis(50),
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Counted for `/metrics`.
+#[derive(Debug, Default)]
+pub struct KeepStats {
+    kept: AtomicU64,
+    removed: Mutex<HashMap<RemovalReason, u64>>,
+    failed: AtomicU64,
+}
+
+impl KeepStats {
+    /// Epitaphs of the cluster after the last sweep.
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub fn removed(&self, reason: RemovalReason) -> u64 {
+        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.get(&reason).copied().unwrap_or(0)
+    }
+
+    /// Lists and deletions that failed.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn remove(&self, reason: RemovalReason) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        *removed.entry(reason).or_default() += 1;
+    }
+}
+
+/// Removes until it is dropped.
+#[derive(Debug)]
+pub struct Keeper(JoinHandle<()>, Arc<KeepStats>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.abort();
+        self.1.kept.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Starts on the current Tokio runtime. Two of them at once do no harm: a deletion names the version that it is about. `right`: the rule that
+/// allows it.
+pub fn keep(
+    client: Client,
+    settings: KeepSettings,
+    stats: Arc<KeepStats>,
+    clock: fn() -> Wall,
+    right: &'static Right,
+) -> Keeper {
+    let sweeper = Sweeper {
+        client,
+        settings,
+        stats: stats.clone(),
+        clock,
+        right,
+        is_logged: false,
+    };
+    Keeper(tokio::spawn(sweeper.run()), stats)
+}
+
+struct Sweeper {
+    client: Client,
+    settings: KeepSettings,
+    stats: Arc<KeepStats>,
+    clock: fn() -> Wall,
+    right: &'static Right,
+    /// The trouble is logged once until the next success.
+    is_logged: bool,
+}
+
+impl Sweeper {
+    async fn run(mut self) {
+        loop {
+            tokio::time::sleep(self.settings.every).await;
+            match self.sweep().await {
+                Ok(()) => {
+                    if std::mem::take(&mut self.is_logged) {
+                        tracing::info!("Epitaphs beyond their age and bounds are removed again");
+                    }
+                }
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    /// One look at all Epitaphs, and the removal of what is over.
+    async fn sweep(&mut self) -> kube::Result<()> {
+        let all = self.list().await?;
+        let total = all.len() as u64;
+        let mut gone = 0;
+        let mut failed = None;
+        for (epitaph, reason) in surplus(all, (self.clock)(), &self.settings.limits) {
+            match self.delete(&epitaph).await {
+                Ok(()) => {
+                    gone += 1;
+                    self.stats.remove(reason);
+                }
+                // Removed by somebody else, or written again since.
+                Err(error) if is(&error, 404) || is(&error, 409) => {}
+                Err(error) => {
+                    self.stats.failed.fetch_add(1, Ordering::Relaxed);
+                    let is_away = !matches!(error, kube::Error::Api(_)) || is(&error, 403);
+                    failed = Some(error);
+                    // The others would fail, too: after the next list.
+                    if is_away {
+                        break;
+                    }
+                }
+            }
+            tokio::time::sleep(self.settings.pause).await;
+        }
+        self.stats.kept.store(total - gone, Ordering::Relaxed);
+        if gone > 0 {
+            tracing::debug!(
+                removed = gone,
+                kept = total - gone,
+                "Epitaphs beyond their age and bounds were removed"
+            );
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    async fn list(&self) -> kube::Result<Vec<KnownEpitaph>> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource());
+        let mut page = ListParams::default().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let listed = self.in_time(api.list_metadata(&page)).await?;
+            all.extend(listed.items.iter().filter_map(known));
+            match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) if all.len() < LOOKED_AT => page = page.continue_token(&next),
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    async fn delete(&self, epitaph: &KnownEpitaph) -> kube::Result<()> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &epitaph.namespace, &resource());
+        let only_this = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(epitaph.uid.clone()),
+                resource_version: Some(epitaph.version.clone()),
+            }),
+            ..DeleteParams::default()
+        };
+        self.in_time(api.delete(&epitaph.name, &only_this)).await.map(drop)
+    }
+
+    async fn in_time<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+        let late = |_| kube::Error::Service("no answer in time".into());
+        tokio::time::timeout(self.settings.timeout, request).await.map_err(late)?
+    }
+
+    fn failed(&mut self, problem: &kube::Error) {
+        self.stats.failed.fetch_add(1, Ordering::Relaxed);
+        // Without the kind there is nothing to keep.
+        if is(problem, 404) || std::mem::replace(&mut self.is_logged, true) {
+            return;
+        }
+        let remedy = is(problem, 403).then(|| self.right.remedy());
+        tracing::warn!(
+            remedy,
+            "Epitaphs beyond their age and bounds cannot be removed: {}",
+            error::chain(problem)
+        );
+    }
+}
+
+/// None for an object without the metadata that every API server sends.
+fn known(object: &PartialObjectMeta<DynamicObject>) -> Option<KnownEpitaph> {
+    let meta = &object.metadata;
+    let nanos = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| u64::try_from(time.0.as_nanosecond()).ok();
+    let created = meta.creation_timestamp.as_ref().and_then(nanos)?;
+    let fields = meta.managed_fields.iter().flatten();
+    let written = fields.filter_map(|of| of.time.as_ref().and_then(nanos)).max();
+    Some(KnownEpitaph {
+        namespace: meta.namespace.clone()?,
+        name: meta.name.clone()?,
+        uid: meta.uid.clone()?,
+        version: meta.resource_version.clone()?,
+        written: Wall(written.unwrap_or(created).max(created)),
+        unclean: meta
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(LABEL_UNCLEAN))
+            .is_some_and(|of| of == "true"),
+    })
+}
