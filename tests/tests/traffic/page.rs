@@ -26,6 +26,7 @@ other side has acknowledged them. This proves some losses, not all:
 | the client had closed first, and has its answer, or has never sent a byte | no loss |
 | the client's socket is the container's own (a gateway to its own listener) | not a client |
 | the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
+| the client never acknowledged the server's close, 2 s after the exit: the way to the client is gone, or the client itself | undecided, whatever the close was |
 | all else: mostly, the last bytes are the server's | undecided |
 
 An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
