@@ -6,4 +6,5 @@ pub mod kubernetes_events;
 pub mod metrics;
 pub mod otlp;
 pub mod own_spans;
+mod queue;
 pub mod terminal;

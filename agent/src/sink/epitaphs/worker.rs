@@ -71,7 +71,7 @@ impl EpitaphWriter {
                         Done::Foreign => self.foreign(&key),
                     }
                 }
-                Err(failure) => match self.failed(&failure, &key, waiting.since) {
+                Err(failure) => match self.failed(&failure, &key, waiting.attempts.since) {
                     Some(outcome) => outcome,
                     None => {
                         self.again(&failure, key, waiting).await;

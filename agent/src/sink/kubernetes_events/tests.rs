@@ -28,6 +28,7 @@ use super::series::{self, Posted};
 use super::stats::{EventStats, Outcome};
 use crate::error::line;
 use crate::rights::AGENT_POST_EVENTS;
+use crate::sink::queue::Attempts;
 
 const NODE: &str = "node-1";
 
@@ -396,8 +397,8 @@ fn an_event_that_is_put_back_merges_with_newer_terminations() {
         .collect();
     assert_eq!(workload.len(), 1);
     assert_eq!(
-        (workload[0].count, &workload[0].note, workload[0].since),
-        (2, &pending.note, pending.since)
+        (workload[0].count, &workload[0].note, workload[0].attempts.since),
+        (2, &pending.note, pending.attempts.since)
     );
 }
 
@@ -444,15 +445,13 @@ fn a_failed_event_delays_only_its_namespace() {
 /// An Event with waiting terminations.
 fn pending(terminations: &[&str]) -> Pending {
     Pending {
-        since: Boot(0),
+        attempts: Attempts::from(Boot(0), Boot(0)),
         first: Wall(0),
         last: Wall(0),
         count: terminations.len() as u64,
         note: String::new(),
         workload: None,
         terminations: terminations.iter().map(|&id| id.to_owned()).collect(),
-        failed: 0,
-        not_before: Boot(0),
         sent: Vec::new(),
     }
 }

@@ -73,7 +73,7 @@ impl EventPoster {
                         Done::Foreign => self.foreign(&key),
                     }
                 }
-                Err(failure) => match self.failed(&failure, &key, pending.since) {
+                Err(failure) => match self.failed(&failure, &key, pending.attempts.since) {
                     Some(outcome) => outcome,
                     None => {
                         self.again(&failure, key, pending).await;
