@@ -62,14 +62,15 @@ impl Suite {
     /// Modules besides [`MODULES`], and how mmdebstrap lays the root out as the installer does.
     fn additions(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Suite::Bullseye => (&["virtio_pci", "crc32c_generic", "ext4"], &[MERGED_USR]),
-            Suite::Bookworm => (&["virtio_pci", "crc32c_generic", "ext4"], &[]),
+            Suite::Bullseye => (&BEFORE_TRIXIE, &[MERGED_USR]),
+            Suite::Bookworm => (&BEFORE_TRIXIE, &[]),
             Suite::Trixie => (&[], &[]),
             Suite::Runtimes => (&[], &[NOT_AT_BOOT]),
         }
     }
 }
 
+const BEFORE_TRIXIE: [&str; 3] = ["virtio_pci", "crc32c_generic", "ext4"];
 /// As the installer does, and as every later Debian is.
 const MERGED_USR: &str =
     "--setup-hook=cd \"$1\" && for dir in bin sbin lib lib64; do mkdir -p usr/$dir && ln -s usr/$dir $dir; done";

@@ -269,9 +269,18 @@ impl Node {
             files::KUBELET_CONFIG
         );
         self.run(&script)?;
-        self.run("for i in $(seq 300); do busybox wget -qO- http://127.0.0.1:10248/healthz && exit; sleep 0.2; done; exit 1")
+        self.until_healthy("kubelet", 10248)
+    }
+
+    /// Waits until the program that answers on that port of the node's loopback is healthy.
+    ///
+    /// # Errors
+    /// As [`Node::run`], or the program is not healthy in time.
+    pub fn until_healthy(&self, program: &str, port: u16) -> anyhow::Result<()> {
+        let healthy = format!("busybox wget -qO- http://127.0.0.1:{port}/healthz");
+        self.run(&format!("for i in $(seq 300); do {healthy} && exit; sleep 0.2; done; exit 1"))
             .map(drop)
-            .with_context(|| format!("wait for the kubelet of node {}", self.known.name))
+            .with_context(|| format!("wait for the {program} of node {}", self.known.name))
     }
 
     /// Pauses `unit` (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.

@@ -150,8 +150,7 @@ fn set_proxy(stage: &Stage, mode: &str) -> anyhow::Result<()> {
         node.run(&format!(
             "sed -i 's/\"mode\": *\"[a-z]*\"/\"mode\": \"{mode}\"/' /etc/kubernetes/kube-proxy.json && systemctl restart kube-proxy"
         ))?;
-        node.run("for i in $(seq 300); do busybox wget -qO- http://127.0.0.1:10256/healthz && exit; sleep 0.2; done; exit 1")
-            .with_context(|| format!("wait for kube-proxy of node {}", node.name()))?;
+        node.until_healthy("kube-proxy", 10256)?;
     }
     Ok(())
 }

@@ -253,7 +253,7 @@ impl State {
     /// program is the main process then: it closed sockets after the signal, the shell none. Of several the one that ended worst. None until
     /// all have exited.
     fn wrapped(&self, first: &Candidate) -> Option<Candidate> {
-        let stop = self.stopped_by_systemd(first).filter(|stop| is_by_default(first, stop))?;
+        let stop = self.ended_by_systemd(first)?;
         let sockets = &self.timeline.as_deref()?.sockets;
         let is_awaited = self.others_of(first) == Others::Run && self.removed.is_none();
         if is_awaited || sockets.has_closed(first.id.tgid, stop.at) || !sockets.knows_holders(stop.at) {
@@ -308,8 +308,13 @@ impl State {
 
     /// The default action of systemd's stop signal ended the unit's first process: it may be a wrapper of the program.
     pub fn may_be_wrapped(&self) -> bool {
-        let is_so = |first: &Candidate| self.stopped_by_systemd(first).is_some_and(|stop| is_by_default(first, stop));
-        self.first_process().is_some_and(|first| is_so(&first))
+        self.first_process()
+            .is_some_and(|first| self.ended_by_systemd(&first).is_some())
+    }
+
+    /// The stop signal of the unit's first process, which the signal's default action ended.
+    fn ended_by_systemd(&self, first: &Candidate) -> Option<&SignalFact> {
+        self.stopped_by_systemd(first).filter(|stop| is_by_default(first, stop))
     }
 
     /// What became of the other processes to which systemd sent the stop signal of the unit's first process, once that has exited.

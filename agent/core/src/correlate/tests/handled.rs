@@ -189,7 +189,7 @@ fn and_raised_again() {
     );
 }
 
-/// The daemon of a container on the host's pids has the shim as its parent once its launcher has exited: it is no exec probe.
+/// The daemon of a container on the host's pids has the shim as parent once the launcher has exited. The daemon is not an exec probe.
 #[test]
 fn a_daemon_that_the_shim_took_over_is_killed() {
     check(
