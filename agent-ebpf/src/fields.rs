@@ -110,6 +110,7 @@ fields! {
     TcpBytesReceived = "tcp_sock" "bytes_received",
     TcpWriteSeq = "tcp_sock" "write_seq",
     TcpSndUna = "tcp_sock" "snd_una",
+    TcpSndNxt = "tcp_sock" "snd_nxt",
     TcpRcvNxt = "tcp_sock" "rcv_nxt",
     TcpCopiedSeq = "tcp_sock" "copied_seq",
     TcpDataSegsOut = "tcp_sock" "data_segs_out",

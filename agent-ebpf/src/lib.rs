@@ -348,6 +348,8 @@ pub mod tcp_flags {
     /// A listener closed, and its cgroup is observed for its own doing only: by this close, or by [`armed_flags::BY_OWN`]. A later
     /// listener on the port of one that is observed for another reason does not get its refused clients.
     pub const BY_OWN: u32 = 1 << 11;
+    /// With `PROGRESS`: the last of the bytes that the process wrote were never sent. Early records of version 4 lack the flag.
+    pub const UNSENT: u32 = 1 << 12;
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with

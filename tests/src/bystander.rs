@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use serde::{Deserialize, Serialize};
 
@@ -55,9 +57,10 @@ pub fn main(args: &[String]) -> i32 {
         ["connect", address, count] => parallel(address, count, Ask::Nothing),
         ["request", address, count] => parallel(address, count, Ask::Once),
         ["keep-alive", address, count] => parallel(address, count, Ask::AndStay),
+        ["stall", address, count] => parallel(address, count, Ask::AndStall),
         ["every", address, milliseconds] => every(address, milliseconds),
         _ => Err(Error::other(
-            "usage: bystander kill NAME PID SIGNAL | kill-from CGROUP NAME PID SIGNAL | connect|request|keep-alive ADDRESS COUNT | every ADDRESS MS",
+            "usage: bystander kill NAME PID SIGNAL | kill-from CGROUP NAME PID SIGNAL | connect|request|keep-alive|stall ADDRESS COUNT | every ADDRESS MS",
         )),
     };
     match result {
@@ -79,6 +82,8 @@ enum Ask {
     Nothing,
     Once,
     AndStay,
+    /// The answer is not read before its connection is over.
+    AndStall,
 }
 
 /// `count` connections at once, then the end of each.
@@ -92,6 +97,9 @@ fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
             Ok(stream) => {
                 let port = stream.local_addr()?.port();
                 let answered = ask == Ask::AndStay && read(&stream)?;
+                if ask == Ask::AndStall {
+                    stream.peek(&mut [0])?;
+                }
                 let what = if answered { What::AnsweredAndKept } else { What::Connected };
                 emit(&Seen {
                     from,
@@ -110,6 +118,9 @@ fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
         }
     }
     for (from, port, stream) in open {
+        if ask == Ask::AndStall {
+            until_over(&stream)?;
+        }
         let what = end(&stream)?;
         emit(&Seen {
             from,
@@ -167,6 +178,15 @@ fn connect(address: SocketAddr, ask: Ask) -> Result<TcpStream> {
 fn read(stream: &TcpStream) -> Result<bool> {
     let mut line = String::new();
     Ok(BufReader::new(stream).read_line(&mut line)? > 0)
+}
+
+/// Without a read.
+fn until_over(stream: &TcpStream) -> Result<()> {
+    let limit = PollTimeout::try_from(TIMEOUT).map_err(Error::other)?;
+    match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], limit)? {
+        0 => Err(ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Reads to the end of the connection.

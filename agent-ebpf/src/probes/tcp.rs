@@ -559,6 +559,9 @@ unsafe fn fill(entry: &mut RingBufEntry<Tcp>, sk: Ptr, tcp: Ptr, cgroup: u64, (o
             (*record).jiffies = bpf_jiffies64() as u32;
             let difference = |of, less| Direct::get::<u32>(tcp, of).wrapping_sub(Direct::get(tcp, less));
             (*record).unacknowledged = difference(Field::TcpWriteSeq, Field::TcpSndUna);
+            if has(Field::TcpSndNxt) && difference(Field::TcpWriteSeq, Field::TcpSndNxt) != 0 {
+                flags |= tcp_flags::UNSENT;
+            }
             (*record).unread = difference(Field::TcpRcvNxt, Field::TcpCopiedSeq);
             (*record).data_segments_sent = Direct::get(tcp, Field::TcpDataSegsOut);
             (*record).data_segments_received = Direct::get(tcp, Field::TcpDataSegsIn);

@@ -284,6 +284,7 @@ fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
         true => Some(TcpProgress {
             jiffies,
             unacknowledged: b.get_u32_le(),
+            unsent: flags & tcp_flags::UNSENT != 0,
             unread: b.get_u32_le(),
             data_segments_sent: b.get_u32_le(),
             data_segments_received: b.get_u32_le(),

@@ -346,6 +346,8 @@ pub struct TcpProgress {
     pub jiffies: u32,
     /// Bytes written that the other side has not acknowledged.
     pub unacknowledged: u32,
+    /// Bytes written were never sent; false also where that was not recorded.
+    pub unsent: bool,
     /// Bytes received that the process has not read.
     pub unread: u32,
     pub data_segments_sent: u32,

@@ -29,7 +29,8 @@ const ENOUGH: u32 = 8;
 /// The delay of a delayed kube-proxy.
 const LATE: Duration = Duration::from_secs(4);
 const AT_ONCE: usize = 3;
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// Two emulated nodes on two processors need minutes for a pod.
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// Clients' errors count for so long after the exit.
 const COUNTED: Duration = Duration::from_secs(2);
 
@@ -126,7 +127,7 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
     let over = AtomicBool::new(false);
     scope(|threads| {
         let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, 1, &over)));
-        let mut rows = several(stage, every.collect());
+        let mut rows = several(stage, every.collect(), AT_ONCE);
         if let Ok(rows) = &mut rows {
             // The advised sleep is the longest that any of the pods got.
             let again = SERVERS.iter().filter_map(|&server| {
@@ -139,7 +140,7 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
                     placed: None,
                 })
             });
-            rows.extend(several(stage, again.collect())?);
+            rows.extend(several(stage, again.collect(), AT_ONCE)?);
         }
         over.store(true, Ordering::Relaxed);
         if let Some(held) = held {
@@ -202,12 +203,12 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
 }
 
 /// So many at a time.
-fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
+fn several(stage: &Stage, rollouts: Vec<Rollout>, at_once: usize) -> anyhow::Result<Vec<Row>> {
     let count = rollouts.len();
     let queue = Mutex::new(rollouts.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
     scope(|threads| {
-        for _ in 0..AT_ONCE.min(count) {
+        for _ in 0..at_once.min(count) {
             threads.spawn(|| {
                 loop {
                     let next = queue.lock().expect("no thread panics with it").next();
@@ -260,7 +261,7 @@ impl Stage {
         self.remove(&name, &client)?;
         self.apply(&deployment(&name, rollout))?;
         let workload = format!("deployment/{name}");
-        here(&["rollout", "status", &workload, "--timeout=300s"])?;
+        here(&["rollout", "status", &workload, "--timeout=900s"])?;
         let by = rollout.placed.map_or(Called::Service, |placed| placed.called);
         let is_by_pod = by != Called::Service;
         let called = self.pods(&name)?.into_iter().next().context("no pod of the Deployment")?;
@@ -275,14 +276,14 @@ impl Stage {
             merge(&mut spec, json!({"nodeName": placed.node_of_clients()}));
         }
         self.apply(&[pod(&client, spec)])?;
-        here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=300s"])?;
+        here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=900s"])?;
         // The subject is time: calls before the rollout.
         sleep(Duration::from_secs(3));
 
         let mut before = self.uids(&name)?;
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
-        here(&["rollout", "status", &workload, "--timeout=300s"])?;
+        here(&["rollout", "status", &workload, "--timeout=900s"])?;
         until(TIMEOUT, "the old pods to be gone", || {
             let now = self.uids(&name)?;
             Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
@@ -291,7 +292,7 @@ impl Stage {
         sleep(Duration::from_secs(3));
         here(&["exec", &client, "--", "sh", "-c", "kill -TERM 1"])?;
         let over = format!("pod/{client}");
-        here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=120s"])?;
+        here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=900s"])?;
         let log = here(&["logs", &client])?;
         let log = log
             .lines()

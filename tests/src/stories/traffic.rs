@@ -55,6 +55,18 @@ pub(super) static STORIES: &[Story] = &[
     },
     Story {
         bystander: Bystander::Client {
+            verb: "stall",
+            count: 2,
+        },
+        ..stopped(
+            "aborts-downloads",
+            "the server aborts two answers of which it had not sent all, then exits with 0: clients see an RST",
+            &["serve", "abort", ANY],
+            suffered("reset-connections", "reset", &["2", "reset"]),
+        )
+    },
+    Story {
+        bystander: Bystander::Client {
             verb: "request",
             count: 2,
         },

@@ -7,7 +7,9 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::{handle, next, ready, run_on};
 use crate::sys::boot_now;
@@ -41,6 +43,8 @@ enum Mode {
     GiveUp,
     /// Answers and keeps the connection; ends at the signal.
     KeepAlive,
+    /// Answers with more than the client takes; at the signal aborts what it has, and ends.
+    Abort,
     /// Answers after a second, closes; at the signal finishes what it has, then ends.
     Drain,
 }
@@ -57,6 +61,7 @@ impl Mode {
             "answer-never-slowly" => Mode::AnswerNeverSlowly,
             "give-up" => Mode::GiveUp,
             "keep-alive" => Mode::KeepAlive,
+            "abort" => Mode::Abort,
             "drain" => Mode::Drain,
             _ => return Err(Error::other(format!("no mode `{mode}`"))),
         })
@@ -113,6 +118,13 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::HangUp => return Ok(0),
+                Mode::Abort => {
+                    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+                    for connection in &connections {
+                        setsockopt(&connection.stream, sockopt::Linger, &at_once)?;
+                    }
+                    return Ok(0);
+                }
                 Mode::AnswerNeverSlowly | Mode::GiveUp => run_on(),
                 Mode::Drain => over_at = Some(boot_now()),
             }
@@ -191,6 +203,9 @@ impl Connection {
             && !self.closing
         {
             self.due = None;
+            if mode == Mode::Abort {
+                return self.fill();
+            }
             self.stream.write_all(b"ok\n")?;
             if mode != Mode::KeepAlive {
                 self.stream.shutdown(Shutdown::Write)?;
@@ -198,5 +213,16 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Both sides' buffers, until not another byte fits.
+    fn fill(&mut self) -> Result<()> {
+        loop {
+            match self.stream.write(&[0; 1 << 16]) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
     }
 }

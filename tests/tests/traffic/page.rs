@@ -21,6 +21,7 @@ other side has acknowledged them. This proves some losses, not all:
 | the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
 | bytes were not read, or came after the close | reset |
 | in the accept queue at the close of the listener | reset; if the client had closed first, undecided, or no loss without a byte of the client's |
+| aborted by the server (SO_LINGER 0) with all bytes read, and bytes that it wrote were never sent | reset; undecided if the client had closed first |
 | aborted by the server (SO_LINGER 0) with all bytes read, and the last bytes are the server's | undecided |
 | neither side has ever sent a byte | idle: no loss |
 | the client had closed first, and has its answer, or has never sent a byte | no loss |

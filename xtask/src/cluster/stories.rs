@@ -14,11 +14,12 @@ use crate::{
     test::{counted, verdict, without_telemetry_settings},
 };
 
-/// What a new cluster gets; one that is up is taken as it is.
-const NODES: &str = "1";
+/// Of a new cluster, unless told; one that is up is taken as it is.
+const NODES: u8 = 1;
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let suite = debian_of_nodes(&mut args)?;
+    let nodes = args.opt_value_from_str("--nodes")?.unwrap_or(NODES);
     let stories = args.finish();
     if let Some(flag) = stories.iter().find(|name| name.as_encoded_bytes().starts_with(b"-")) {
         bail!("unexpected flag `{}`; stories are chosen by name", flag.to_string_lossy());
@@ -26,7 +27,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     bpf::build()?;
     let epitaph = Built::of(&BUILDS, "building the agent, the program `cluster` and its tests")?.bin("epitaph")?;
     let tools = tools::all(Some(suite))?;
-    if run(&["up".into(), "--nodes".into(), NODES.into()], Some(tools.clone()))? != ExitCode::SUCCESS {
+    if run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools.clone()))? != ExitCode::SUCCESS {
         bail!("no cluster to play the stories on");
     }
 

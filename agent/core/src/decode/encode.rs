@@ -216,10 +216,12 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
         t.progress.is_some(),
         t.by_shutdown,
         t.by_own,
+        t.progress.is_some_and(|progress| progress.unsent),
     ];
     let progress = t.progress.unwrap_or(TcpProgress {
         jiffies: 0,
         unacknowledged: 0,
+        unsent: false,
         unread: 0,
         data_segments_sent: 0,
         data_segments_received: 0,

@@ -489,10 +489,11 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                 last_received,
             }
         });
-    let progress = any::<[u32; 5]>().prop_map(
-        |[jiffies, unacknowledged, unread, data_segments_sent, data_segments_received]| TcpProgress {
+    let progress = (any::<[u32; 5]>(), any::<bool>()).prop_map(
+        |([jiffies, unacknowledged, unread, data_segments_sent, data_segments_received], unsent)| TcpProgress {
             jiffies,
             unacknowledged,
+            unsent,
             unread,
             data_segments_sent,
             data_segments_received,

@@ -59,8 +59,10 @@ const PROXIES: [&str; 2] = ["iptables", DEFAULT];
 /// What the nodes are made with.
 const DEFAULT: &str = "nftables";
 const NODES: [u8; 2] = [1, 2];
+/// The pods of several at once take an emulated node longer than one after the other.
+const AT_ONCE: usize = 1;
 
-/// One rollout of each kind with kube-proxies that are late, and after them those by the Service with the preStop sleep that they were
+/// Rollouts with kube-proxies that are late, by the Service under each mode and the others under one of the two, and after them those by the Service with the preStop sleep that they were
 /// advised.
 ///
 /// # Errors
@@ -111,21 +113,25 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
 }
 
 fn with_late_proxies(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<Row>> {
-    let rollouts = [true, false].map(|near| {
-        [Called::Service, Called::Pod, Called::PodByIpv6].map(|called| Rollout {
-            server: "close-and-drain",
-            sleep: Sleep::None,
-            late_proxy: true,
-            placed: Some(Placed { near, called, proxy }),
-        })
+    let others = match proxy {
+        DEFAULT => [(true, Called::Pod), (false, Called::PodByIpv6)],
+        _ => [(false, Called::Pod), (true, Called::PodByIpv6)],
+    };
+    let all = [(true, Called::Service), (false, Called::Service)].into_iter().chain(others);
+    let rollouts = all.map(|(near, called)| Rollout {
+        server: "close-and-drain",
+        sleep: Sleep::None,
+        late_proxy: true,
+        placed: Some(Placed { near, called, proxy }),
     });
+    let rollouts: Vec<Rollout> = rollouts.collect();
     let over = AtomicBool::new(false);
     scope(|threads| {
         let held = NODES.map(|node| {
             let over = &over;
             threads.spawn(move || hold_proxy(stage, node, over))
         });
-        let mut rows = several(stage, rollouts.concat());
+        let mut rows = several(stage, rollouts, AT_ONCE);
         if let Ok(rows) = &mut rows {
             let cures = rows.iter().filter_map(|row| {
                 let seconds = u32::try_from(row.advised?).ok()?;
@@ -133,7 +139,7 @@ fn with_late_proxies(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<R
                 let sleep = Sleep::Seconds(seconds);
                 is_by_service.then_some(Rollout { sleep, ..row.rollout })
             });
-            rows.extend(several(stage, cures.collect())?);
+            rows.extend(several(stage, cures.collect(), AT_ONCE)?);
         }
         over.store(true, Ordering::Relaxed);
         for held in held {

@@ -55,6 +55,8 @@ pub(super) struct Connection {
     pub late: Option<Boot>,
     /// Closed from this side while established, with what was under way.
     pub ended: Option<(Boot, Use)>,
+    /// With `ended`: an abort threw away bytes that were written and never sent.
+    pub unsent: bool,
     /// This side ended sending, or closed after the client had.
     pub fin: Option<Boot>,
     /// The last FIN, and the last proof that its client got it: an acknowledgement, or an RST of the client's. Not the first ones: another
@@ -316,6 +318,11 @@ pub(super) enum Fact {
     ByListener,
     Late,
     Ended(Use),
+    /// By an RST, with all of the client's bytes read.
+    Aborted {
+        used: Use,
+        unsent: bool,
+    },
     Closed,
     Closing(Closing),
     /// The client got the FIN.
@@ -337,9 +344,12 @@ impl Fact {
             (Some(TcpState::Close), Use::Idle) if tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => Fact::Closed,
             // An abort by SO_LINGER 0. No request is lost where an answer was the last data, unless another request was under way.
             (Some(TcpState::Close), Use::Idle | Use::Undecided { .. }) if tcp.counts.is_some() && progress.unread == 0 => {
-                Fact::Ended(Use::Undecided {
-                    unacknowledged: progress.unacknowledged > 0,
-                })
+                Fact::Aborted {
+                    used: Use::Undecided {
+                        unacknowledged: progress.unacknowledged > 0,
+                    },
+                    unsent: progress.unsent,
+                }
             }
             _ if progress.unacknowledged > 0 => Fact::Reset,
             _ => Fact::ResetAcknowledged,

@@ -11,8 +11,8 @@
 //!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
 //! - *queued*, of these: closed with the listener, before any process held the connection. A client that had closed first, even its own
 //!   half only, is not among them: without a byte of its own it lost nothing, with bytes it is undecided.
-//! - An RST by an abort (SO_LINGER 0) proves a loss only where bytes were unread, or the client's last bytes have no answer. Otherwise the
-//!   connection is undecided: the RST drops what the client has not received, and a request within a stream.
+//! - An RST by an abort (SO_LINGER 0) proves a loss only where bytes were unread, the client's last bytes have no answer, or bytes that were
+//!   written were never sent to a client that had not closed. Otherwise the connection is undecided: the RST drops what the client has not received, and a request within a stream.
 //! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
 //!   ever sent, or the client's last bytes came more than three ticks after the server's. Sooner they can be a reaction of the client's
 //!   protocol (an acknowledgement of HTTP/2's settings).
@@ -278,7 +278,10 @@ impl Sockets {
             Fact::Late => first(&mut connection.late, at),
             Fact::ByListener => first(&mut connection.by_listener, at),
             Fact::Closed => first(&mut connection.closed, at),
-            Fact::Ended(used) => {
+            Fact::Ended(used) | Fact::Aborted { used, .. } => {
+                if let Fact::Aborted { unsent, .. } = set {
+                    connection.unsent |= unsent;
+                }
                 if connection.ended.is_none_or(|(known, _)| known > at) {
                     connection.ended = Some((at, used));
                 }
@@ -526,6 +529,10 @@ impl Sockets {
             ));
         }
         if let Some((at, used)) = connection.ended.filter(|&(at, _)| within(Some(at)).is_some()) {
+            // A client that had closed first may not have wanted the rest. Without all of the records, that close may be lost.
+            if connection.unsent && observed && connection.fin.is_none() {
+                return Some((End::Reset { queued: false }, at));
+            }
             let used = match used {
                 // The first bytes of its client, too late.
                 Use::Idle if unproven.is_some() => Use::Undecided { unacknowledged: false },

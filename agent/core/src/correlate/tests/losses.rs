@@ -94,6 +94,12 @@ fn an_abort_of_an_answered_connection_is_undecided() {
             "sent=90 received=50 last-sent=30 last-received=20 unacknowledged=40",
             UNDECIDED,
         ),
+        // A part of the answer never left the machine.
+        (
+            "aborted",
+            "sent=90 received=50 last-sent=30 last-received=20 unacknowledged=40 unsent",
+            RESET,
+        ),
         ("aborted", "sent=0 received=0 last-sent=10 last-received=10", UNDECIDED),
         // The last request has no answer, or is not even read.
         ("aborted", "sent=90 received=50 last-sent=20 last-received=40", RESET),
@@ -108,6 +114,11 @@ fn an_abort_of_an_answered_connection_is_undecided() {
         );
         assert_eq!(counted(&records), expected, "{how} {counts}");
     }
+    // The client had closed first, and may not have wanted the rest.
+    let half_closed = "+1.4 tcp app accepted 80 5001\n+1.5 tcp app half-closed-and-aborted 80 5001\n\
+         +1.5 tcp app aborted 80 5001 sent=90 received=50 last-sent=30 last-received=20 jiffies=500 unacknowledged=40 unsent\n\
+         +1.6 tcp app closed 80\n+2 exit main 0";
+    assert_eq!(counted(half_closed), UNDECIDED);
     let unknown = "+1.4 tcp app accepted 80 5001\n+1.5 tcp app aborted 80 5001\n+1.6 tcp app closed 80\n+2 exit main 0";
     assert_eq!(counted(unknown), RESET);
 }

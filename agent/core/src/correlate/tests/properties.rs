@@ -314,6 +314,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             progress: (f % 4 == 1).then(|| TcpProgress {
                 jiffies: u32::from(g.max(h)),
                 unacknowledged: u32::from(d % 2),
+                unsent: d % 3 == 0,
                 unread: 0,
                 data_segments_sent: 0,
                 data_segments_received: 0,
