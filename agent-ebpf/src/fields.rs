@@ -52,6 +52,9 @@ fields! {
     TableOpen = "fdtable" "open_fds",
     FileInode = "file" "f_inode",
     FilePrivate = "file" "private_data",
+    /// From 6.13 on `FileRef` is in its place, whose 0 is one holder.
+    FileCount = "file" "f_count",
+    FileRef = "file" "f_ref",
     InodeMode = "inode" "i_mode",
     SocketSk = "socket" "sk",
     /// Since 5.14; before it, `TaskOldState`.

@@ -252,6 +252,9 @@ pub mod armed_flags {
     pub const OTHERS: u32 = 1 << 8;
     /// It listened on a Unix stream socket. Also of a process that came in from outside.
     pub const UNIX_LISTENER: u32 = 1 << 9;
+    /// With `UNIX_LISTENER`: nobody else held one of them, so that no client can connect to it any more. A unit's listener that systemd made
+    /// lives on.
+    pub const UNIX_LAST: u32 = 1 << 10;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.

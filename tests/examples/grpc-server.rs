@@ -29,12 +29,16 @@ fn serving() -> HealthCheckResponse {
     }
 }
 
+async fn work() {
+    // The subject is time: slow work.
+    tokio::time::sleep(SLOW).await;
+}
+
 #[tonic::async_trait]
 impl Health for Service {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         if request.get_ref().service == "slow" {
-            // The subject is time: slow work.
-            tokio::time::sleep(SLOW).await;
+            work().await;
         }
         Ok(Response::new(serving()))
     }
@@ -45,8 +49,7 @@ impl Health for Service {
         let (to, from) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
             let _ = to.send(Ok(serving())).await;
-            // The subject is time: slow work.
-            tokio::time::sleep(SLOW).await;
+            work().await;
             let _ = to.send(Ok(serving())).await;
         });
         Ok(Response::new(Box::pin(tokio_stream::wrappers::ReceiverStream::new(from))))

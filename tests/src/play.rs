@@ -159,8 +159,8 @@ impl Players {
         let mut seen = Vec::new();
         let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;
         let load = self.load(role, address.as_deref())?;
-        // The subject is time: a container runs for a while before it is stopped. Requests are read by then.
-        sleep(Duration::from_millis(if load.is_some() { 600 } else { 200 }));
+        // A container runs for a while before it is stopped. Requests are read by then.
+        pass(if load.is_some() { 600 } else { 200 });
         if let Bystander::Unheard { .. } = story.bystander {
             let network = network
                 .as_ref()
@@ -178,8 +178,8 @@ impl Players {
         } = story.bystander
         {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
-            // The subject is time: a moment within the grace period.
-            sleep(Duration::from_millis(500));
+            // A moment within the grace period.
+            pass(500);
             self.signal(role, name, pid, signal)?;
         }
         if let Bystander::Rejected { count } = story.bystander {
@@ -192,8 +192,7 @@ impl Players {
         }
         let [load, probes] = match (load, story.bystander) {
             (Some(load), Bystander::Load { goes_on_ms, .. }) => {
-                // The subject is time: the story's own.
-                sleep(Duration::from_millis(goes_on_ms));
+                pass(goes_on_ms);
                 load.end()?
             }
             _ => [None, None],
@@ -205,8 +204,8 @@ impl Players {
             .filter(|_| !matches!(story.bystander, Bystander::Unheard { .. }))
         {
             if story.bystander == Bystander::KeepsCalling {
-                // The subject is time: it calls after the end, too.
-                sleep(Duration::from_millis(200));
+                // It calls after the end, too.
+                pass(200);
             }
             client.close();
             seen.extend(client.rest()?);
@@ -500,4 +499,10 @@ impl<T> Drop for Player<T> {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Of a story.
+fn pass(milliseconds: u64) {
+    // The subject is time: the story's own.
+    sleep(Duration::from_millis(milliseconds));
 }

@@ -118,7 +118,7 @@ const WAITS: &str = "tests/src/timeout.rs";
 
 /// Most sleeps of tests, whose subject is time. The number only gets lower: a test waits for an event (`tests/src/timeout.rs`), and a marker behind
 /// what must not come proves that it does not (`tests/src/watch.rs`).
-const SLEEPS: usize = 47;
+const SLEEPS: usize = 38;
 
 #[test]
 fn a_test_sleeps_only_where_its_subject_is_time() {

@@ -77,6 +77,7 @@ unsafe fn held(file: Ptr) -> u32 {
         let state: u8 = Probed::get(sk, Field::SockState);
         if family == AF_UNIX {
             return match state {
+                LISTEN if is_only_holder(file) => armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST,
                 LISTEN => armed_flags::UNIX_LISTENER,
                 ESTABLISHED if is_accepted(sk) => armed_flags::UNOBSERVED,
                 _ => 0,
@@ -95,6 +96,14 @@ unsafe fn held(file: Ptr) -> u32 {
             IPPROTO_UDP if state != ESTABLISHED && Probed::get::<u16>(sk, Field::SockNum) != 0 => armed_flags::UNOBSERVED,
             _ => 0,
         }
+    }
+}
+
+#[inline(always)]
+unsafe fn is_only_holder(file: Ptr) -> bool {
+    unsafe {
+        let is_counted = has(Field::FileCount) && Probed::get::<u64>(file, Field::FileCount) == 1;
+        is_counted || has(Field::FileRef) && Probed::get::<u64>(file, Field::FileRef) == 0
     }
 }
 

@@ -42,7 +42,7 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
 const OF_CLIENTS: u32 = armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
 
 /// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
-const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UNIX_LISTENER;
+const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;
 
 /// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]

@@ -436,6 +436,7 @@ fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
         connection: has(armed_flags::CONNECTION),
         more: has(armed_flags::MORE),
         unix_listener: has(armed_flags::UNIX_LISTENER),
+        last_unix_listener: has(armed_flags::UNIX_LAST),
     };
     let is_by_own = |armed: &Armed| has(armed_flags::BY_OWN) && *armed == Armed::ByThis;
     Ok(ProcessExit {

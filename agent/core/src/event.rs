@@ -248,6 +248,8 @@ pub struct HeldSockets {
     pub more: bool,
     /// A listener on a Unix stream socket.
     pub unix_listener: bool,
+    /// The same, and nobody else held it: no client can connect any more.
+    pub last_unix_listener: bool,
 }
 
 impl HeldSockets {

@@ -266,11 +266,7 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
     };
     eprintln!("{name}: its pods hang, not ready since {transition}");
     if death == Death::CutOffApiAway {
-        let mut plane = stage.cluster.control_plane()?;
-        plane.stop_api_server()?;
-        // The subject is time: how long the API server is away.
-        sleep(API_AWAY);
-        plane.start_api_server()?;
+        stage.api_away(API_AWAY)?;
         eprintln!("{name}: the API server is back");
     }
     if death == Death::CutOffObserverKilled {

@@ -187,14 +187,16 @@ impl Stage {
                     .map(drop)
             }),
             Act::KillObserver => self.kill_observer(),
-            Act::StopApiServer(time) => {
-                let mut plane = self.cluster.control_plane()?;
-                plane.stop_api_server()?;
-                // The subject is time: how long the API server is away.
-                sleep(*time);
-                plane.start_api_server()
-            }
+            Act::StopApiServer(time) => self.api_away(*time),
         }
+    }
+
+    pub(super) fn api_away(&self, time: Duration) -> anyhow::Result<()> {
+        let mut plane = self.cluster.control_plane()?;
+        plane.stop_api_server()?;
+        // The subject is time: how long the API server is away.
+        sleep(time);
+        plane.start_api_server()
     }
 
     /// Reads the trace once it has come, and compares.

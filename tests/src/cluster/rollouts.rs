@@ -18,7 +18,7 @@ use super::stories::NAMESPACE;
 use super::stories::manifest::{container, merge, pod};
 use crate::traces::{end, kind_of, tag};
 use crate::victim::load::Totals;
-use placed::{Called, Placed};
+use placed::{Called, Client, Placed};
 
 /// Tolerated difference of the agent's count: this, or 2 % of the clients' own.
 const SLACK: u64 = 1;
@@ -49,7 +49,7 @@ pub struct Rollout {
     pub server: &'static str,
     pub sleep: Sleep,
     pub late_proxy: bool,
-    /// Otherwise wherever the scheduler puts them, with clients of the Service.
+    /// Otherwise wherever the scheduler puts them, with one client, of the Service.
     pub placed: Option<Placed>,
 }
 
@@ -80,6 +80,8 @@ pub struct Row {
     pub lost: u64,
     /// The longest preStop sleep that was advised, seconds.
     pub advised: Option<u64>,
+    /// Clients that lost nothing.
+    pub unharmed: Vec<String>,
 }
 
 impl Row {
@@ -256,31 +258,37 @@ fn hold_proxy(stage: &Stage, node: u8, over: &AtomicBool) -> anyhow::Result<()> 
 impl Stage {
     fn roll(&self, rollout: Rollout) -> anyhow::Result<Row> {
         let name = format!("roll-{rollout}");
-        let client = format!("{name}-client");
+        let clients: Vec<(String, Option<Client>)> = match rollout.placed {
+            None => vec![(format!("{name}-client"), None)],
+            Some(placed) => placed.clients.iter().map(|&of| (format!("{name}-{of}"), Some(of))).collect(),
+        };
         let here = |args: &[&str]| self.kubectl.run(&[&["--namespace", NAMESPACE], args].concat());
-        self.remove(&name, &client)?;
+        self.remove(&name, &clients)?;
         self.apply(&deployment(&name, rollout))?;
         let workload = format!("deployment/{name}");
         here(&["rollout", "status", &workload, "--timeout=900s"])?;
-        let by = rollout.placed.map_or(Called::Service, |placed| placed.called);
-        let is_by_pod = by != Called::Service;
         let called = self.pods(&name)?.into_iter().next().context("no pod of the Deployment")?;
-        let address = match by {
-            Called::Pod => format!("{}:8080", text(&called["status"]["podIP"])),
-            Called::PodByIpv6 => format!("[{}]:8080", text(&called["status"]["podIPs"][1]["ip"])),
-            Called::Service => here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])? + ":80",
-        };
-        let load = container("app", &["load", &address, "--clients=4", "--pause-ms=60"]);
-        let mut spec = json!({"restartPolicy": "Never", "containers": [load]});
-        if let Some(placed) = rollout.placed {
-            merge(&mut spec, json!({"nodeName": placed.node_of_clients()}));
+        let service = here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])? + ":80";
+        for (client, of) in &clients {
+            let address = match of.map(|of| of.called) {
+                None | Some(Called::Service) => service.clone(),
+                Some(Called::Pod) => format!("{}:8080", text(&called["status"]["podIP"])),
+                Some(Called::PodByIpv6) => format!("[{}]:8080", text(&called["status"]["podIPs"][1]["ip"])),
+            };
+            let load = container("app", &["load", &address, "--clients=4", "--pause-ms=60"]);
+            let mut spec = json!({"restartPolicy": "Never", "containers": [load]});
+            if let Some(of) = of {
+                merge(&mut spec, json!({"nodeName": of.node()}));
+            }
+            self.apply(&[pod(client, spec)])?;
         }
-        self.apply(&[pod(&client, spec)])?;
-        here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=900s"])?;
+        for (client, _) in &clients {
+            here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=900s"])?;
+        }
         // The subject is time: calls before the rollout.
         sleep(Duration::from_secs(3));
 
-        let mut before = self.uids(&name)?;
+        let before = self.uids(&name)?;
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
         here(&["rollout", "status", &workload, "--timeout=900s"])?;
@@ -290,45 +298,60 @@ impl Stage {
         })?;
         // The subject is time: calls after it.
         sleep(Duration::from_secs(3));
-        here(&["exec", &client, "--", "sh", "-c", "kill -TERM 1"])?;
-        let over = format!("pod/{client}");
-        here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=900s"])?;
-        let log = here(&["logs", &client])?;
-        let log = log
-            .lines()
-            .rfind(|line| line.starts_with('{'))
-            .context("the client logged nothing")?;
-        let totals: Totals = serde_json::from_str(log).with_context(|| format!("read the client's log: {log}"))?;
-        // A pod's address is gone with the pod.
-        let is_gone = if is_by_pod { totals.timeout + totals.unreachable } else { 0 };
-        ensure!(
-            totals.timeout + totals.other + totals.unreachable == is_gone,
-            "unexpected result at the client: {log}"
-        );
-        if is_by_pod {
-            let called = text(&called["metadata"]["uid"]);
-            before.retain(|uid| *uid == called);
+        let mut logs = Vec::new();
+        for (client, of) in &clients {
+            here(&["exec", client, "--", "sh", "-c", "kill -TERM 1"])?;
+            let over = format!("pod/{client}");
+            here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=900s"])?;
+            let log = here(&["logs", client])?;
+            let log = log.lines().rfind(|line| line.starts_with('{'));
+            let log = log.with_context(|| format!("{client} logged nothing"))?;
+            let totals: Totals = serde_json::from_str(log).with_context(|| format!("read {client}'s log: {log}"))?;
+            let is_by_pod = of.is_some_and(|of| of.called != Called::Service);
+            // A pod's address is gone with the pod.
+            let is_gone = if is_by_pod { totals.timeout + totals.unreachable } else { 0 };
+            ensure!(
+                totals.timeout + totals.other + totals.unreachable == is_gone,
+                "unexpected result at {client}: {log}"
+            );
+            logs.push((client, is_by_pod, totals));
         }
 
         let mut row = Row {
             rollout,
-            clients: [totals.refused, totals.reset, totals.cut],
-            answered: totals.ok,
+            clients: [0; 3],
+            answered: logs.iter().map(|(.., totals)| totals.ok).sum(),
             agent: [0; 3],
             verdicts: Vec::new(),
             lost: 0,
             advised: None,
+            unharmed: Vec::new(),
         };
+        let mut over = None;
         for uid in &before {
             let exit = self.add(uid, &mut row)?;
-            if is_by_pod {
-                row.clients = totals.lost_before(exit + COUNTED);
+            if *uid == text(&called["metadata"]["uid"]) {
+                over = Some(exit + COUNTED);
+            }
+        }
+        let over = over.context("the pod that was called is none of the old ones")?;
+        for (client, is_by_pod, totals) in &logs {
+            let lost = match is_by_pod {
+                true => totals.lost_before(over),
+                false => [totals.refused, totals.reset, totals.cut],
+            };
+            eprintln!("{client}: answered {}, refused/reset/cut {lost:?}", totals.ok);
+            if lost.iter().sum::<u64>() == 0 {
+                row.unharmed.push((*client).clone());
+            }
+            for (sum, lost) in row.clients.iter_mut().zip(lost) {
+                *sum += lost;
             }
         }
         if !row.agrees() {
-            eprintln!("{rollout}: pods {before:?}; the clients' log: {log}");
+            eprintln!("{rollout}: pods {before:?}; the clients: {logs:?}");
         }
-        self.remove(&name, &client)?;
+        self.remove(&name, &clients)?;
         Ok(row)
     }
 
@@ -378,12 +401,12 @@ impl Stage {
         Ok(self.pods(name)?.iter().map(|pod| text(&pod["metadata"]["uid"])).collect())
     }
 
-    fn remove(&self, name: &str, client: &str) -> anyhow::Result<()> {
-        for object in [
-            format!("deployment/{name}"),
-            format!("service/{name}"),
-            format!("pod/{client}"),
-        ] {
+    fn remove(&self, name: &str, clients: &[(String, Option<Client>)]) -> anyhow::Result<()> {
+        let clients = clients.iter().map(|(client, _)| format!("pod/{client}"));
+        for object in [format!("deployment/{name}"), format!("service/{name}")]
+            .into_iter()
+            .chain(clients)
+        {
             let args = [
                 "delete",
                 &object,
@@ -477,6 +500,7 @@ mod tests {
             verdicts: Vec::new(),
             lost: 0,
             advised,
+            unharmed: Vec::new(),
         }
     }
 

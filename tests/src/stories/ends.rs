@@ -115,6 +115,16 @@ pub(super) static STORIES: &[Story] = &[
             unclean(End::Signal(SIGTERM), "default-action", &["SIGTERM"]),
         )
     },
+    Story {
+        subject: Kind::Unit,
+        pid_namespace: false,
+        ..stopped(
+            "unit-handler",
+            "the process of a systemd unit has a handler, and exits with 0",
+            &["handle", "0"],
+            CLEAN,
+        )
+    },
     // Non-zero.
     stopped(
         "handler-exits-3",

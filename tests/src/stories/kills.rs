@@ -17,6 +17,15 @@ pub(super) static STORIES: &[Story] = &[
         unclean(End::Signal(SIGKILL), "killed-after-grace", &["SIGTERM", "SIGKILL", "2."]),
     ),
     Story {
+        stop: GRACE_FOR_SERVERS,
+        ..stopped(
+            "slow-handler-with-time",
+            "the shutdown takes 3 s, longer than the grace period of `slow-handler`, and has 4 s",
+            &["handle-for", "3", "0"],
+            CLEAN,
+        )
+    },
+    Story {
         stop: Stop::Signal {
             signal: SIGTERM,
             grace: Duration::from_secs(1),
@@ -140,6 +149,20 @@ pub(super) static STORIES: &[Story] = &[
             "the process exceeds the memory limit",
             &["allocate"],
             unasked(End::Signal(SIGKILL), "oom", "oom-killed", &["memory"]),
+        )
+    },
+    Story {
+        stop: Stop::Wait,
+        memory_limit: Some(4 * MEMORY_LIMIT),
+        ..stopped(
+            "memory-enough",
+            "the process takes more memory than the limit of `oom`, and has a higher one",
+            &["allocate", "40"],
+            Expected {
+                cause: "completed",
+                sentence: &["by itself"],
+                ..CLEAN
+            },
         )
     },
     Story {

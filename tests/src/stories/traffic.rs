@@ -54,10 +54,7 @@ pub(super) static STORIES: &[Story] = &[
         )
     },
     Story {
-        bystander: Bystander::Client {
-            verb: "stall",
-            count: 2,
-        },
+        bystander: Bystander::Client { verb: "stall", count: 2 },
         ..stopped(
             "aborts-downloads",
             "the server aborts two answers of which it had not sent all, then exits with 0: clients see an RST",

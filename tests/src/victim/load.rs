@@ -117,9 +117,8 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
                 let asker = &asker;
                 scope.spawn(move || {
                     // Not all in step.
-                    // The subject is time: the clients do not all ask at once.
-                    sleep(asker.pause * u32::try_from(i).unwrap_or(0) / u32::try_from(clients).unwrap_or(1));
-                    asker.ask_on(end)
+                    let first = asker.pause * u32::try_from(i).unwrap_or(0) / u32::try_from(clients).unwrap_or(1);
+                    asker.ask_on(first, end)
                 })
             })
             .collect();
@@ -144,10 +143,17 @@ struct Asker {
 }
 
 impl Asker {
-    fn ask_on(&self, end: u64) -> Totals {
+    fn ask_on(&self, first: Duration, end: u64) -> Totals {
         let mut totals = Totals::default();
         let mut kept: Option<BufReader<TcpStream>> = None;
-        while !OVER.load(Ordering::Relaxed) && boot_now() < end {
+        let mut pause = first;
+        loop {
+            // The subject is time: the period.
+            sleep(pause);
+            pause = self.pause;
+            if OVER.load(Ordering::Relaxed) || boot_now() >= end {
+                return totals;
+            }
             let usable = kept.take().filter(|stream| {
                 let open = is_open(stream);
                 totals.found_closed += u64::from(!open);
@@ -161,10 +167,7 @@ impl Asker {
                 }
                 Err(error) => totals.failed(&error, was_kept),
             }
-            // The subject is time: the period.
-            sleep(self.pause);
         }
-        totals
     }
 
     /// Status of the answer, and the connection where it stays.

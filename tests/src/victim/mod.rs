@@ -78,8 +78,8 @@ fn behave(args: &[&str]) -> Result<i32> {
             let mut handled = handle()?;
             ready("")?;
             let signal = next(&mut handled)?;
-            // The subject is time: the work in flight. Without it, this would be a language runtime's own handler, which only raises the signal again.
-            sleep(Duration::from_millis(50));
+            // The work in flight. Without it, this would be a language runtime's own handler, which only raises the signal again.
+            run(Duration::from_millis(50));
             sys::set_default(signal)?;
             sys::raise(signal)?;
             Err(Error::other("survived its own signal"))
@@ -137,6 +137,12 @@ fn behave(args: &[&str]) -> Result<i32> {
             run_a_while();
             memory::allocate()
         }
+        ["allocate", mebibytes] => {
+            ready("")?;
+            run_a_while();
+            memory::touch((parse(mebibytes)? as usize) << 20)?;
+            Ok(0)
+        }
         ["allocate-at-once"] => memory::allocate(),
         ["child-allocates"] => child_allocates(),
         ["http", mode, address, options @ ..] => http::serve(mode, address, options),
@@ -146,20 +152,24 @@ fn behave(args: &[&str]) -> Result<i32> {
     }
 }
 
-/// The subject is time: so long a program runs before it terminates by itself.
+/// A program before it terminates by itself.
 fn run_a_while() {
-    sleep(A_WHILE);
+    run(A_WHILE);
 }
 
-/// The subject is time: longer than any grace period, and not for ever if nobody ends it.
+/// Longer than any grace period, and not for ever if nobody ends it.
 fn run_on() {
-    sleep(FOREVER);
+    run(FOREVER);
 }
 
-/// The subject is time: the caller's.
 fn run_for(seconds: &str) -> Result<()> {
-    sleep(Duration::from_secs(parse(seconds)? as u64));
+    run(Duration::from_secs(parse(seconds)? as u64));
     Ok(())
+}
+
+fn run(time: Duration) {
+    // The subject is time: what a program takes for its work.
+    sleep(time);
 }
 
 fn ready(address: &str) -> Result<()> {

@@ -25,10 +25,13 @@ const ALWAYS: Release = [0, 0, 0];
 const NEVER: Release = [u32::MAX; 3];
 
 /// Fields that only some kernels have, from the first release on and before the second. All other fields are in every kernel.
-const PARTLY: [(Field, Release, Release); 4] = [
+const PARTLY: [(Field, Release, Release); 6] = [
     // "sched: Change task_struct::state", 5.14.
     (TaskOldState, ALWAYS, [5, 14, 0]),
     (TaskState, [5, 14, 0], NEVER),
+    // "fs: port files to file_ref", 6.13.
+    (FileCount, ALWAYS, [6, 13, 0]),
+    (FileRef, [6, 13, 0], NEVER),
     (SockCgroupTagged, ALWAYS, PORTED_BACK),
     (SockCgroup, PORTED_BACK, NEVER),
 ];

@@ -178,6 +178,7 @@ fn an_exit_with_a_clients_socket_has_the_sockets_recorded_and_no_other_exit() {
         connection,
         more,
         unix_listener: false,
+        last_unix_listener: false,
     };
     let cases = [
         ("nothing", of(false, false, false)),

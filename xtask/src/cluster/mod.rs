@@ -27,8 +27,7 @@ pub use {
     tools::{api as api_tools, helm},
 };
 
-pub const FLAGS: &str =
-    "up [--nodes N] [--debian 12|13] | status | down | shell [NODE] | kubectl ... | test [--nodes N] [--debian 12|13] [STORY...]";
+pub const FLAGS: &str = "up [--nodes N] [--debian 12|13] | status | down | shell [NODE] | kubectl ... | test [--nodes N] [--debian 12|13] [STORY...]";
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to do")?.as_deref() {

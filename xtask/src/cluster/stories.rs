@@ -27,7 +27,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     bpf::build()?;
     let epitaph = Built::of(&BUILDS, "building the agent, the program `cluster` and its tests")?.bin("epitaph")?;
     let tools = tools::all(Some(suite))?;
-    if run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools.clone()))? != ExitCode::SUCCESS {
+    if run(
+        &["up".into(), "--nodes".into(), nodes.to_string().into()],
+        Some(tools.clone()),
+    )? != ExitCode::SUCCESS
+    {
         bail!("no cluster to play the stories on");
     }
 

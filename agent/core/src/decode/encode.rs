@@ -140,9 +140,15 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 ExitStatus::Signaled { signal, core_dumped } => u32::from(signal.number()) | u32::from(core_dumped) << 7,
             });
             let held = e.held.map_or(0, |held| {
-                let bits = [held.listener, held.connection, held.more, held.unix_listener];
-                let [listener, connection, more, unix_listener] = bits.map(u32::from);
-                armed_flags::LOOKED | listener << 4 | connection << 5 | more << 6 | unix_listener << 9
+                let bits = [
+                    held.listener,
+                    held.connection,
+                    held.more,
+                    held.unix_listener,
+                    held.last_unix_listener,
+                ];
+                let [listener, connection, more, unix_listener, last] = bits.map(u32::from);
+                armed_flags::LOOKED | listener << 4 | connection << 5 | more << 6 | unix_listener << 9 | last << 10
             });
             b.put_u32_le(armed_flags(e.armed) | held | u32::from(e.unobserved) << 7 | u32::from(e.leaves_others) << 8);
             b

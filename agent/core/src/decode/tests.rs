@@ -293,13 +293,16 @@ fn armed_at_exit() -> impl Strategy<Value = Armed> {
 }
 
 fn held() -> impl Strategy<Value = Option<HeldSockets>> {
-    any::<Option<[bool; 4]>>().prop_map(|bits| {
-        bits.map(|[listener, connection, more, unix_listener]| HeldSockets {
-            listener,
-            connection,
-            more,
-            unix_listener,
-        })
+    any::<Option<[bool; 5]>>().prop_map(|bits| {
+        bits.map(
+            |[listener, connection, more, unix_listener, last_unix_listener]| HeldSockets {
+                listener,
+                connection,
+                more,
+                unix_listener,
+                last_unix_listener,
+            },
+        )
     })
 }
 

@@ -204,7 +204,7 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
             }
         }
         if let Some(at) = killed.held.other {
-            let text = format!("{who} had clients by a Unix socket or by UDP when it exited");
+            let text = format!("{who} had a Unix or UDP socket for clients when it exited");
             add(at, Kind::ProcessExit, text);
         }
     }

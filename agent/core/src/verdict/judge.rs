@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, evidence, sentence, table};
 use crate::attribute::Subject;
 use crate::event::Kind;
-use crate::ids::Signal;
+use crate::ids::{Comm, Signal};
 use crate::kubernetes::PodContext;
 use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 
@@ -211,6 +211,8 @@ pub(super) enum Missing {
     Inside,
     /// A process below the main one was killed, and nothing shows whether it had sockets.
     Sockets,
+    /// The default action ended such a process of the program's pool, and nothing shows whether it had a job.
+    Job(Comm),
     /// Nothing shows whether the main process of a unit was only the wrapper of another process.
     Program,
     /// The kernel sent a SIGKILL, and no evidence shows why.

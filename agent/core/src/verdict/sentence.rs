@@ -526,6 +526,9 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             };
             format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
         }
+        Missing::Job(comm) => format!(
+            "the stop signal reached a process that `{comm}` had forked, its default action ended it, and nothing shows whether it had work in hand"
+        ),
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
              were not observed"
             .to_owned(),
@@ -661,8 +664,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         };
         clauses.push(match (why.as_str(), traffic.unseen_clients) {
             ("", false) if is_about_others => {
-                "a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed"
-                    .to_owned()
+                "a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed".to_owned()
             }
             ("", true) => {
                 "the listener closed, and this kernel does not show whether clients of other machines were refused".to_owned()

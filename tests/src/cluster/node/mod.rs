@@ -290,7 +290,9 @@ impl Node {
     pub fn hold(&self, unit: &str, held: bool) -> anyhow::Result<()> {
         let signal = if held { "STOP" } else { "CONT" };
         let unit = quoted(unit);
-        self.run(&format!("systemctl kill --signal={signal} {unit}")).map(drop)
+        // Its main process alone: a child that kube-proxy runs may have the lock of iptables, for which the kubelet waits.
+        self.run(&format!("systemctl kill --kill-whom=main --signal={signal} {unit}"))
+            .map(drop)
     }
 
     /// The kernel's id of the current boot: a new one after a reboot.

@@ -20,22 +20,17 @@ pub enum Called {
     PodByIpv6,
 }
 
-/// Where the clients are, and what they call.
+/// A client, and what it calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct Client {
     /// On the servers' node.
     pub near: bool,
     pub called: Called,
-    /// The mode of kube-proxy on both nodes.
-    pub proxy: &'static str,
 }
 
-impl Placed {
-    pub const SERVERS: &str = "node-1";
-    const OTHERS: &str = "node-2";
-
+impl Client {
     #[must_use]
-    pub fn node_of_clients(self) -> &'static str {
+    pub const fn node(self) -> &'static str {
         match self.near {
             true => Placed::SERVERS,
             false => Placed::OTHERS,
@@ -43,7 +38,7 @@ impl Placed {
     }
 }
 
-impl Display for Placed {
+impl Display for Client {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let node = if self.near { "near" } else { "far" };
         let called = match self.called {
@@ -51,19 +46,48 @@ impl Display for Placed {
             Called::Pod => "pod",
             Called::PodByIpv6 => "ipv6",
         };
-        write!(f, "{}-{node}-{called}", self.proxy)
+        write!(f, "{node}-{called}")
     }
 }
 
+/// Where the servers and their clients are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The mode of kube-proxy on both nodes.
+    pub proxy: &'static str,
+    pub clients: &'static [Client],
+}
+
+impl Placed {
+    pub const SERVERS: &str = "node-1";
+    const OTHERS: &str = "node-2";
+}
+
+impl Display for Placed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.proxy)
+    }
+}
+
+const fn client(near: bool, called: Called) -> Client {
+    Client { near, called }
+}
+
+const BY_SERVICE: &[Client] = &[client(true, Called::Service), client(false, Called::Service)];
+const ALL: &[Client] = &[
+    client(true, Called::Service),
+    client(false, Called::Service),
+    client(true, Called::Pod),
+    client(false, Called::Pod),
+    client(false, Called::PodByIpv6),
+];
 const PROXIES: [&str; 2] = ["iptables", DEFAULT];
 /// What the nodes are made with.
 const DEFAULT: &str = "nftables";
 const NODES: [u8; 2] = [1, 2];
-/// The pods of several at once take an emulated node longer than one after the other.
-const AT_ONCE: usize = 1;
 
-/// Rollouts with kube-proxies that are late, by the Service under each mode and the others under one of the two, and after them those by the Service with the preStop sleep that they were
-/// advised.
+/// By each mode of kube-proxy, with proxies that are late: a rollout with a client of each kind, and one with the preStop sleep that was
+/// advised, which helps clients of the Service.
 ///
 /// # Errors
 /// A rollout could not be played.
@@ -100,12 +124,15 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
                 "{rollout}: connections were lost in spite of the advised preStop sleep"
             ));
         }
-        if !is_cure && lost == 0 {
-            problems.push(format!("{rollout}: no connection was lost"));
+        if !is_cure {
+            let unharmed = row.unharmed.iter();
+            problems.extend(unharmed.map(|client| format!("{client}: no connection was lost")));
         }
-        let is_cured = |other: &Row| other.rollout.placed == rollout.placed && other.rollout.sleep != Sleep::None;
-        let can_be = rollout.placed.is_some_and(|placed| placed.called == Called::Service);
-        if can_be && !is_cure && !rows.iter().any(is_cured) {
+        let is_cured = |other: &Row| {
+            let proxy = |of: &Row| of.rollout.placed.map(|placed| placed.proxy);
+            proxy(other) == proxy(row) && other.rollout.sleep != Sleep::None
+        };
+        if !is_cure && !rows.iter().any(is_cured) {
             problems.push(format!("{rollout}: no preStop sleep was advised"));
         }
     }
@@ -113,33 +140,23 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
 }
 
 fn with_late_proxies(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<Row>> {
-    let others = match proxy {
-        DEFAULT => [(true, Called::Pod), (false, Called::PodByIpv6)],
-        _ => [(false, Called::Pod), (true, Called::PodByIpv6)],
-    };
-    let all = [(true, Called::Service), (false, Called::Service)].into_iter().chain(others);
-    let rollouts = all.map(|(near, called)| Rollout {
+    let rollout = |sleep, clients| Rollout {
         server: "close-and-drain",
-        sleep: Sleep::None,
+        sleep,
         late_proxy: true,
-        placed: Some(Placed { near, called, proxy }),
-    });
-    let rollouts: Vec<Rollout> = rollouts.collect();
+        placed: Some(Placed { proxy, clients }),
+    };
     let over = AtomicBool::new(false);
     scope(|threads| {
         let held = NODES.map(|node| {
             let over = &over;
             threads.spawn(move || hold_proxy(stage, node, over))
         });
-        let mut rows = several(stage, rollouts, AT_ONCE);
+        let mut rows = several(stage, vec![rollout(Sleep::None, ALL)], 1);
         if let Ok(rows) = &mut rows {
-            let cures = rows.iter().filter_map(|row| {
-                let seconds = u32::try_from(row.advised?).ok()?;
-                let is_by_service = row.rollout.placed?.called == Called::Service;
-                let sleep = Sleep::Seconds(seconds);
-                is_by_service.then_some(Rollout { sleep, ..row.rollout })
-            });
-            rows.extend(several(stage, cures.collect(), AT_ONCE)?);
+            let advised = rows.iter().filter_map(|row| u32::try_from(row.advised?).ok()).max();
+            let cure = advised.map(|seconds| rollout(Sleep::Seconds(seconds), BY_SERVICE));
+            rows.extend(several(stage, cure.into_iter().collect(), 1)?);
         }
         over.store(true, Ordering::Relaxed);
         for held in held {
@@ -165,33 +182,31 @@ fn set_proxy(stage: &Stage, mode: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn row(near: bool, called: Called, sleep: Sleep, clients: u64, advised: Option<u64>) -> Row {
-        let proxy = "iptables";
+    fn row(sleep: Sleep, lost: u64, advised: Option<u64>) -> Row {
+        let clients = if sleep == Sleep::None { ALL } else { BY_SERVICE };
         Row {
             rollout: Rollout {
                 server: "close-and-drain",
                 sleep,
                 late_proxy: true,
-                placed: Some(Placed { near, called, proxy }),
+                placed: Some(Placed {
+                    proxy: "iptables",
+                    clients,
+                }),
             },
-            clients: [clients, 0, 0],
+            clients: [lost, 0, 0],
             answered: 1_000,
-            agent: [clients, 0, 0],
+            agent: [lost, 0, 0],
             verdicts: Vec::new(),
             lost: 0,
             advised,
+            unharmed: Vec::new(),
         }
     }
 
     #[test]
     fn rows_that_prove_nothing_do_not_pass() {
-        let good = || {
-            vec![
-                row(false, Called::Service, Sleep::None, 28, Some(5)),
-                row(false, Called::Pod, Sleep::None, 40, None),
-                row(false, Called::Service, Sleep::Seconds(5), 0, None),
-            ]
-        };
+        let good = || vec![row(Sleep::None, 140, Some(5)), row(Sleep::Seconds(5), 0, None)];
         assert_eq!(unproven(&good()), [""; 0]);
         let broken = |break_it: fn(&mut Vec<Row>)| {
             let mut rows = good();
@@ -200,19 +215,19 @@ mod tests {
         };
         assert_eq!(
             broken(|rows| rows[0].agent = [0; 3]),
-            ["close-and-drain-no-sleep-late-iptables-far-service: the counts of the agent and of the clients differ"]
+            ["close-and-drain-no-sleep-late-iptables: the counts of the agent and of the clients differ"]
         );
         assert_eq!(
-            broken(|rows| rows.truncate(2)),
-            ["close-and-drain-no-sleep-late-iptables-far-service: no preStop sleep was advised"]
+            broken(|rows| rows.truncate(1)),
+            ["close-and-drain-no-sleep-late-iptables: no preStop sleep was advised"]
         );
         assert_eq!(
-            broken(|rows| rows[1] = row(false, Called::Pod, Sleep::None, 0, None)),
-            ["close-and-drain-no-sleep-late-iptables-far-pod: no connection was lost"]
+            broken(|rows| rows[0].unharmed.push("roll-far-pod".to_owned())),
+            ["roll-far-pod: no connection was lost"]
         );
         assert_eq!(
-            broken(|rows| rows[2] = row(false, Called::Service, Sleep::Seconds(5), 2, None)),
-            ["close-and-drain-sleep-5-late-iptables-far-service: connections were lost in spite of the advised preStop sleep"]
+            broken(|rows| rows[1] = row(Sleep::Seconds(5), 2, None)),
+            ["close-and-drain-sleep-5-late-iptables: connections were lost in spite of the advised preStop sleep"]
         );
     }
 }

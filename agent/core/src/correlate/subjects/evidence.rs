@@ -107,10 +107,18 @@ impl Subjects {
     /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
     fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
         if let What::Exit(exit) = what
-            && exit.unobserved
             && let Some(state) = self.subjects.get_mut(&home)
         {
-            state.rare_mut().own_exits.add_unobserved(at);
+            let is_container = matches!(state.subject, Subject::Container { .. });
+            // All processes of a container can end at once, each the holder of what the others still have. systemd holds the listener of a
+            // socket unit on.
+            let is_gone = |held: HeldSockets| held.unix_listener && (is_container || held.last_unix_listener);
+            if exit.unobserved {
+                state.rare_mut().own_exits.add_unobserved(at);
+            }
+            if exit.held.is_some_and(is_gone) {
+                state.rare_mut().own_exits.add_unix(at);
+            }
         }
         let (is_recorded, cgroup) = match what {
             What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {

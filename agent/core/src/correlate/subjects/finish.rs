@@ -269,7 +269,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     });
     traffic.cgroup_v1 = cgroup_v1;
     traffic.unclosed = unclosed;
-    traffic.other_sockets = state.rare().own_exits.has_unobserved(exits_since, until);
+    let own_exits = &state.rare().own_exits;
+    // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
+    let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
+    let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
+    traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
     let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64

@@ -26,6 +26,8 @@ pub(super) struct OwnExits {
     unrecorded: Vec<Span>,
     /// Exits of processes with sockets of clients that no probe observes.
     unobserved: Vec<Span>,
+    /// Exits of processes whose listener on a Unix socket nobody else held.
+    unix: Vec<Span>,
 }
 
 impl OwnExits {
@@ -33,6 +35,7 @@ impl OwnExits {
         recorded: Vec::new(),
         unrecorded: Vec::new(),
         unobserved: Vec::new(),
+        unix: Vec::new(),
     };
 
     pub fn add(&mut self, at: Boot, is_recorded: bool) {
@@ -52,6 +55,14 @@ impl OwnExits {
         self.unobserved.iter().any(|span| span.overlaps(from, to))
     }
 
+    pub fn add_unix(&mut self, at: Boot) {
+        keep(&mut self.unix, at);
+    }
+
+    pub fn has_unix(&self, from: Boot, to: Boot) -> bool {
+        self.unix.iter().any(|span| span.overlaps(from, to))
+    }
+
     /// The first one between the two.
     pub fn since(&self, from: Boot, to: Boot) -> Option<Boot> {
         let all = self.recorded.iter().chain(&self.unrecorded);
@@ -65,13 +76,14 @@ impl OwnExits {
 
     /// What concerns the life that ended then is over.
     pub fn expire(&mut self, end: Boot) {
-        for spans in [&mut self.recorded, &mut self.unrecorded, &mut self.unobserved] {
+        for spans in [&mut self.recorded, &mut self.unrecorded, &mut self.unobserved, &mut self.unix] {
             spans.retain(|span| span.last > end);
         }
     }
 
     pub fn bytes(&self) -> usize {
-        (self.recorded.capacity() + self.unrecorded.capacity() + self.unobserved.capacity()) * size_of::<Span>()
+        let all = [&self.recorded, &self.unrecorded, &self.unobserved, &self.unix];
+        all.iter().map(|spans| spans.capacity()).sum::<usize>() * size_of::<Span>()
     }
 }
 

@@ -246,6 +246,80 @@ fn dumb_init_signals_the_group_and_exits_with_the_shell() {
     );
 }
 
+/// As `tini -g`: the shell is terminated at once, its program finishes, and the init exits with the shell's code.
+#[test]
+fn a_group_whose_shell_is_terminated_and_whose_program_finishes() {
+    let group = |code: u8| {
+        shell(&format!(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh default exiting already-armed
+        +1.0001 TERM main -> server handler already-armed
+        +1.0002 enter server TERM
+        +1.0005 exit sh TERM
+        +1.2 exit server {code}
+        +1.201 exit main 143
+        "
+        ))
+    };
+    check(
+        &group(0),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to 2 processes, and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+    "#]],
+    );
+    // It failed, which the init's code does not tell.
+    check(
+        &group(3),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+          fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0
+    "#]],
+    );
+    check(
+        &group(0).replace("+1.2 exit server 0", "+1.3 exit server KILL"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+          fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0
+    "#]],
+    );
+}
+
+/// As dumb-init above a worker with a pool: nothing shows what those of the pool had in hand.
+#[test]
+fn a_group_whose_program_finishes_without_its_pool() {
+    let pool = |comm: &str, sender: &str| {
+        init(&format!(
+            "
+        proc child in=app pid=108 ns=8 start=+0.2 parent=python comm={comm}
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0001 TERM {sender} -> child default exiting already-armed
+        +1.0002 enter python TERM
+        +1.0005 exit child TERM
+        +1.5 exit python 0
+        +1.501 exit main 0
+        "
+        ))
+    };
+    check(
+        &pool("python3", "main"),
+        expect![[r#"
+        unknown: Stopped/Unknown/Quiet
+          PID 1 `tini` exited with code 0, but the reason is unknown: the stop signal reached a process that `python3` had forked, its default action ended it, and nothing shows whether it had work in hand
+          fix: let the init signal its child alone (dumb-init `--single-child`, tini without `-g`), so that `python3` stops its own processes
+    "#]],
+    );
+    // The program's own decision, and a helper that it has executed.
+    for clean in [pool("python3", "python"), pool("sleep", "main")] {
+        let shown = super::script::show(&super::script::run(&clean), false);
+        assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
+    }
+}
+
 #[test]
 fn a_shell_that_traps_forwards_and_waits() {
     check(

@@ -600,7 +600,7 @@ fn a_program_with_clients_by_a_unix_socket_never_got_the_signal() {
               +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.001 sched_process_exit: PID 1 `app` exited with code 0
               +1.001 signal_generate: SIGKILL from the kernel to `server` (pid 107)
-              +1.002 sched_process_exit: `server` (pid 107) had clients by a Unix socket or by UDP when it exited
+              +1.002 sched_process_exit: `server` (pid 107) had a Unix or UDP socket for clients when it exited
         "#]],
     );
 }
@@ -683,7 +683,7 @@ fn a_server_on_a_path_without_a_client_is_a_program() {
         ",
         ),
         expect![[r#"
-            force-killed: Stopped/ForceKilled/Quiet
+            force-killed: Stopped/ForceKilled/Unknown
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; the kernel then killed `server`, which never got the signal, with a Unix or UDP socket open
               fix: send SIGTERM on from PID 1 `app` to `server`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
         "#]],

@@ -175,6 +175,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             connection: n.is_multiple_of(5),
             more: n.is_multiple_of(7),
             unix_listener: n.is_multiple_of(11),
+            last_unix_listener: n.is_multiple_of(22),
         })
     };
     let task = |n: u8, group: u8| Task {

@@ -150,21 +150,50 @@ fn clients_of_other_sockets_are_not_quiet() {
         &server("other-sockets armed", ""),
         expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed
     "#]],
     );
     check(
         &server("", "+1.5 exit worker 0 other-sockets armed"),
         expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed
     "#]],
     );
+    // Its clients had all closed, or had not come: no kernel tells.
+    assert!(is_unknown(&server("on-a-path armed", "")));
+    assert!(!is_unknown(&server("on-a-path armed", "+1.2 tcp app accepted 80 5001")));
+    assert!(!is_unknown(&server("on-a-path armed", "+1.5 tcp app closed 80")));
     // The next cases to it: none, and of a worker that left before.
     for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets armed")] {
         let shown = super::script::show(&super::script::run(&server(of_main, before)), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
     }
+}
+
+fn is_unknown(script: &str) -> bool {
+    let shown = super::script::show(&super::script::run(script), false);
+    shown.starts_with("clean-exit: Stopped/Clean/Unknown")
+}
+
+/// systemd has the listener of a socket unit, and the next start serves its clients.
+#[test]
+fn a_unit_whose_unix_listener_lives_on_is_quiet() {
+    let unit = |held: &str| {
+        format!(
+            "
+            +0 mkdir web.service
+            proc main in=web.service pid=400 start=+0.001 parent=systemd comm=app
+            +0.001 exec main
+            +1 TERM systemd -> main handler armed
+            +1.001 enter main TERM
+            +2 exit main 0 {held} already-armed
+            +2.03 rmdir web.service
+            "
+        )
+    };
+    assert!(is_unknown(&unit("last-on-a-path")));
+    assert!(!is_unknown(&unit("on-a-path")));
 }
 
 /// Nobody stopped it.
@@ -180,7 +209,7 @@ fn clients_of_other_sockets_below_a_wrapper_are_not_quiet() {
         ),
         expect![[r#"
             clean-exit: Completed/Clean/Unknown
-              PID 1 `app` exited by itself with code 0; a process had clients by a Unix socket or by UDP when it exited, and what those lost is not observed
+              PID 1 `app` exited by itself with code 0; a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed
         "#]],
     );
 }

@@ -149,8 +149,22 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     };
     let failed = |forward: &Forward| is_child_of_main(case, forward) && status(forward) == Some(ExitStatus::Exited(code));
     let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
-    let failed = forwards.iter().position(failed).filter(|_| is_failure)?;
-    Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)))
+    if is_failure {
+        let failed = forwards.iter().position(failed)?;
+        return Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)));
+    }
+    let of = first(&|forward| is_of_pool(case, forward))?;
+    Some(unknown(case, Missing::Job(forwards[of].target.comm)))
+}
+
+/// The default action ended a process that had executed no program of its own, by the signal of an init to the whole group, while the process
+/// that had forked it went on to its own end.
+fn is_of_pool(case: &Case<'_>, forward: &Forward) -> bool {
+    let is_parent = |tgid: Pid| tgid == forward.parent;
+    let main = case.main().filter(|main| is_parent(main.tgid)).map(|main| main.comm);
+    let other = || case.inside.forwards.iter().find(|other| is_parent(other.target.tgid));
+    let parent = main.or_else(|| Some(other()?.target.comm));
+    parent == Some(forward.target.comm) && !is_parent(forward.sender.tgid) && by_default(case, forward)
 }
 
 /// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
@@ -353,7 +367,7 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
     let code = case.exit?.status.reported_code();
     let of_init = |forward: &Forward| {
         let is_its_code = code == 128 + i32::from(forward.signal.number());
-        is_child_of_main(case, forward) && by_default(case, forward) && is_its_code
+        is_child_of_main(case, forward) && by_default(case, forward) && is_its_code && !has_finished_below(case, forward)
     };
     let reads_without_handler = stop.handler_entered.is_none() && (stop.state.blocked || stop.state.sigwait);
     if reads_without_handler && let Some(found) = forwards.iter().position(of_init) {
@@ -383,6 +397,18 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
         false => Proof::NoListenerClosed,
     };
     Some((forwards.iter().position(is_supervised)?, proof))
+}
+
+/// All that got the signal below it ended well by themselves, as the program of a shell in a group that an init signals as a whole: the shell
+/// only waited.
+fn has_finished_below(case: &Case<'_>, forward: &Forward) -> bool {
+    let of = forward.target.tgid;
+    let mut children = case.inside.forwards.iter().filter(|other| other.parent == of).peekable();
+    let is_good = |child: &Forward| match status(child) {
+        Some(ExitStatus::Exited(code)) => code == 0 || u32::from(code) == 128 + u32::from(child.signal.number()),
+        _ => false,
+    };
+    children.peek().is_some() && children.all(|child| is_good(child) && in_time(case, child))
 }
 
 /// What shows that the processes between did nothing but wait.

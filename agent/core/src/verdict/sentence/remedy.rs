@@ -440,6 +440,9 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
         Missing::Inside => {
             "use cgroup v2 for containers: what their processes signal each other is recorded there only".to_owned()
         }
+        Missing::Job(comm) => format!(
+            "let the init signal its child alone (dumb-init `--single-child`, tini without `-g`), so that `{comm}` stops its own processes"
+        ),
         Missing::Request | Missing::Name => {
             "check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive".to_owned()
         }
