@@ -498,6 +498,8 @@ pub struct MissingEvidence {
     pub over_cap: bool,
     /// The main process got a stop signal before the first one that was observed.
     pub earlier_stop: bool,
+    /// The same, in a gap of the observation that ended then.
+    pub gap_before_stop: Option<Boot>,
     /// Another process may have been the main process: of this kind a record may be lost, as that of its exec.
     pub main_unsure: Option<Kind>,
     /// What is missing was not lost: the recording begins after it.

@@ -17,7 +17,8 @@ use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
+use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
+use crate::time::Boot;
 
 pub use inside::is_at_once;
 
@@ -307,6 +308,15 @@ fn rests_on_first_stop(exit: Exit) -> bool {
     by_answer || matches!(exit, Exit::SidecarStarved | Exit::PrestopOverran | Exit::TruncatedByShutdown)
 }
 
+/// Another party's signal than the runtime's counts as the stop only where the runtime's own was not before it; and what became of a stop
+/// signal is different for a second one.
+fn may_be_later(case: &Case<'_>, exit: Exit) -> bool {
+    let matters = case
+        .stop()
+        .is_some_and(|stop| stop.sender.role != Role::Runtime || rests_on_first_stop(exit));
+    matters && !case.gaps.late_start
+}
+
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
 fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let holes = &case.missing;
@@ -321,12 +331,18 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
             .filter(|kind| !holes.lost.contains(kind));
         lost.extend(of_others.collect::<Vec<_>>());
     }
-    // The exit does not need the OOM probe; only lost records of the probe can hide a victim.
-    let inactive: Vec<Kind> = inactive.into_iter().filter(|&kind| kind != Kind::OomVictim).collect();
+    let asked_before = |since: Boot| !kubernetes::was_not_asked_before(case, since);
     let missing = if let Some(kind) = holes.main_unsure {
-        Missing::Lost(vec![kind])
+        match holes.inactive.contains(&kind) {
+            true => Missing::Inactive(vec![kind]),
+            false => Missing::Lost(vec![kind]),
+        }
     } else if holes.earlier_stop && rests_on_first_stop(finding.exit) {
         Missing::Lost(vec![Kind::SignalGenerate])
+    } else if holes.gap_before_stop.is_some_and(asked_before) && rests_on_first_stop(finding.exit) {
+        Missing::Gap
+    } else if may_be_later(case, finding.exit) && may_have_been_stopped_before(case) {
+        Missing::LateStart
     } else if finding.absent.is_empty() {
         return finding;
     } else if finding.no_stop_seen && may_have_been_stopped_before(case) {

@@ -325,12 +325,16 @@ impl Coverage {
         let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
         let late = self.late_gaps(born, end).filter(|_| !stop_requested);
+        let before_stop = self
+            .late_gaps(born, begin)
+            .filter(|(from, to)| stop_requested && born < *from && from < to);
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             own_lost: self.own_losses(home, from, end),
             lost_inside: Vec::new(),
             over_cap_inside: false,
             earlier_stop: false,
+            gap_before_stop: before_stop.map(|(_, to)| to).max(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.has_gap(begin, end),
             late_start: late.map(|(_, to)| to).max(),
@@ -378,7 +382,7 @@ impl Coverage {
         }
     }
 
-    fn is_observed(&self, name: &str) -> bool {
+    pub fn is_observed(&self, name: &str) -> bool {
         self.probes.get(name).is_some_and(ProbeState::is_observed)
     }
 }

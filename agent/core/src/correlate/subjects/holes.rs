@@ -20,7 +20,10 @@ pub(super) fn main_unsure(
     now: Boot,
 ) -> Option<Kind> {
     let home = Home::of(own, context.index);
-    let lost = |kind: Kind, from: Boot| context.coverage.lost_since(kind, home, from, now).is_some();
+    let lost = |kind: Kind, from: Boot| {
+        let is_seen = context.coverage.is_observed(kind.name());
+        !is_seen || context.coverage.lost_since(kind, home, from, now).is_some()
+    };
     let born = main.map_or(Boot(0), |main| main.id.start);
     // Also one that comes later, as an init's after the runtime's own first stage.
     if !is_sure(state, main, stopped_by_runtime) && lost(Kind::ProcessExec, since(context, (own, state), born)) {

@@ -201,9 +201,12 @@ impl Subjects {
                 }
                 self.forget(own);
             }
-            (Open::InGap { .. }, None) => {
+            (Open::InGap { until, .. }, None) => {
                 state.finished = state.main().map(|main| (main.id, self.now));
-                state.candidates.retain(|candidate| candidate.exit.is_some());
+                // What ended before has been reported, or was a nested container.
+                state
+                    .candidates
+                    .retain(|candidate| candidate.exit_at().is_some_and(|at| at >= until));
                 state.timeline = None;
                 self.release(own, &mut state, out);
                 self.relist(own, state, out);

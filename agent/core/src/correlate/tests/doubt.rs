@@ -458,7 +458,7 @@ fn late_start_and_a_strangers_kill_is_proven() {
         +6.001 exit main KILL
         ",
         expect![[r#"
-            killed-by-other: External/KilledByOther/Unknown
+            killed-by-other: Unknown/KilledByOther/Unknown
               `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
               fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
@@ -477,7 +477,7 @@ fn late_start_and_a_fault_is_proven() {
         +6.001 exit main SEGV
         ",
         expect![[r#"
-            crashed: Crash/Crashed/Unknown
+            crashed: Unknown/Crashed/Unknown
               PID 1 `app` crashed with SIGSEGV
               fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],

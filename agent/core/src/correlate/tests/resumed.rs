@@ -39,6 +39,30 @@ fn an_exit_in_the_gap_is_reported_and_its_status_is_unknown() {
     );
 }
 
+/// A nested container has ended long before.
+#[test]
+fn an_exit_in_the_gap_is_not_that_of_a_nested_container() {
+    check(
+        &restarted(
+            "
+            proc box in=app pid=110 ns=1 level=2 start=+0.5 parent=main comm=box
+            +0.51 exec box
+            +1 exit box 0
+            +4 TERM runc -> main default
+            +4.02 start
+            +4.02 scanned
+            +4.02 rmdir app
+            +20 tick
+            ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` terminated is unknown: the process exited within 20 ms in which epitaph did not observe; SIGTERM had been sent before
+              fix: look up the exit code in the log of the container runtime or systemd: epitaph was not running when the process exited
+        "#]],
+    );
+}
+
 /// A scan takes a while; the journal of a predecessor may take half a minute before it.
 #[test]
 fn an_exit_in_the_gap_was_before_the_observation_began_again() {

@@ -5,7 +5,7 @@ use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernet
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Kill, Role, Stop};
+use crate::termination::{Actor, Kill, Open, Role, Stop};
 use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
@@ -76,12 +76,16 @@ fn killed(case: &Case<'_>) -> Finding {
         },
         Role::Other | Role::Inside => match case.stop().filter(|stop| is_manual_stop(case, stop, kill)) {
             Some(stop) => killed_after(case, stop),
-            None => finding(
-                Exit::KilledByOther,
-                cause(case, Cause::External),
-                Why::KilledByOther,
-                &[Kind::SignalGenerate],
-            ),
+            None => Finding {
+                // It may be a manual stop whose signal a gap has hidden. What was long before the observation is not of it.
+                no_stop_seen: case.stop().is_none() && may_stop(case, kill) && !case.gaps.late_start,
+                ..finding(
+                    Exit::KilledByOther,
+                    cause(case, Cause::External),
+                    Why::KilledByOther,
+                    &[Kind::SignalGenerate],
+                )
+            },
         },
         Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), &[]),
         Role::Kernel => kernel_killed(case, kill),
@@ -93,11 +97,16 @@ fn killed(case: &Case<'_>) -> Finding {
 /// later the SIGKILL.
 fn is_manual_stop(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
     let (stopper, killer) = (&stop.sender, &kill.sender);
-    let outside = [stopper, killer].iter().all(|sender| {
-        sender.role == Role::Other && !matches!(sender.place, Attribution::Subject(Subject::Container { .. }, _))
-    });
     let same = stopper.tgid == killer.tgid || stopper.parent == killer.parent && stopper.parent.0 > 1;
-    matches!(case.subject, Subject::Container { .. }) && outside && same
+    is_of_host(stopper) && may_stop(case, kill) && same
+}
+
+fn may_stop(case: &Case<'_>, kill: &Kill) -> bool {
+    matches!(case.subject, Subject::Container { .. }) && is_of_host(&kill.sender)
+}
+
+fn is_of_host(sender: &Actor) -> bool {
+    sender.role == Role::Other && !matches!(sender.place, Attribution::Subject(Subject::Container { .. }, _))
 }
 
 /// The runtime sent the stop signal, waited, and sent SIGKILL.
@@ -128,12 +137,16 @@ fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
         );
     }
     if case.fatal().is_some_and(|fatal| fatal.namespace_ended) {
-        return finding(
-            Exit::KilledByOther,
-            cause(case, Cause::External),
-            Why::NamespaceEnded,
-            &[Kind::OomVictim],
-        );
+        return Finding {
+            // The init may have been the main process, and have ended by its stop.
+            no_stop_seen: true,
+            ..finding(
+                Exit::KilledByOther,
+                cause(case, Cause::External),
+                Why::NamespaceEnded,
+                &[Kind::OomVictim],
+            )
+        };
     }
     unknown(case, Missing::KernelKill)
 }
@@ -173,19 +186,23 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         }
     }
     match case.fatal() {
-        Some(fatal) if by_itself(&fatal) => finding(
-            Exit::Crashed,
-            cause(case, Cause::Crash),
-            Why::Crashed(how_crashed(signal)),
-            if may_be_raised_again {
-                &[Kind::SignalDeliver]
-            } else if signal.is_fault() || signal.is_self_inflicted() {
-                &[]
-            } else {
-                // The stop signal may be the one that was lost.
-                &[Kind::SignalGenerate]
-            },
-        ),
+        Some(fatal) if by_itself(&fatal) => Finding {
+            // It may be the stop signal again, raised at the end of its handler.
+            no_stop_seen: case.stop().is_none() && !(signal.is_fault() || signal.is_self_inflicted()),
+            ..finding(
+                Exit::Crashed,
+                cause(case, Cause::Crash),
+                Why::Crashed(how_crashed(signal)),
+                if may_be_raised_again {
+                    &[Kind::SignalDeliver]
+                } else if signal.is_fault() || signal.is_self_inflicted() {
+                    &[]
+                } else {
+                    // The stop signal may be the one that was lost.
+                    &[Kind::SignalGenerate]
+                },
+            )
+        },
         Some(fatal) => match fatal.sender.role {
             Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[]),
             Role::Runtime => finding(
@@ -203,12 +220,15 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             ),
         },
         // Only a fault, a limit or a timer of the process raises these, unless the sender's record was lost.
-        None if signal.is_fault() || signal.is_self_inflicted() => finding(
-            Exit::Crashed,
-            cause(case, Cause::Crash),
-            Why::Crashed(how_crashed(signal)),
-            &[Kind::SignalGenerate],
-        ),
+        None if signal.is_fault() || signal.is_self_inflicted() => Finding {
+            no_stop_seen: true,
+            ..finding(
+                Exit::Crashed,
+                cause(case, Cause::Crash),
+                Why::Crashed(how_crashed(signal)),
+                &[Kind::SignalGenerate],
+            )
+        },
         None => unknown(case, Missing::SenderNotSeen(signal)),
     }
 }
@@ -220,7 +240,8 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
     match case.stop() {
         None if let Some(finding) = failed_below(case) => finding,
         None => Finding {
-            no_stop_seen: kubernetes::cause_before(case, case.end).is_none(),
+            // A stop that was not seen may have ended otherwise below it, or in its preStop hook.
+            no_stop_seen: true,
             // A program that the exit left behind was killed after it.
             inside: true,
             ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED)
@@ -299,9 +320,10 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
             );
         }
         // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
-        // be in doubt, also if the OOM killer may have killed a child before the observation.
+        // be in doubt, also if the OOM killer may have killed a child unseen.
         let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
-        let otherwise = match may_have_been_stopped_before(case) || case.missing.late_start.is_some_and(oom_unseen) {
+        let may_be_oom = case.missing.late_start.is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
+        let otherwise = match may_have_been_stopped_before(case) || may_be_oom {
             true => Cause::Unknown,
             false => Cause::Crash,
         };
@@ -395,7 +417,10 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
 /// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request. The runtime's request goes
 /// before any other: if its record may be missing, only Kubernetes knows the cause.
 fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
-    let may_miss = case.missing.over_cap || case.missing.lost.contains(&Kind::SignalGenerate);
+    let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
+    let may_miss = case.missing.over_cap
+        || case.missing.lost.contains(&Kind::SignalGenerate)
+        || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),
