@@ -100,7 +100,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         end,
     });
     let inside = way.map_or(Inside::default(), |way| way.inside());
-    let failed_child = exit.filter(|_| stop.is_none()).and_then(|exit| failed_child(state, exit));
+    // What a stop signal from inside leads to there is not recorded: nobody arms that by signalling itself.
+    let is_seen_inside = stop.as_ref().is_some_and(|stop: &Stop| stop.sender.role != Role::Inside);
+    let failed_child = exit.filter(|_| !is_seen_inside).and_then(|exit| failed_child(state, exit));
     // Without a stop request, a termination needs an observed exit.
     let unended = exit.is_none() && !matches!(open, Open::CgroupRemoved | Open::InGap { .. });
     if unended && stop.is_none() && kill_fact.is_none() {
@@ -626,7 +628,7 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
             return false;
         };
         let passes_on = signal.is_fault() && of.status.reported_code() == i32::from(code) && before <= CHILD_REACH;
-        let hides = code == 0 && of.served() && before <= own_exits::REACH;
+        let hides = (code == 0 || of.status.reported_code() == i32::from(code)) && of.served() && before <= own_exits::REACH;
         *at <= exit.at && (passes_on || hides)
     };
     let (at, of) = state.exits.iter().filter(is_passed_on).max_by_key(|(at, _)| *at)?;

@@ -255,3 +255,25 @@ fn pid_1_ignores_the_signal_and_its_program_never_got_it() {
         "#]],
     );
 }
+
+/// The signals that its stop leads to are not recorded: a process of its own had sent it.
+#[test]
+fn a_program_that_ends_by_a_signal_after_a_stop_from_inside() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        proc other in=app pid=108 ns=8 start=+0.2 parent=server comm=other
+        +1 TERM other -> main handler
+        +1.0001 enter main TERM
+        +1.001 exit server TERM listening serving already-armed
+        +1.002 exit main 143 already-armed
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 143, but the reason is unknown: `server`, which had clients, ended by SIGTERM before, and the sender of SIGTERM was not seen
+              fix: search the kernel log and the audit log for the sender of SIGTERM: epitaph has no record of the sender
+        "#]],
+    );
+}

@@ -246,6 +246,7 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
             inside: true,
             ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED)
         },
+        Some(_) if let Some(finding) = unseen_below(case) => finding,
         // It may have sent the signal on, unseen.
         Some(stop) => {
             let why = match stop.result {
@@ -370,7 +371,12 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     if stop.handler_entered.is_none() && !case.inside.observed {
         return unknown(case, Missing::Inside);
     }
-    clean(case, Why::StoppedWithSignalCode(stop.signal))
+    unseen_below(case).unwrap_or_else(|| clean(case, Why::StoppedWithSignalCode(stop.signal)))
+}
+
+/// As [`failed_below`], where a process of the subject's own had sent the stop signal.
+fn unseen_below(case: &Case<'_>) -> Option<Finding> {
+    (!case.inside.observed).then(|| failed_below(case)).flatten()
 }
 
 fn clean(case: &Case<'_>, why: Why) -> Finding {
