@@ -27,7 +27,8 @@ pub struct PodContext {
     pub request: Option<Request>,
     /// The grace period that counted for this termination, shortened by later requests; None unknown.
     pub grace: Option<Duration>,
-    /// `terminationGracePeriodSeconds`, if a node's shutdown stopped the container: the time of its phase may be shorter.
+    /// `terminationGracePeriodSeconds`, if a node's shutdown or an eviction by the kubelet stopped the container: these give a time of
+    /// their own, which may be shorter.
     pub own_grace: Option<Duration>,
     pub pre_stop: Option<PreStopRun>,
     /// For a sidecar: the exit of the pod's last main container. The kubelet stops sidecars after that.
@@ -79,10 +80,31 @@ pub struct Request {
     pub latest: Boot,
     /// `deletionGracePeriodSeconds` of the first request.
     pub grace: Duration,
+    /// `terminationGracePeriodSeconds`: what a request gives that asks for no other grace period. None: not known.
+    pub spec_grace: Option<Duration>,
+    /// Who asked, where an Event on the pod names it.
+    pub asker: Option<Asker>,
     /// Later requests that shortened the grace period: when observed, and the new grace period.
     pub shortened: Vec<(Boot, Duration)>,
     /// The API server's clock minus ours, nanoseconds, at least and at most; None not measured.
     pub skew: Option<(i64, i64)>,
+}
+
+/// Controllers that delete pods with a grace period of their own and write an Event on the pod about that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    ClusterAutoscaler,
+    Karpenter,
+}
+
+impl Asker {
+    /// `epitaph.request.asker`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Asker::ClusterAutoscaler => "cluster-autoscaler",
+            Asker::Karpenter => "karpenter",
+        }
+    }
 }
 
 /// The API's times, and the kubelet's counts, are whole seconds.
@@ -95,6 +117,16 @@ const SLOW_KILL: Duration = Duration::from_secs(10);
 const LEAST_WAIT: Duration = Duration::from_secs(2);
 
 impl Request {
+    /// `terminationGracePeriodSeconds`, if the request asked for another grace period than that.
+    pub fn overridden(&self) -> Option<Duration> {
+        self.spec_grace.filter(|own| *own != self.grace)
+    }
+
+    /// The same, if it asked for less.
+    pub fn cut_short(&self) -> Option<Duration> {
+        self.overridden().filter(|own| *own > self.grace)
+    }
+
     /// The last shorter grace period, if it can have counted for a termination at `end`: kubelets were observed to keep the first
     /// grace period regardless.
     pub fn shortened_for(&self, end: Boot) -> Option<(Boot, Duration)> {
@@ -208,6 +240,8 @@ mod tests {
                 earliest: at(9),
                 latest: at(10),
                 grace: Duration::from_secs(30),
+                spec_grace: Some(Duration::from_secs(30)),
+                asker: None,
                 shortened: vec![],
                 skew: None,
             }),

@@ -129,6 +129,8 @@ table! {
     REQUEST_EARLIEST "epitaph.request.earliest" Span String "" "Earliest time of the pod's deletion request, RFC 3339, on this node's clock: the API reports whole seconds on its own clock."
     REQUEST_LATEST "epitaph.request.latest" Span String "" "Latest time of the deletion request."
     REQUEST_GRACE "epitaph.request.grace" Span Double "s" "`deletionGracePeriodSeconds` of the first deletion request; later requests are events `grace.shortened`."
+    REQUEST_SPEC_GRACE "epitaph.request.spec_grace" Span Double "s" "`terminationGracePeriodSeconds` of the pod, if the first deletion request asked for another grace period."
+    REQUEST_ASKER "epitaph.request.asker" Span String "" "Who asked, where an Event on the pod names it: `cluster-autoscaler`, `karpenter`."
     API_CLOCK_AHEAD_LEAST "epitaph.api_clock.ahead.least" Span Double "s" "The API server's clock minus the clock of the node that exported the span, lower bound; absent if not measured."
     API_CLOCK_AHEAD_MOST "epitaph.api_clock.ahead.most" Span Double "s" "Upper bound of the same difference."
     GRACE "epitaph.grace" Span Double "s" "The grace period that applied to this termination; on `grace.shortened`: the new grace period."

@@ -185,6 +185,8 @@ impl Metrics {
                         what: What::Container,
                         verdict: &t.verdict,
                         needs: verdict::advice::needs(&[t.as_judged()], &[]),
+                        // Counted with the pod.
+                        is_cut_short: false,
                     };
                     let over = self.workloads.ended(now, &context.pod.workload, &end, [&t.traffic]);
                     self.dropped(workloads::OVER_CAP, over);
@@ -201,6 +203,7 @@ impl Metrics {
                     what: What::Pod,
                     verdict: &pod.verdict,
                     needs: verdict::advice::needs(&members, &pod.unseen),
+                    is_cut_short: pod.request.as_ref().is_some_and(|request| request.cut_short().is_some()),
                 };
                 let over = self.workloads.ended(now, &pod.pod.workload, &end, traffic);
                 self.dropped(workloads::OVER_CAP, over);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before};
 use super::{Cause, Exit, TrafficAxis};
 pub use inside::{discarded_inside, raised_in_vain};
+pub(super) use kubernetes::own_grace;
 pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};

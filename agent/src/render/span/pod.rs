@@ -1,7 +1,7 @@
 //! The Kubernetes part: the span of the pod, the span of the preStop hook, and attributes of the container.
 
 use epitaph_core::event::ExitStatus;
-use epitaph_core::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
+use epitaph_core::kubernetes::{Asker, PodContext, PreStopRun, Reported, Request, StopReason};
 use epitaph_core::pod::{ContainerKind, PreStop};
 use epitaph_core::report::{PodTermination, Termination};
 use epitaph_core::termination::Role;
@@ -173,6 +173,10 @@ fn request(request: Option<&Request>, at: &Frame, a: &mut Attributes) {
     a.text(key::REQUEST_EARLIEST, at.rfc3339(request.earliest));
     a.text(key::REQUEST_LATEST, at.rfc3339(request.latest));
     a.seconds(key::REQUEST_GRACE, request.grace);
+    if let Some(own) = request.overridden() {
+        a.seconds(key::REQUEST_SPEC_GRACE, own);
+    }
+    a.maybe(key::REQUEST_ASKER, request.asker.map(Asker::name));
     if let Some((least, most)) = request.skew {
         a.api_clock(least, most);
     }

@@ -403,6 +403,13 @@ pub const WORKLOAD_IGNORED: Row = Row {
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
     about: "Stop signals to the workload's pods that the kernel discarded, counted before SIGKILL; appears with the first",
 };
+pub const WORKLOAD_GRACE_CUT: Row = Row {
+    name: "epitaph.workload.grace.cut_short",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
+    about: "Terminations of the workload's pods whose deletion asked for a shorter grace period than the pod's terminationGracePeriodSeconds, force deletes included: `kubectl drain --grace-period`, the cluster autoscaler, Karpenter, a person. At 0 as soon as a pod of the workload runs here",
+};
 pub const WORKLOAD_STUCK: Row = Row {
     name: "epitaph.workload.stuck",
     shape: Shape::Counter,
@@ -494,6 +501,7 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_VERDICTS,
     WORKLOAD_CONNECTIONS,
     WORKLOAD_IGNORED,
+    WORKLOAD_GRACE_CUT,
     WORKLOAD_STUCK,
     WORKLOAD_UNCLEAN,
     WORKLOAD_INCIDENT,

@@ -10,7 +10,7 @@ use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
-use crate::verdict;
+use crate::verdict::{self, Cause};
 
 use super::pod::Pod;
 use super::prestop::Runs;
@@ -136,8 +136,10 @@ impl Pod {
         let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
-        let is_by_shutdown = |reason: &StopReason| stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref());
-        let is_by_shutdown = stop_reason.as_ref().is_some_and(is_by_shutdown);
+        let has_own_time = |reason: &StopReason| {
+            reason.cause == Cause::EvictedNodePressure || stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref())
+        };
+        let has_own_time = stop_reason.as_ref().is_some_and(has_own_time);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -172,7 +174,7 @@ impl Pod {
             stop_reason,
             request,
             grace,
-            own_grace: fact.spec.grace.filter(|_| is_by_shutdown),
+            own_grace: fact.spec.grace.filter(|_| has_own_time),
             pre_stop,
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
@@ -251,6 +253,8 @@ impl Pod {
             earliest: earliest.min(latest),
             latest,
             grace: deletion.grace,
+            spec_grace: self.fact.as_ref().and_then(|fact| fact.spec.grace),
+            asker: self.asker(deletion.grace, earliest.min(latest), latest),
             shortened: self.shortened.clone(),
             skew,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::kubernetes::{Detail, Request, StopReason};
+use crate::kubernetes::{Asker, Detail, RESOLUTION, Request, StopReason};
 use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
 use crate::shutdown::EndedByShutdown;
 use crate::verdict::Cause;
@@ -16,6 +16,10 @@ use super::pod::Pod;
 const LEAST_GRACE: Duration = Duration::from_secs(1);
 /// The kubelet's own reason of a DisruptionTarget condition.
 const BY_KUBELET: &str = "TerminationByKubelet";
+/// The reason that the Eviction API sets.
+const BY_EVICTION: &str = "EvictionByEvictionAPI";
+/// The cluster autoscaler announces an eviction once, and tries it for so long.
+const RETRIES_EVICTION: Duration = Duration::from_secs(120);
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
 /// A watch shows within this that a pod is gone.
@@ -42,7 +46,7 @@ impl Pod {
         let marked = marked.filter(|disruption| is_settled || disruption.reason == BY_KUBELET);
         let by_disruption = marked.and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
-                "EvictionByEvictionAPI" => Cause::EvictedApi,
+                BY_EVICTION => Cause::EvictedApi,
                 "DeletionByTaintManager" | "DeletionByDeviceTaintManager" => Cause::EvictedTaint,
                 "PreemptionByScheduler" => Cause::EvictedPreempted,
                 "DeletionByPodGC" => Cause::Deleted,
@@ -221,6 +225,23 @@ impl Pod {
         }
     }
 
+    /// Who asked for the deletion, where an Event on the pod is about this very request: an announced eviction may have failed, and
+    /// somebody else's deletion come later.
+    pub fn asker(&self, grace: Duration, earliest: Boot, latest: Boot) -> Option<Asker> {
+        let is_eviction = self.disruption.as_ref().is_some_and(|of| of.reason == BY_EVICTION);
+        self.events.iter().rev().find_map(|(at, event)| {
+            let asker = asker(event)?;
+            let is_about_it = match asker {
+                Asker::ClusterAutoscaler => {
+                    is_eviction && *at <= latest.plus(RESOLUTION) && at.plus(RETRIES_EVICTION).plus(RESOLUTION) >= earliest
+                }
+                // Its deletion is no eviction, and the message has the grace period.
+                Asker::Karpenter => !is_eviction && event.message.contains(&format!("granted {} seconds", grace.as_secs())),
+            };
+            is_about_it.then_some(asker)
+        })
+    }
+
     /// The taint was removed before the eviction.
     fn was_cancelled(&self, marked: Boot) -> bool {
         self.events.iter().any(|(at, event)| is_cancellation(event) && *at >= marked)
@@ -270,7 +291,22 @@ pub(super) fn may_be_by_shutdown(reason: &StopReason, shutdown: Option<&EndedByS
 
 /// Whether an Event of a pod explains a termination and is kept.
 pub(super) fn explains(event: &PodEvent) -> bool {
-    event.reason == "FailedPreStopHook" || killing(event).is_some() || by_event(event).is_some() || is_cancellation(event)
+    event.reason == "FailedPreStopHook"
+        || killing(event).is_some()
+        || by_event(event).is_some()
+        || is_cancellation(event)
+        || asker(event).is_some()
+}
+
+/// A controller that deletes pods with a grace period of its own announces that. Others, such as `kubectl drain` and handlers of a
+/// cloud's notices, write no Event on the pod.
+fn asker(event: &PodEvent) -> Option<Asker> {
+    let has = |text: &str| event.message.contains(text);
+    match event.reason.as_str() {
+        "ScaleDown" if has("for node scale down") => Some(Asker::ClusterAutoscaler),
+        "Disrupted" if has("terminationTime") && has("grace-period") => Some(Asker::Karpenter),
+        _ => None,
+    }
 }
 
 /// The kubelet stops a container, for any reason.

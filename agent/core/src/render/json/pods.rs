@@ -6,7 +6,7 @@ use super::node::{ByShutdownObject, by_shutdown};
 use super::objects::{AdviceObject, EvidenceObject, TerminationObject};
 use super::{advice, code_or_signal, evidence, in_trace, millis, time};
 use crate::input::Observation;
-use crate::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
+use crate::kubernetes::{Asker, PodContext, PreStopRun, Reported, Request, StopReason};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::report::PodTermination;
@@ -93,6 +93,10 @@ struct RequestObject {
     latest: String,
     latest_boot_ns: Boot,
     grace_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec_grace_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asker: Option<&'static str>,
     shortened: Vec<ShortenedObject>,
     api_clock_ahead_ns: Option<[i64; 2]>,
 }
@@ -236,6 +240,8 @@ fn request(r: &Request, clock: WallOffset) -> RequestObject {
         latest: time(clock, r.latest),
         latest_boot_ns: r.latest,
         grace_ms: millis(r.grace),
+        spec_grace_ms: r.spec_grace.map(millis),
+        asker: r.asker.map(Asker::name),
         shortened: shortened.collect(),
         api_clock_ahead_ns: r.skew.map(|(least, most)| [least, most]),
     }

@@ -5,6 +5,7 @@ mod deletions;
 mod events;
 mod first_contact;
 mod forgeries;
+mod graces;
 mod hooks;
 mod lost;
 mod outages;
