@@ -102,6 +102,7 @@ table! {
     K8S_CONTAINER_RESTART_COUNT "k8s.container.restart_count" Span Int "" "Restarts before this termination."
     K8S_CONTAINER_STATUS_REASON "k8s.container.status.reason" Span String "" "`state.terminated.reason` in the pod's status: a hint, because the API keeps an earlier `OOMKilled`."
     REPORTED_EXIT_CODE "epitaph.reported.exit_code" Span Int "" "`state.terminated.exitCode` in the pod's status: a hint, because 137 can be synthetic; absent if the exit observed by the kernel gives the same code (128 + n for a signal)."
+    REPORTED_DISAGREES "epitaph.reported.disagrees" Span String "" "What kubectl shows of the exit and what the kernel recorded, where these differ: `kubectl shows OOMKilled; the kernel: exited with 0 at SIGTERM`. docs/exit-codes.md has who is right."
     CONTAINER_KIND "epitaph.container.kind" Span String "" "`init`, `sidecar` (an init container that restarts), `main`, `ephemeral`."
     MAINS_ENDED_AT "epitaph.mains_ended_at" Span String "" "For a sidecar: when the last main container of the pod exited, RFC 3339; sidecars are stopped after that."
     SHARES_PID_NAMESPACE "epitaph.shares_pid_namespace" Span Bool "" "hostPID or shareProcessNamespace: the main process is not PID 1."

@@ -12,7 +12,7 @@ mod shutdown;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, evidence, sentence, table};
+use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, disagreement, evidence, sentence, table};
 use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
@@ -247,6 +247,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
         sentence: sentence::sentence(case, &finding, traffic),
         remedy: sentence::remedy(case, &finding, traffic),
         advice: advice::list(case, finding.exit),
+        disagreement: disagreement::find(case, finding.exit),
         evidence,
     }
 }

@@ -51,6 +51,10 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     if case.kubernetes.is_none() && finding.cause == Cause::NodeShutdown {
         text.push_str("; the node was shutting down");
     }
+    if let Some(disagreement) = super::disagreement::find(case, finding.exit) {
+        text.push_str("; ");
+        text.push_str(&disagreement.clause());
+    }
     for clause in clients(case, finding.exit, traffic) {
         text.push_str("; ");
         text.push_str(&clause);

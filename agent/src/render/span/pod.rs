@@ -6,7 +6,7 @@ use epitaph_core::pod::{ContainerKind, PreStop};
 use epitaph_core::report::{PodTermination, Termination};
 use epitaph_core::termination::Role;
 use epitaph_core::time::Boot;
-use epitaph_core::verdict::{Verdict, table};
+use epitaph_core::verdict::{Disagreement, Verdict, table};
 use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
@@ -104,6 +104,10 @@ pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &m
         }
         reason(reported, a);
     }
+    a.maybe(
+        key::REPORTED_DISAGREES,
+        t.verdict.disagreement.as_ref().map(Disagreement::clause),
+    );
     a.texts(key::INCOMPLETE, context.incomplete.as_deref().map(data));
 }
 

@@ -417,6 +417,22 @@ pub const WORKLOAD_STUCK: Row = Row {
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
     about: "Containers that were still running 15 s after the grace period of the pod's deletion (the grace period counts from the stop signal if that came later), counted then, before they exit; appears with the first",
 };
+pub const WORKLOAD_DISAGREES: Row = Row {
+    name: "epitaph.workload.status.disagrees",
+    shape: Shape::Counter,
+    unit: "{container}",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        (
+            "said",
+            "of the pod's status: OOMKilled; placeholder (ContainerStatusUnknown, RestartingAllContainers, Unknown: nobody had read the exit); exit-code",
+        ),
+        ("was", "of the kernel: exit-0, exit-code (another one), signal, oom-kill"),
+    ],
+    about: "Exits of containers of which the pod's status, and kubectl with it, shows something else than the kernel recorded (docs/exit-codes.md). At 0 as soon as a pod of the workload runs here",
+};
 pub const WORKLOAD_UNCLEAN: Row = Row {
     name: "epitaph.workload.unclean.timestamp",
     shape: Shape::Gauge,
@@ -503,6 +519,7 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_IGNORED,
     WORKLOAD_GRACE_CUT,
     WORKLOAD_STUCK,
+    WORKLOAD_DISAGREES,
     WORKLOAD_UNCLEAN,
     WORKLOAD_INCIDENT,
     WORKLOAD_ADVICE,

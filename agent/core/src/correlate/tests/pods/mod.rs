@@ -15,6 +15,7 @@ pub(super) mod properties;
 mod restarts;
 mod senders;
 mod sockets;
+mod statuses;
 
 use std::fmt::Write;
 
