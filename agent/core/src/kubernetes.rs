@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::axes::Cause;
 use crate::event::ExitStatus;
+use crate::ids::Signal;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -30,6 +31,8 @@ pub struct PodContext {
     /// `terminationGracePeriodSeconds`, if a node's shutdown or an eviction by the kubelet stopped the container: these give a time of
     /// their own, which may be shorter.
     pub own_grace: Option<Duration>,
+    /// The container's stop signal, where the API has it; otherwise what the runtime sent first counts as that.
+    pub stop_signal: Option<StopSignal>,
     pub pre_stop: Option<PreStopRun>,
     /// For a sidecar: the exit of the pod's last main container. The kubelet stops sidecars after that.
     pub mains_ended: Option<Boot>,
@@ -88,6 +91,14 @@ pub struct Request {
     pub shortened: Vec<(Boot, Duration)>,
     /// The API server's clock minus ours, nanoseconds, at least and at most; None not measured.
     pub skew: Option<(i64, i64)>,
+}
+
+/// A stop signal by the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopSignal {
+    pub signal: Signal,
+    /// `lifecycle.stopSignal`: somebody chose it for this program. Otherwise it is the image's, or the runtime's default.
+    pub in_spec: bool,
 }
 
 /// Controllers that delete pods with a grace period of their own and write an Event on the pod about that.

@@ -140,7 +140,7 @@ pub struct ContainerSpec {
     pub kind: ContainerKind,
     pub image: String,
     pub pre_stop: Option<PreStop>,
-    /// `lifecycle.stopSignal`; the image's own stop signal is not in the API.
+    /// `lifecycle.stopSignal`; the image's own stop signal is in the status of newer kubelets only.
     pub stop_signal: Option<String>,
     pub liveness: Option<KubeletProbe>,
     pub startup: Option<KubeletProbe>,
@@ -266,6 +266,9 @@ pub struct ContainerStatus {
     pub state: ContainerState,
     /// `lastState.terminated`: the previous container, with its id.
     pub last: Option<Ended>,
+    /// `stopSignal`: what the runtime will send, from the spec, the image or its default. None of older kubelets and runtimes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
 }
 
 impl ContainerStatus {

@@ -96,7 +96,7 @@ table! {
     CONTAINER_IMAGE_REPO_DIGESTS "container.image.repo_digests" Span Strings "" "Name and digest of the image, if it has a digest there."
     CONTAINER_COMMAND "container.command" Span String "" "The program of the container's first process; only with `containers.command`, because arguments can be secret."
     CONTAINER_COMMAND_ARGS "container.command_args" Span Strings "" "All arguments of the container's first process, the program included; only with `containers.command`."
-    CONTAINER_STOP_SIGNAL "epitaph.container.stop_signal" Span String "" "The declared stop signal of the container, where its runtime writes it down: Docker, Podman, CRI-O."
+    CONTAINER_STOP_SIGNAL "epitaph.container.stop_signal" Span String "" "The declared stop signal of the container: by the pod's status or spec (`lifecycle.stopSignal`, Kubernetes 1.33), otherwise where the runtime writes it down: Docker, Podman, CRI-O."
     CONTAINER_SANDBOX "epitaph.container.sandbox" Span Bool "" "The pod's sandbox (pause) container."
     K8S_CONTAINER_NAME "k8s.container.name" Span String "" "The container's name in the pod's spec."
     K8S_CONTAINER_RESTART_COUNT "k8s.container.restart_count" Span Int "" "Restarts before this termination."

@@ -329,6 +329,7 @@ fn statuses(status: &api::PodStatus) -> Vec<ContainerStatus> {
         restarts: u32::try_from(s.restart_count).unwrap_or(0),
         state: state(s.state.as_ref()),
         last: s.last_state.as_ref().and_then(|last| last.terminated.as_ref()).map(ended),
+        stop_signal: reason(s.stop_signal.as_deref()),
     })
     .collect()
 }

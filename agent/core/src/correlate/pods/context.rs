@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::correlate::limits::STEPS;
-use crate::ids::{CgroupId, ContainerId};
-use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason};
-use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
+use crate::ids::{CgroupId, ContainerId, Signal};
+use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason, StopSignal};
+use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
@@ -175,6 +175,7 @@ impl Pod {
             request,
             grace,
             own_grace: fact.spec.grace.filter(|_| has_own_time),
+            stop_signal: self.stop_signal(&life.id, spec),
             pre_stop,
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
@@ -184,6 +185,16 @@ impl Pod {
             may_miss_hook: name.is_none() && fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
+    }
+
+    /// By the status of this life of the container, otherwise by the spec, which a kubelet may not follow.
+    fn stop_signal(&self, id: &ContainerId, spec: Option<&ContainerSpec>) -> Option<StopSignal> {
+        let of_spec = spec.and_then(|spec| Signal::named(spec.stop_signal.as_deref()?));
+        let effective = self.names.get(id).and_then(|named| named.stop_signal).or(of_spec)?;
+        Some(StopSignal {
+            signal: effective,
+            in_spec: of_spec == Some(effective),
+        })
     }
 
     /// Why Events that would explain this termination may be missing.

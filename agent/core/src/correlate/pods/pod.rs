@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
-use crate::ids::{ContainerId, PodUid};
+use crate::ids::{ContainerId, PodUid, Signal};
 use crate::kubernetes::Reported;
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
@@ -71,6 +71,8 @@ pub(super) struct Named {
     pub name: String,
     pub restarts: u32,
     pub reported: Option<Reported>,
+    /// Of its status, which has it while the container runs.
+    pub stop_signal: Option<Signal>,
     /// When a status first showed the exit.
     pub reported_at: Option<Boot>,
     /// When a status first showed the successor, or that a restart is due.
@@ -252,6 +254,9 @@ impl Pod {
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {
         if let Some(id) = &status.id {
             let named = self.name(id, status, status.restarts, seen);
+            if let Some(signal) = status.stop_signal.as_deref().and_then(Signal::named) {
+                named.stop_signal = Some(signal);
+            }
             match &status.state {
                 ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => named.report(ended, seen),
                 // `CrashLoopBackOff` also keeps the id of the exited container.
@@ -282,6 +287,7 @@ impl Pod {
             name: status.name.clone(),
             restarts,
             reported: None,
+            stop_signal: None,
             reported_at: None,
             succeeded_at: None,
             seen,

@@ -72,6 +72,8 @@ pub(super) struct ContextObject {
     asked: Option<AskedObject>,
     request: Option<RequestObject>,
     grace_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_signal: Option<StopSignalObject>,
     pre_stop: Option<PreStopObject>,
     mains_ended: Option<String>,
     mains_ended_boot_ns: Option<Boot>,
@@ -106,6 +108,12 @@ struct ShortenedObject {
     time: String,
     boot_ns: Boot,
     grace_ms: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct StopSignalObject {
+    signal: String,
+    in_spec: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -197,6 +205,10 @@ pub(super) fn context(c: &PodContext, clock: WallOffset) -> ContextObject {
         asked: c.stop_reason.as_ref().map(asked),
         request: c.request.as_ref().map(|r| request(r, clock)),
         grace_ms: c.grace.map(millis),
+        stop_signal: c.stop_signal.map(|of| StopSignalObject {
+            signal: of.signal.to_string(),
+            in_spec: of.in_spec,
+        }),
         pre_stop: c.pre_stop.as_ref().map(|run| pre_stop(run, clock)),
         mains_ended: c.mains_ended.map(|at| time(clock, at)),
         mains_ended_boot_ns: c.mains_ended,

@@ -20,6 +20,7 @@ pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
     let clauses = [
         hook(case, context),
         starved(case, context, finding),
+        other_signal(case, context),
         overridden(case, context),
         shortened(case, context),
         no_init(case, context, finding),
@@ -131,6 +132,18 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
         Some(request) => stop.since(request.latest),
         None => context.grace?,
     })
+}
+
+/// A runtime that was asked for another signal than the container's own: by hand (`ctr task kill`, `crictl`), or by a kubelet that does
+/// not know `lifecycle.stopSignal`.
+fn other_signal(case: &Case<'_>, context: &PodContext) -> Option<String> {
+    let own = context.stop_signal?;
+    let sent = case.stop().filter(|stop| stop.sender.role == Role::Runtime)?.signal;
+    let where_from = match own.in_spec {
+        true => "`lifecycle.stopSignal`",
+        false => "the container's status",
+    };
+    (sent != own.signal).then(|| format!("the container's own stop signal is {} by {where_from}, and {sent} was sent", own.signal))
 }
 
 /// Of a process that was killed: whose grace period had ended.

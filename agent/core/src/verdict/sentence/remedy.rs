@@ -274,7 +274,13 @@ fn is_reload(case: &Case<'_>) -> bool {
     let is_between = |at: Boot| stop.at <= at && at < kill.at;
     let traffic = case.traffic();
     let has_closed = traffic.listeners.iter().any(|listener| is_between(listener.at));
-    traffic.observed && !stop.signal.is_conventional_stop() && !has_closed
+    traffic.observed && !stop.signal.is_conventional_stop() && !has_closed && !is_declared(case, stop.signal)
+}
+
+/// Somebody chose this signal for the program, in the pod's spec.
+fn is_declared(case: &Case<'_>, signal: Signal) -> bool {
+    let declared = case.kubernetes.and_then(|context| context.stop_signal);
+    declared.is_some_and(|declared| declared.in_spec && declared.signal == signal)
 }
 
 /// With the remedy of a program that does shut down at this signal.
@@ -321,6 +327,7 @@ fn may_not_stop(case: &Case<'_>) -> Option<String> {
 pub(super) fn or_declare(case: &Case<'_>, signal: Signal) -> String {
     match signal {
         Signal::TERM => String::new(),
+        _ if is_declared(case, signal) => format!(", or change `lifecycle.stopSignal` of the container to the signal that stops the program"),
         _ => format!(", or declare the signal that stops the program ({})", declared(case)),
     }
 }
