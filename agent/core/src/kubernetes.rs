@@ -28,9 +28,11 @@ pub struct PodContext {
     pub request: Option<Request>,
     /// The grace period that counted for this termination, shortened by later requests; None unknown.
     pub grace: Option<Duration>,
-    /// `terminationGracePeriodSeconds`, if a node's shutdown or an eviction by the kubelet stopped the container: these give a time of
-    /// their own, which may be shorter.
+    /// `terminationGracePeriodSeconds`, if a node's shutdown, an eviction by the kubelet or a restart of the pod in place stopped the
+    /// container: these give a time of their own, which may be shorter.
     pub own_grace: Option<Duration>,
+    /// The container's restart rules list its exit code, by name and not as one of all others.
+    pub is_listed: bool,
     /// The container's stop signal, where the API has it; otherwise what the runtime sent first counts as that.
     pub stop_signal: Option<StopSignal>,
     pub pre_stop: Option<PreStopRun>,
@@ -69,6 +71,12 @@ pub enum Detail {
     /// Of [`Cause::Deleted`]: pod garbage collection deleted the pod.
     PodGc {
         message: String,
+    },
+    /// Of [`Cause::RestartInPlace`]: the container whose exit code began it.
+    Trigger {
+        container: String,
+        code: i32,
+        is_itself: bool,
     },
     /// Of [`Cause::EvictedNodePressure`]: which resource, and who used it.
     OutOfResource {

@@ -124,7 +124,9 @@ impl Stage {
                 let node = self.node_of(pod)?;
                 let grace = format!("--grace-period={grace}");
                 let of_story = format!("--pod-selector=story={}", story.name);
-                let drained = self.kubectl.run(&["drain", &node, &of_story, &grace, "--force", "--timeout=60s"]);
+                let drained = self
+                    .kubectl
+                    .run(&["drain", &node, &of_story, &grace, "--force", "--timeout=60s"]);
                 self.kubectl.run(&["uncordon", &node])?;
                 drained.map(drop)
             }

@@ -141,6 +141,8 @@ pub(super) enum Why {
     ChildCrashed,
     /// An exit code that an annotation declares as clean.
     Expected,
+    /// An exit code that the container's restart rules list.
+    Listed,
     /// Killed at once: the pod was deleted with a grace period of 0.
     ForceDeleted,
     /// Got the stop signal only when the main containers had used up the grace period.

@@ -228,6 +228,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             ),
             None => format!("{who} {} (declared as expected by an annotation)", by_itself(case)),
         },
+        Why::Listed => format!("{who} {}, a code that the container's restart rules list", by_itself(case)),
         Why::Stuck => kubernetes::stuck(case, &who),
         Why::NeverStarted => kubernetes::never_started(case),
         Why::Unknown(missing) => unknown(case, missing, &who),

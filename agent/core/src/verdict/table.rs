@@ -33,7 +33,7 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
 }
 
 /// `epitaph.cause` in words.
-pub const CAUSES: [(Cause, &str); 16] = [
+pub const CAUSES: [(Cause, &str); 17] = [
     (
         Cause::Deleted,
         "The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).",
@@ -66,6 +66,10 @@ pub const CAUSES: [(Cause, &str); 16] = [
     (
         Cause::Restart,
         "The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.",
+    ),
+    (
+        Cause::RestartInPlace,
+        "The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one of them exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.",
     ),
     (Cause::NodeShutdown, "The node was shutting down."),
     (

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::correlate::limits::STEPS;
 use crate::ids::{CgroupId, ContainerId, Signal};
 use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason, StopSignal};
-use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState};
+use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
@@ -49,6 +49,8 @@ pub(super) struct Life {
     pub end: Option<Boot>,
     /// The earliest time of the exit: `end`, if the exit was observed.
     pub end_earliest: Option<Boot>,
+    /// The exit code, as a runtime reports it.
+    pub code: Option<i32>,
     /// The node's shutdown that stopped it.
     pub shutdown: Option<EndedByShutdown>,
 }
@@ -98,6 +100,7 @@ impl Life {
             stop_lost_since: facts.missing.stop_lost_since,
             end: Some(facts.end),
             end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
+            code: facts.exit.map(|exit| exit.status.reported_code()),
             shutdown: facts.shutdown.clone(),
         }
     }
@@ -137,7 +140,8 @@ impl Pod {
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let has_own_time = |reason: &StopReason| {
-            reason.cause == Cause::EvictedNodePressure || stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref())
+            matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace)
+                || stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref())
         };
         let has_own_time = stop_reason.as_ref().is_some_and(has_own_time);
         let none = Runs::default();
@@ -148,6 +152,13 @@ impl Pod {
             .as_ref()
             .filter(|request| life.stop.is_none_or(|at| at >= request.earliest));
         let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, life, missing.as_deref()));
+        // Without a grace period the kubelet (1.36) runs no hook.
+        let is_in_place = stop_reason
+            .as_ref()
+            .is_some_and(|reason| reason.cause == Cause::RestartInPlace);
+        let pre_stop = pre_stop.filter(|run| run.seen || !is_in_place);
+        let listed = life.code.filter(|_| !life.stop_requested);
+        let rule = spec.zip(listed).and_then(|(spec, code)| spec.rule(code));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
         doubts.extend(away);
@@ -175,6 +186,7 @@ impl Pod {
             request,
             grace,
             own_grace: fact.spec.grace.filter(|_| has_own_time),
+            is_listed: rule.is_some_and(|rule| rule.is_in && rule.action != RestartAction::Other),
             stop_signal: self.stop_signal(&life.id, spec),
             pre_stop,
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),

@@ -92,6 +92,8 @@ impl Pod {
                 let has_hook = context.container.as_deref().and_then(|name| self.spec(name));
                 let has_hook = has_hook.is_some_and(|spec| spec.pre_stop.is_some());
                 let has_reason = !self.was_succeeded(&held.id) && self.has_reason();
+                // Also in place, which a status names.
+                let has_reason = has_reason || self.is_in_place(&held.id) && context.stop_reason.is_some();
                 (stopped.is_some() || may_have_missed || has_hook) && !has_reason
             }
         }

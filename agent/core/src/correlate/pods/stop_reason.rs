@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::kubernetes::{Asker, Detail, RESOLUTION, Request, StopReason};
-use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
+use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone};
 use crate::shutdown::EndedByShutdown;
 use crate::verdict::Cause;
 
@@ -20,6 +20,8 @@ const BY_KUBELET: &str = "TerminationByKubelet";
 const BY_EVICTION: &str = "EvictionByEvictionAPI";
 /// The cluster autoscaler announces an eviction once, and tries it for so long.
 const RETRIES_EVICTION: Duration = Duration::from_secs(120);
+/// All that the kubelet's Event says of a container that it ends to restart the pod in place (1.36).
+const RESTARTS_IN_PLACE: &str = "killing";
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
 /// A watch shows within this that a pod is gone.
@@ -103,10 +105,14 @@ impl Pod {
             is_own && life.can_be_why(*at, event) && before_request && killing(event).is_some()
         });
         if let Some((event, (cause, detail))) = event.and_then(|(_, event)| Some((event, killing(event)?))) {
+            let trigger = || self.trigger(life).filter(|_| cause == Cause::RestartInPlace);
             return Some(StopReason {
-                detail,
+                detail: detail.or_else(trigger),
                 ..stop_reason(cause, format!("Event Killing: {}", event.message))
             });
+        }
+        if let Some(reason) = self.stop_reason_in_place(life) {
+            return Some(reason);
         }
         if let Some(reason) = self.stop_reason_by_shutdown(request, life, api) {
             return Some(reason);
@@ -202,8 +208,8 @@ impl Pod {
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
             Some(Cause::Deadline) if self.deletion.is_none() => spec,
             Some(Cause::Completed) => spec,
-            // The kubelet's own evictions and a node's shutdown have their own grace periods.
-            Some(Cause::NodeShutdown | Cause::EvictedNodePressure) => None,
+            // The kubelet's own evictions, its restarts in place and a node's shutdown have their own grace periods.
+            Some(Cause::NodeShutdown | Cause::EvictedNodePressure | Cause::RestartInPlace) => None,
             None | Some(Cause::Restart) => life.stop.and(spec),
             Some(_) => match self.deletion {
                 Some((deletion, seen)) => {
@@ -253,13 +259,13 @@ impl Pod {
         self.gone.as_ref().is_some_and(before) && !self.over_by_itself && !self.is_static()
     }
 
-    /// Whether the kubelet restarts a container after this exit; None unknown.
-    pub fn restarts_after(&self, exit_code: i32) -> Option<bool> {
-        Some(match self.fact.as_ref()?.spec.restart_policy {
-            RestartPolicy::Always => true,
-            RestartPolicy::OnFailure => exit_code != 0,
-            RestartPolicy::Never => false,
-        })
+    /// Whether the kubelet restarts the container after this exit; None unknown.
+    pub fn restarts_after(&self, name: Option<&str>, exit_code: i32) -> Option<bool> {
+        let by_pod = self.fact.as_ref()?.spec.restart_policy.restarts_after(exit_code);
+        let own = name
+            .and_then(|name| self.spec(name))
+            .and_then(|spec| spec.restarts_after(exit_code));
+        Some(own.unwrap_or(by_pod))
     }
 }
 
@@ -330,6 +336,8 @@ pub(super) fn killing(event: &PodEvent) -> Option<(Cause, Option<Detail>)> {
         Some((Cause::Startup, None))
     } else if has("definition changed") {
         Some((Cause::Restart, Some(Detail::DefinitionChanged)))
+    } else if event.message == RESTARTS_IN_PLACE {
+        Some((Cause::RestartInPlace, None))
     } else if has("resize requires restart") {
         Some((Cause::Restart, Some(Detail::ResizeRequiresRestart)))
     } else {

@@ -60,8 +60,10 @@ pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
 /// How long the process had in the shutdown until its SIGKILL, and its own grace period; None if either is not known.
 pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Duration)> {
     let context = case.kubernetes?;
-    let is_evicted = |reason: &StopReason| reason.cause == Cause::EvictedNodePressure;
-    let own = context.own_grace.filter(|_| !context.stop_reason.as_ref().is_some_and(is_evicted))?;
+    let is_other = |reason: &StopReason| matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace);
+    let own = context
+        .own_grace
+        .filter(|_| !context.stop_reason.as_ref().is_some_and(is_other))?;
     let kill = case.kill()?;
     let begin = match (Spent::of(case), &context.pre_stop) {
         // When a hook began is part of what the process had.

@@ -143,7 +143,12 @@ fn other_signal(case: &Case<'_>, context: &PodContext) -> Option<String> {
         true => "`lifecycle.stopSignal`",
         false => "the container's status",
     };
-    (sent != own.signal).then(|| format!("the container's own stop signal is {} by {where_from}, and {sent} was sent", own.signal))
+    (sent != own.signal).then(|| {
+        format!(
+            "the container's own stop signal is {} by {where_from}, and {sent} was sent",
+            own.signal
+        )
+    })
 }
 
 /// Of a process that was killed: whose grace period had ended.
@@ -172,7 +177,10 @@ fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
 }
 
 fn is_evicted(context: &PodContext) -> bool {
-    context.stop_reason.as_ref().is_some_and(|reason| reason.cause == Cause::EvictedNodePressure)
+    context
+        .stop_reason
+        .as_ref()
+        .is_some_and(|reason| reason.cause == Cause::EvictedNodePressure)
 }
 
 fn is_by_probe(context: &PodContext) -> bool {
@@ -196,7 +204,10 @@ fn asked_by(context: &PodContext, request: &Request) -> &'static str {
 }
 
 fn is_evicted_by_api(context: &PodContext) -> bool {
-    context.stop_reason.as_ref().is_some_and(|reason| reason.cause == Cause::EvictedApi)
+    context
+        .stop_reason
+        .as_ref()
+        .is_some_and(|reason| reason.cause == Cause::EvictedApi)
 }
 
 /// The setting by which the deletion got a shorter grace period than the pod's own; None if it did not.
@@ -262,6 +273,7 @@ fn why(context: &PodContext, cause: Cause) -> Option<String> {
         Cause::Startup => "the kubelet stopped the container because the startup probe failed",
         Cause::Restart if stop_reason.is_none() => "the kubelet stopped the container, and no evidence shows why",
         Cause::Restart => "the kubelet stopped the container to restart it",
+        Cause::RestartInPlace => "all containers of the pod restarted in place",
         Cause::NodeShutdown => "the node was shutting down",
         Cause::Deleted if stop_reason.is_some_and(is_collected) => "pod garbage collection removed the pod",
         Cause::Stopped | Cause::Completed | Cause::Deleted | Cause::Oom | Cause::Crash | Cause::External | Cause::Unknown => {
@@ -270,6 +282,14 @@ fn why(context: &PodContext, cause: Cause) -> Option<String> {
     };
     let more = match stop_reason.and_then(|stop_reason| stop_reason.detail.as_ref()) {
         None => String::new(),
+        Some(Detail::Trigger {
+            is_itself: true, code, ..
+        }) => {
+            format!(", as the restart rules of this container ask for at code {code}")
+        }
+        Some(Detail::Trigger { container, code, .. }) => {
+            format!(", because container `{container}` exited with code {code}, and its restart rules ask for that")
+        }
         Some(Detail::DefinitionChanged) => ": the container definition changed".to_owned(),
         Some(Detail::ResizeRequiresRestart) => ": the resize of a resource requires a restart".to_owned(),
         Some(Detail::PodGc { message } | Detail::OutOfResource { message }) if message.is_empty() => String::new(),
@@ -318,6 +338,13 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         .and_then(|request| request.shortened_for(end))
         .is_some();
     let is_evicted = is_evicted(context) && context.own_grace.is_some_and(|own| left + RESOLUTION < own);
+    if finding.cause == Cause::RestartInPlace {
+        return Some(format!(
+            "the shutdown needs more than the {} that it got, and no grace period counts when the pod restarts in place: shorten the \
+             shutdown, or take `RestartAllContainers` out of the restart rules",
+            seconds(left)
+        ));
+    }
     Some(if shortened {
         format!(
             "the shutdown needs more than the {} that it got: do not shorten the grace period with a second delete",
@@ -326,7 +353,11 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
     } else if let Some(ask) = ask_for_more(context) {
         format!("the shutdown needs more than the {} that it got, and {ask}", seconds(left))
     } else if is_evicted {
-        format!("the shutdown needs more than the {} that it got, and {}", seconds(left), of_eviction(context))
+        format!(
+            "the shutdown needs more than the {} that it got, and {}",
+            seconds(left),
+            of_eviction(context)
+        )
     } else {
         format!(
             "the shutdown needs more than the {} that it got: raise {field}{}, or shorten the shutdown",
@@ -348,8 +379,8 @@ fn of_eviction(context: &PodContext) -> &'static str {
              evicted first, or the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`"
         }
         _ => {
-            "an eviction for the pod's own use of ephemeral storage waits for no grace period: keep the use below the limit, or raise \
-             the limit"
+            "an eviction by the kubelet waits for no grace period: keep the pod's use of memory and ephemeral storage within what it \
+             requests and is limited to"
         }
     }
 }

@@ -7,6 +7,7 @@ mod first_contact;
 mod forgeries;
 mod graces;
 mod hooks;
+mod in_place;
 mod lost;
 mod outages;
 mod overlaps;
