@@ -1,8 +1,8 @@
 //! What the pod's status shows, and kubectl with it, where the kernel recorded something else of the same exit: an `OOMKilled` that
 //! an earlier OOM kill of another process left behind, a code in place of one that nobody had asked for in time.
 
-use super::judge::Case;
 use super::Exit;
+use super::judge::Case;
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::kubernetes::Reported;
@@ -84,7 +84,11 @@ impl Disagreement {
 /// None in doubt: only an observed exit, of a process that is certainly the container's first, contradicts a status. `exit` is the
 /// verdict's.
 pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
-    let reported = case.kubernetes?.reported.as_ref().filter(|reported| !reported.never_started())?;
+    let reported = case
+        .kubernetes?
+        .reported
+        .as_ref()
+        .filter(|reported| !reported.never_started())?;
     let status = case.exit?.status;
     let holes = &case.missing;
     if holes.gap || holes.main_unsure.is_some() {
@@ -135,7 +139,10 @@ fn shown(reported: &Reported, is_other_code: bool) -> String {
 
 fn kernel(case: &Case<'_>, was: Was, status: ExitStatus) -> String {
     if was == Was::OomKill {
-        return "killed by the OOM killer".to_owned();
+        let by_daemon = case.kill().filter(|kill| kill.sender.role == Role::Other);
+        return by_daemon.map_or("killed by the OOM killer".to_owned(), |kill| {
+            format!("killed by `{}`", kill.sender.comm)
+        });
     }
     let at = case.stop().map_or(String::new(), |stop| format!(" at {}", stop.signal));
     match status {

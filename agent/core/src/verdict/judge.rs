@@ -132,6 +132,8 @@ pub(super) enum Why {
     Below(Box<Why>),
     Forced,
     Oom,
+    /// By a daemon that kills before memory has run out.
+    OomByDaemon,
     OomChild,
     KilledByOther,
     /// Killed with the pid namespace, when the namespace's init exited.

@@ -194,6 +194,17 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             });
             format!("the OOM killer killed {who} because memory ran out{before}")
         }
+        Why::OomByDaemon => {
+            let by = case.kill().map_or("a daemon".to_owned(), |kill| actor(&kill.sender));
+            let before = case.stop().map_or(String::new(), |stop| {
+                format!(", {} after {}", since(case, stop.at), stop.signal)
+            });
+            let why = case
+                .oomd_reason
+                .as_ref()
+                .map_or(String::new(), |why| format!(" ({})", why.escape_debug()));
+            format!("{by} killed {who} because memory was running out{why}{before}")
+        }
         Why::OomChild => oom_child(case, &who),
         Why::KilledByOther => {
             let Some(fatal) = case.fatal() else {
@@ -411,7 +422,7 @@ fn oom_child(case: &Case<'_>, who: &str) -> String {
 
 /// An OOM kill that is not the verdict: the reader must not search for where the memory went.
 fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    if matches!(finding.why, Why::Oom | Why::OomChild) {
+    if matches!(finding.why, Why::Oom | Why::OomByDaemon | Why::OomChild) {
         return None;
     }
     let children = || case.oom().iter().filter(|oom| !oom.is_main);

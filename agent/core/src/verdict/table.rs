@@ -145,8 +145,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 160,
-        meaning: "The OOM killer killed the main process because memory ran out.",
-        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first.",
+        meaning: "The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.",
+        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first. Of a daemon: the SIGKILL came from a process of the daemon's own unit, such as systemd-oomd.service.",
         remedy: "Raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency).",
     },
     Row {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
-use crate::attribute::Subject;
+use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
@@ -152,6 +152,17 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some(inside::to_unsignalled(case))
         }
         (Why::DefaultAction, exit) => Some(lower(row(exit, axis).remedy) + &early(case).unwrap_or_default()),
+        (Why::OomByDaemon, exit) => case.kill().map(|kill| {
+            format!(
+                "{}; the log of `{}` has the memory that it saw (`journalctl -u {}`)",
+                lower(row(exit, axis).remedy),
+                kill.sender.comm,
+                match &kill.sender.place {
+                    Attribution::Subject(Subject::Unit { name }, _) => name.to_string(),
+                    _ => kill.sender.comm.to_string(),
+                }
+            )
+        }),
         (Why::Crashed(_) | Why::ChildCrashed, _) => Some(of_crash(case, finding, axis)),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
@@ -327,7 +338,9 @@ fn may_not_stop(case: &Case<'_>) -> Option<String> {
 pub(super) fn or_declare(case: &Case<'_>, signal: Signal) -> String {
     match signal {
         Signal::TERM => String::new(),
-        _ if is_declared(case, signal) => format!(", or change `lifecycle.stopSignal` of the container to the signal that stops the program"),
+        _ if is_declared(case, signal) => {
+            ", or change `lifecycle.stopSignal` of the container to the signal that stops the program".to_owned()
+        }
         _ => format!(", or declare the signal that stops the program ({})", declared(case)),
     }
 }
