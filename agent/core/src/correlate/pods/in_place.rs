@@ -35,7 +35,7 @@ impl Pod {
         let earlier = self
             .names
             .iter_mut()
-            .filter(|(id, named)| of_name(named) && status.id.as_ref() != Some(id))
+            .filter(|(id, named)| of_name(named) && status.id.as_ref() != Some(*id))
             .max_by_key(|(_, named)| named.order());
         let (Some((_, named)), Some(last)) = (earlier, &status.last) else {
             return;
