@@ -304,6 +304,7 @@ fn unclean(namespace: &str, name: &str, owner: &str) -> Report {
             sentence: "container `app`: it was killed".into(),
             remedy: None,
             advice: Vec::new(),
+            disagreement: None,
             evidence: Vec::new(),
         },
     }))

@@ -27,6 +27,8 @@ pub enum Cause {
     Startup,
     /// The kubelet restarted or ended the container alone: a changed definition, a resize, or no evidence of the reason.
     Restart,
+    /// The kubelet restarted all containers of the pod in place, because one of them exited with a code of its restart rules.
+    RestartInPlace,
     NodeShutdown,
     Oom,
     /// Its own fault: a signal raised by itself or a non-zero exit code.

@@ -63,6 +63,24 @@ impl Signal {
     pub const fn number(self) -> u8 {
         self.0
     }
+    /// By name or number, as images, runtimes and Kubernetes declare it: `SIGTERM`, `term`, `15`, `SIGRTMIN+3`, `SIGRTMAX-1`.
+    pub fn named(text: &str) -> Option<Signal> {
+        if let Ok(number) = text.parse() {
+            return Signal::new(number);
+        }
+        let name = text.to_ascii_uppercase();
+        let name = name.strip_prefix("SIG").unwrap_or(&name);
+        if let Some(below) = name.strip_prefix("RTMAX") {
+            let below: u32 = match below {
+                "" => 0,
+                below => below.strip_prefix('-')?.parse().ok()?,
+            };
+            return Signal::new(u32::from(SIGRTMAX).checked_sub(below)?).filter(|signal| signal.is_real_time());
+        }
+        (1..=64)
+            .filter_map(Signal::new)
+            .find(|signal| signal.to_string()[3..] == *name)
+    }
     /// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: what a program's own fault raises.
     pub const fn is_fault(self) -> bool {
         matches!(self.0, 4 | 5 | 6 | 7 | 8 | 11 | 31)
@@ -108,6 +126,7 @@ impl Signal {
 
 /// glibc's: it keeps 32 and 33 to itself.
 const SIGRTMIN: u8 = 34;
+const SIGRTMAX: u8 = 64;
 
 /// `SIGTERM`, `SIGRTMIN+3`.
 impl fmt::Display for Signal {
@@ -208,6 +227,17 @@ pub(crate) mod text {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_has_the_names_of_kubernetes_and_of_images() {
+        let number = |text: &str| Signal::named(text).map(Signal::number);
+        assert_eq!(["SIGTERM", "term", "15"].map(number), [Some(15); 3]);
+        assert_eq!(
+            ["SIGRTMIN", "SIGRTMIN+3", "SIGRTMAX", "SIGRTMAX-14"].map(number),
+            [Some(34), Some(37), Some(64), Some(50)]
+        );
+        assert_eq!(["SIGRTMAX-31", "SIGRTMAX+1", "SIGNONE", "", "0", "65"].map(number), [None; 6]);
+    }
 
     #[test]
     fn a_signal_is_in_the_sets_of_its_meaning() {

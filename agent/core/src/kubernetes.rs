@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::axes::Cause;
 use crate::event::ExitStatus;
+use crate::ids::Signal;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -27,8 +28,13 @@ pub struct PodContext {
     pub request: Option<Request>,
     /// The grace period that counted for this termination, shortened by later requests; None unknown.
     pub grace: Option<Duration>,
-    /// `terminationGracePeriodSeconds`, if a node's shutdown stopped the container: the time of its phase may be shorter.
+    /// `terminationGracePeriodSeconds`, if a node's shutdown, an eviction by the kubelet or a restart of the pod in place stopped the
+    /// container: these give a time of their own, which may be shorter.
     pub own_grace: Option<Duration>,
+    /// The container's restart rules list its exit code, by name and not as one of all others.
+    pub is_listed: bool,
+    /// The container's stop signal, where the API has it; otherwise what the runtime sent first counts as that.
+    pub stop_signal: Option<StopSignal>,
     pub pre_stop: Option<PreStopRun>,
     /// For a sidecar: the exit of the pod's last main container. The kubelet stops sidecars after that.
     pub mains_ended: Option<Boot>,
@@ -66,6 +72,12 @@ pub enum Detail {
     PodGc {
         message: String,
     },
+    /// Of [`Cause::RestartInPlace`]: the container whose exit code began it.
+    Trigger {
+        container: String,
+        code: i32,
+        is_itself: bool,
+    },
     /// Of [`Cause::EvictedNodePressure`]: which resource, and who used it.
     OutOfResource {
         message: String,
@@ -79,10 +91,39 @@ pub struct Request {
     pub latest: Boot,
     /// `deletionGracePeriodSeconds` of the first request.
     pub grace: Duration,
+    /// `terminationGracePeriodSeconds`: what a request gives that asks for no other grace period. None: not known.
+    pub spec_grace: Option<Duration>,
+    /// Who asked, where an Event on the pod names it.
+    pub asker: Option<Asker>,
     /// Later requests that shortened the grace period: when observed, and the new grace period.
     pub shortened: Vec<(Boot, Duration)>,
     /// The API server's clock minus ours, nanoseconds, at least and at most; None not measured.
     pub skew: Option<(i64, i64)>,
+}
+
+/// A stop signal by the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopSignal {
+    pub signal: Signal,
+    /// `lifecycle.stopSignal`: somebody chose it for this program. Otherwise it is the image's, or the runtime's default.
+    pub in_spec: bool,
+}
+
+/// Controllers that delete pods with a grace period of their own and write an Event on the pod about that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    ClusterAutoscaler,
+    Karpenter,
+}
+
+impl Asker {
+    /// `epitaph.request.asker`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Asker::ClusterAutoscaler => "cluster-autoscaler",
+            Asker::Karpenter => "karpenter",
+        }
+    }
 }
 
 /// The API's times, and the kubelet's counts, are whole seconds.
@@ -95,6 +136,16 @@ const SLOW_KILL: Duration = Duration::from_secs(10);
 const LEAST_WAIT: Duration = Duration::from_secs(2);
 
 impl Request {
+    /// `terminationGracePeriodSeconds`, if the request asked for another grace period than that.
+    pub fn overridden(&self) -> Option<Duration> {
+        self.spec_grace.filter(|own| *own != self.grace)
+    }
+
+    /// The same, if it asked for less.
+    pub fn cut_short(&self) -> Option<Duration> {
+        self.overridden().filter(|own| *own > self.grace)
+    }
+
     /// The last shorter grace period, if it can have counted for a termination at `end`: kubelets were observed to keep the first
     /// grace period regardless.
     pub fn shortened_for(&self, end: Boot) -> Option<(Boot, Duration)> {
@@ -208,6 +259,8 @@ mod tests {
                 earliest: at(9),
                 latest: at(10),
                 grace: Duration::from_secs(30),
+                spec_grace: Some(Duration::from_secs(30)),
+                asker: None,
                 shortened: vec![],
                 skew: None,
             }),

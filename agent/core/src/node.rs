@@ -38,6 +38,8 @@ pub enum NodeEvent {
     Job { unit: String, removed: bool },
     /// systemd's `SystemState`, as text: `running`, `stopping`, …
     SystemState { state: String },
+    /// systemd-oomd's `Killed`: the cgroup whose processes it has killed, with all below it, and why (`memory-used`, `memory-pressure`).
+    OomKilled { cgroup: String, reason: String },
     /// The kubelet's configuration of graceful node shutdown, as its files say.
     Kubelet { config: Result<KubeletShutdown, String> },
     /// The kubelet's `graceful_node_shutdown_state`, at the start of the agent and when it changes.

@@ -26,6 +26,9 @@ pub struct PodFact {
     pub reason: Option<String>,
     /// The condition `DisruptionTarget` with status True.
     pub disruption: Option<Disruption>,
+    /// The condition `AllContainersRestarting` with status True.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarting: bool,
     /// The condition `Ready`; None where the status does not have it, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
@@ -134,22 +137,70 @@ pub enum RestartPolicy {
     Never,
 }
 
+impl RestartPolicy {
+    pub const fn restarts_after(self, code: i32) -> bool {
+        match self {
+            RestartPolicy::Always => true,
+            RestartPolicy::OnFailure => code != 0,
+            RestartPolicy::Never => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSpec {
     pub name: String,
     pub kind: ContainerKind,
     pub image: String,
     pub pre_stop: Option<PreStop>,
-    /// `lifecycle.stopSignal`; the image's own stop signal is not in the API.
+    /// `lifecycle.stopSignal`; the image's own stop signal is in the status of newer kubelets only.
     pub stop_signal: Option<String>,
     pub liveness: Option<KubeletProbe>,
     pub startup: Option<KubeletProbe>,
     pub readiness: Option<KubeletProbe>,
     /// Declared container ports.
     pub ports: Vec<u16>,
+    /// `restartPolicy` of the container itself, which goes before the pod's; None of a sidecar, which it makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+    /// `restartPolicyRules`: the first that matches the exit code goes before any policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restart_rules: Vec<RestartRule>,
+}
+
+/// What the kubelet does at some exit codes of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartRule {
+    pub action: RestartAction,
+    /// `In` or `NotIn` the codes.
+    pub is_in: bool,
+    pub codes: Vec<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartAction {
+    Restart,
+    RestartAllContainers,
+    /// Of a newer Kubernetes.
+    Other,
 }
 
 impl ContainerSpec {
+    /// The rule of the exit code, if there is one.
+    pub fn rule(&self, code: i32) -> Option<&RestartRule> {
+        self.restart_rules
+            .iter()
+            .find(|rule| rule.codes.contains(&code) == rule.is_in)
+    }
+
+    /// Whether the kubelet restarts the container after this exit, by the container's own rules and policy; None: the pod's policy decides.
+    pub fn restarts_after(&self, code: i32) -> Option<bool> {
+        let own = self.restart_policy?;
+        let is_rule = self.rule(code).is_some_and(|rule| rule.action != RestartAction::Other);
+        Some(is_rule || own.restarts_after(code))
+    }
+
     fn bytes(&self) -> usize {
         let hook = match &self.pre_stop {
             Some(PreStop::Exec { program }) => program.len(),
@@ -161,7 +212,10 @@ impl ContainerSpec {
             KubeletProbeKind::Network { .. } => 0,
         });
         let texts = self.name.len() + self.image.len() + self.stop_signal.as_ref().map_or(0, String::len);
-        size_of::<ContainerSpec>() + texts + hook + probes.sum::<usize>() + self.ports.capacity() * size_of::<u16>()
+        let rules = self.restart_rules.iter();
+        let rules = rules.map(|rule| size_of::<RestartRule>() + rule.codes.capacity() * size_of::<i32>());
+        let lists = self.ports.capacity() * size_of::<u16>() + rules.sum::<usize>();
+        size_of::<ContainerSpec>() + texts + hook + probes.sum::<usize>() + lists
     }
 }
 
@@ -266,6 +320,9 @@ pub struct ContainerStatus {
     pub state: ContainerState,
     /// `lastState.terminated`: the previous container, with its id.
     pub last: Option<Ended>,
+    /// `stopSignal`: what the runtime will send, from the spec, the image or its default. None of older kubelets and runtimes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
 }
 
 impl ContainerStatus {

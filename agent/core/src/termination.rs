@@ -452,6 +452,8 @@ pub struct TerminationFacts {
     pub inside: Inside,
     pub failed_child: Option<FailedChild>,
     pub oom: Vec<OomKill>,
+    /// Why systemd-oomd killed the subject, in its own words on the bus.
+    pub oomd_reason: Option<String>,
     /// Number of other processes of the subject that exited between `begin` and `end`.
     pub other_exits: u64,
     pub traffic: Traffic,

@@ -15,8 +15,8 @@ pub use count::{Counted, Counts, Group};
 pub use find::{Found, Match, Search, Wanted};
 pub use lines::{Line, Lines, MAX_LINE, Skipped, parse};
 pub use model::{
-    Advice, Asked, Connections, Container, Gaps, Gone, Kill, Kubernetes, Listener, Main, Oom, Pod, PreStop, Report, Reported,
-    Request, Sender, Shortened, Status, Stop, Subject, Unobserved, Unseen, Workload,
+    Advice, Asked, Connections, Container, Disagreement, Gaps, Gone, Kill, Kubernetes, Listener, Main, Oom, Pod, PreStop,
+    Report, Reported, Request, Sender, Shortened, Status, Stop, Subject, Unobserved, Unseen, Workload,
 };
 pub use node::{Cut, Delay, Lock, Phase, PodInShutdown, Signs, Spoofed};
 pub use value::{At, Text};

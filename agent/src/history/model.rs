@@ -30,6 +30,7 @@ pub struct Report {
     pub stop: Option<Stop>,
     pub kill: Option<Kill>,
     pub status: Option<Status>,
+    pub disagreement: Option<Disagreement>,
     #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub oom: Vec<Oom>,
     pub connections: Connections,
@@ -103,6 +104,12 @@ impl Report {
         self.pod
             .as_ref()
             .or_else(|| self.kubernetes.as_ref().map(|context| &context.pod))
+    }
+
+    /// What kubectl shows of the exit, where the kernel recorded something else; of a pod the first of its containers.
+    pub fn disagreement(&self) -> Option<&Disagreement> {
+        let of_containers = || self.containers.iter().find_map(|of| of.disagreement.as_ref());
+        self.disagreement.as_ref().or_else(of_containers)
     }
 
     /// The deletion request, of a pod or of a container in one.
@@ -207,6 +214,8 @@ pub struct Request {
     pub earliest: Option<At>,
     pub latest: Option<At>,
     pub grace_ms: f64,
+    /// Absent in lines of older agents.
+    pub spec_grace_ms: Option<f64>,
     #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub shortened: Vec<Shortened>,
 }
@@ -230,6 +239,13 @@ pub struct PreStop {
     pub code: Option<i64>,
     pub signal: Option<Text>,
     pub failed: Option<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Disagreement {
+    pub status: Text,
+    pub kernel: Text,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -80,7 +80,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let mut source = Source::open(&args.past, env)?;
     let (width, style) = (terminal(), style(args.color, env));
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut list = List::new(width, style).with_header();
+    let mut list = List::new(width, style).with_header().wide(args.output == ListFormat::Wide);
     let mut shown = Counts::folded();
     let mut all = Counts::default();
     let mut hidden = Hidden::default();
@@ -95,13 +95,13 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         shown.add(report);
         let written = match (args.summary, args.output) {
             (true, _) => return Ok(Flow::Continue),
-            (false, ListFormat::Text) => out.write_all(list.line(&Brief::of(report)).as_bytes()),
+            (false, ListFormat::Text | ListFormat::Wide) => out.write_all(list.line(&Brief::of(report)).as_bytes()),
             (false, ListFormat::Json) => writeln!(out, "{}", story::safe(line)),
         };
         flow(written)
     })?;
     let written = match (args.summary, args.output) {
-        (true, ListFormat::Text) => out.write_all(story::summary(&shown, width, style).as_bytes()),
+        (true, ListFormat::Text | ListFormat::Wide) => out.write_all(story::summary(&shown, width, style).as_bytes()),
         (true, ListFormat::Json) => story::summary_object(&shown, &mut out),
         (false, _) => Ok(()),
     };

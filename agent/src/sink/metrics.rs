@@ -24,7 +24,7 @@ use epitaph_core::pod::{ApiClock, PodsState};
 use epitaph_core::render::json::runtime_name;
 use epitaph_core::report::{DropReason, Report, Termination};
 use epitaph_core::time::{Boot, Wall};
-use epitaph_core::verdict;
+use epitaph_core::verdict::{self, Said, Was};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, MeterProvider as _};
 use opentelemetry_sdk::Resource;
@@ -185,6 +185,9 @@ impl Metrics {
                         what: What::Container,
                         verdict: &t.verdict,
                         needs: verdict::advice::needs(&[t.as_judged()], &[]),
+                        // Counted with the pod.
+                        is_cut_short: false,
+                        disagreements: disagreements([t.as_ref()]),
                     };
                     let over = self.workloads.ended(now, &context.pod.workload, &end, [&t.traffic]);
                     self.dropped(workloads::OVER_CAP, over);
@@ -201,6 +204,8 @@ impl Metrics {
                     what: What::Pod,
                     verdict: &pod.verdict,
                     needs: verdict::advice::needs(&members, &pod.unseen),
+                    disagreements: disagreements(&pod.containers),
+                    is_cut_short: pod.request.as_ref().is_some_and(|request| request.cut_short().is_some()),
                 };
                 let over = self.workloads.ended(now, &pod.pod.workload, &end, traffic);
                 self.dropped(workloads::OVER_CAP, over);
@@ -468,6 +473,11 @@ fn termination_labels((verdict, unclean): (&'static str, bool), subject: &'stati
         KeyValue::new("subject", subject),
         KeyValue::new("runtime", runtime),
     ]
+}
+
+fn disagreements<'a>(containers: impl IntoIterator<Item = &'a Termination>) -> Vec<(Said, Was)> {
+    let of = |t: &Termination| t.verdict.disagreement.as_ref().map(|of| (of.said, of.was));
+    containers.into_iter().filter_map(of).collect()
 }
 
 fn subject(subject: &Subject) -> (&'static str, &'static str) {

@@ -20,6 +20,9 @@ pub struct Brief {
     pub unclean: bool,
     pub severity: String,
     pub sentence: String,
+    /// What kubectl shows of the exit, where the kernel recorded something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubectl: Option<String>,
 }
 
 impl Brief {
@@ -32,6 +35,7 @@ impl Brief {
             unclean: report.unclean,
             severity: report.severity.to_string(),
             sentence: report.sentence.to_string(),
+            kubectl: report.disagreement().map(|of| of.status.to_string()),
         }
     }
 }

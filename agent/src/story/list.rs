@@ -14,6 +14,8 @@ use crate::history::{Counts, Group, Report};
 /// Beginning of the trace's id: enough for `epitaph why`.
 const ID: usize = 8;
 const NAME: usize = 32;
+/// Of what kubectl shows: its longest reason without a code.
+const KUBECTL: usize = 22;
 
 /// Lines of a list, in a terminal with the date where it changes: the sentence needs the room.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct List {
     day: String,
     /// Of the columns, in a terminal, before the first line.
     has_header: bool,
+    /// With the column of what kubectl shows.
+    is_wide: bool,
 }
 
 impl List {
@@ -33,7 +37,14 @@ impl List {
             style,
             day: String::new(),
             has_header: false,
+            is_wide: false,
         }
+    }
+
+    /// With a column of what kubectl shows of an exit, where the kernel recorded something else.
+    #[must_use]
+    pub fn wide(self, is_wide: bool) -> List {
+        List { is_wide, ..self }
     }
 
     /// With a line above that names the columns, where people read.
@@ -57,13 +68,26 @@ impl List {
         let (day, clock) = at.split_at_checked(10).unwrap_or(("", ""));
         let mark = if brief.unclean { "!" } else { " " };
         let id = brief.trace_id.get(..ID).unwrap_or(&brief.trace_id);
+        let kubectl = match self.is_wide {
+            true => cell(brief.kubectl.as_deref().unwrap_or("-"), KUBECTL) + " ",
+            false => String::new(),
+        };
         let (time, name, rest) = match self.width {
             Some(width) => {
-                let fixed = 2 + 9 + ID + 1;
+                let fixed = 2 + 9 + ID + 1 + columns(&kubectl);
                 // Half of what is left for the name, until the name has enough.
                 let name = (width.saturating_sub(fixed) * 2 / 5).clamp(8, NAME);
                 if std::mem::take(&mut self.has_header) {
-                    let header = format!("  {:8} {:ID$} {} verdict: sentence", "time", "trace", cell("name", name));
+                    let shows = match self.is_wide {
+                        true => cell("kubectl shows", KUBECTL) + " ",
+                        false => String::new(),
+                    };
+                    let header = format!(
+                        "  {:8} {:ID$} {} {shows}verdict: sentence",
+                        "time",
+                        "trace",
+                        cell("name", name)
+                    );
                     let _ = writeln!(out, "{}", paint.dim(&cut(&header, width)));
                 }
                 if self.day != day {
@@ -83,7 +107,7 @@ impl List {
         let sentence = cut(&format!(": {}", brief.sentence), rest.saturating_sub(columns(&verdict)));
         let _ = writeln!(
             out,
-            "{} {} {} {name} {}{sentence}",
+            "{} {} {} {name} {kubectl}{}{sentence}",
             paint.severity(tone, mark),
             paint.dim(&time),
             paint.dim(&format!("{id:ID$}")),

@@ -68,7 +68,7 @@ fn in_pod(report: &Report, pod: &Pod) -> Option<Snippet> {
         if let Some(sleep) = sleep(container, context, &mut notes) {
             own.sleep = Some((sleep.seconds, sleep.program));
             let needed = sleep.needed;
-            let short = context.grace_ms.map(duration).is_some_and(|grace| grace < needed);
+            let short = own_grace(context).is_some_and(|grace| grace < needed);
             if short {
                 grace = grace.max(Some(with_reserve(needed)));
             }
@@ -133,20 +133,29 @@ fn in_pod(report: &Report, pod: &Pod) -> Option<Snippet> {
 fn pod_grace(report: &Report, containers: &[Report], notes: &mut Vec<String>) -> Option<u64> {
     let advised = |kind: AdviceKind| report.advice.iter().find(|advice| &*advice.kind == kind.name());
     if let Some(advice) = advised(AdviceKind::GraceLonger) {
-        if advice.seconds.is_some() {
-            return advice.seconds;
+        if let Some(seconds) = advice.seconds {
+            let in_spec = |of: &Report| own_grace(of.kubernetes.as_ref()?);
+            let most = containers.iter().filter_map(in_spec).max();
+            return most.is_none_or(|own| own < Duration::from_secs(seconds)).then_some(seconds);
         }
-        let present = containers
-            .iter()
-            .filter_map(|of| of.kubernetes.as_ref()?.grace_ms)
-            .fold(0.0, f64::max);
-        let twice = twice(duration(present))?;
+        let present = containers.iter().filter_map(|of| {
+            let context = of.kubernetes.as_ref()?;
+            Some(own_grace(context)?.max(duration(context.grace_ms?)))
+        });
+        let twice = twice(present.max()?)?;
         notes.push(format!(
             "how long the shutdown needs is unknown, {twice} s is twice the present value"
         ));
         return Some(twice);
     }
     advised(AdviceKind::GraceShorter)?.seconds
+}
+
+/// `terminationGracePeriodSeconds`, of which a deletion may have left a part: a snippet is for the spec, and never lowers what is set
+/// there. Of a line of an older agent, which does not have it, the grace period that applied.
+fn own_grace(context: &Kubernetes) -> Option<Duration> {
+    let in_spec = context.request.as_ref().and_then(|request| request.spec_grace_ms);
+    in_spec.or(context.grace_ms).map(duration)
 }
 
 /// An advised preStop sleep.

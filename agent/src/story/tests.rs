@@ -628,6 +628,41 @@ fn settings_of_a_container_in_a_pod() {
         "##]],
     );
     check_snippets(&restarted(), advice("accept-while-draining", None), expect![[""]]);
+    // The deletion asked for 5 s, and the spec has 60: a snippet for the spec never lowers it.
+    let cut_short = |kind: &str, seconds: Option<u64>| {
+        let mut change = advice(kind, seconds);
+        change["kubernetes"] =
+            serde_json::json!({"grace_ms": 5000.0, "request": {"grace_ms": 5000.0, "spec_grace_ms": 60000.0}});
+        change
+    };
+    check_snippets(&restarted(), cut_short("grace-longer", Some(10)), expect![[""]]);
+    check_snippets(
+        &restarted(),
+        cut_short("grace-longer", None),
+        expect![[r#"
+        # Deployment shop/cart; how long the shutdown needs is unknown, 120 s is twice the present value
+        spec:
+          template:
+            spec:
+              terminationGracePeriodSeconds: 120
+    "#]],
+    );
+    check_snippets(
+        &restarted(),
+        cut_short("pre-stop-sleep-longer", Some(5)),
+        expect![[r##"
+        # Deployment shop/cart; sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "5"]}
+        spec:
+          template:
+            spec:
+              containers:
+              - name: app
+                lifecycle:
+                  preStop:
+                    sleep:
+                      seconds: 5
+    "##]],
+    );
     let liveness = serde_json::json!({"cause": "liveness", "exit": "killed-after-grace"});
     check_snippets(
         &restarted(),

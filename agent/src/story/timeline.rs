@@ -111,12 +111,15 @@ fn event(at: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {
 /// The request is known as an interval: the API server's clock has whole seconds.
 fn requested(request: &Request) -> Vec<Row> {
     let mut rows = Vec::new();
+    let is_other = |own: &f64| duration(*own) != duration(request.grace_ms);
+    let own = request.spec_grace_ms.filter(is_other);
+    let own = own.map_or(String::new(), |own| format!(" ({} in the spec)", setting(own)));
     if let (Some(earliest), Some(latest)) = (request.earliest, request.latest) {
         rows.push(Row {
             at: earliest.0.min(latest.0),
             until: Some(latest.0),
             mark: Mark::Plain,
-            label: format!("deletion requested, grace period {}", setting(request.grace_ms)),
+            label: format!("deletion requested, grace period {}{own}", setting(request.grace_ms)),
         });
     }
     rows.extend(request.shortened.iter().filter_map(|shortened| {

@@ -106,16 +106,29 @@ impl Stage {
                 let args = ["delete", "pod", name, "--namespace", NAMESPACE, "--force", "--grace-period=0"];
                 self.kubectl.run(&args).map(drop)
             }
-            Act::Evict => {
+            Act::Evict(grace) => {
                 let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
-                let eviction = json!({
+                let mut eviction = json!({
                     "apiVersion": "policy/v1",
                     "kind": "Eviction",
                     "metadata": {"name": name, "namespace": NAMESPACE},
                 });
+                if let Some(grace) = grace {
+                    eviction["deleteOptions"] = json!({"gracePeriodSeconds": grace});
+                }
                 self.kubectl
                     .run_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())
                     .map(drop)
+            }
+            Act::Drain(grace) => {
+                let node = self.node_of(pod)?;
+                let grace = format!("--grace-period={grace}");
+                let of_story = format!("--pod-selector=story={}", story.name);
+                let drained = self
+                    .kubectl
+                    .run(&["drain", &node, &of_story, &grace, "--force", "--timeout=60s"]);
+                self.kubectl.run(&["uncordon", &node])?;
+                drained.map(drop)
             }
             Act::Taint => {
                 let node = self.node_of(pod)?;

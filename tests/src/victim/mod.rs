@@ -145,6 +145,14 @@ fn behave(args: &[&str]) -> Result<i32> {
         }
         ["allocate-at-once"] => memory::allocate(),
         ["child-allocates"] => child_allocates(),
+        // Ready once its child was killed: the OOM kill stays in the container's status, and is not what ends it.
+        ["outlives-a-child"] => {
+            let mut handled = handle()?;
+            lose_a_child()?;
+            ready("")?;
+            next(&mut handled)?;
+            Ok(0)
+        }
         ["http", mode, address, options @ ..] => http::serve(mode, address, options),
         ["load", address, options @ ..] => load::load(address, options),
         ["serve", mode, address] => serve::serve(mode, address),
@@ -239,9 +247,14 @@ fn leader_exits_first(code: i32) -> Result<i32> {
 
 /// As in a shell or a supervisor: the child's exit by SIGKILL becomes exit code 137 of this process.
 fn child_allocates() -> Result<i32> {
-    use std::os::unix::process::ExitStatusExt;
     ready("")?;
     run_a_while();
+    lose_a_child()
+}
+
+/// The code with which a shell passes on that the OOM killer killed a child.
+fn lose_a_child() -> Result<i32> {
+    use std::os::unix::process::ExitStatusExt;
     let status = Command::new(std::env::current_exe()?)
         .arg("allocate-at-once")
         .stdout(Stdio::null())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use epitaph::source::pods::{Access, Allowed, PodSource, PodsDropReason};
 use epitaph_core::input::Input;
-use epitaph_core::pod::{ContainerState, Phase, PodEventsState, PodFact};
+use epitaph_core::pod::{ContainerState, Phase, PodEventsState, PodFact, RestartAction};
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -122,6 +122,7 @@ async fn a_pods_life_is_reported_as_the_api_has_it() -> anyhow::Result<()> {
     deletion(&kubectl, &mut listener).await?;
     annotations(&kubectl, &mut listener).await?;
     events(&kubectl, &mut listener).await?;
+    a_restart_in_place(&kubectl, &mut listener).await?;
     a_name_used_again(&kubectl, &mut listener).await?;
     many_at_once(&kubectl, &mut listener).await?;
     let forbidden: Vec<_> = listener
@@ -357,6 +358,47 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         asked.is_some() && asked < sent && sent < known,
         "{asked:?} {sent:?} {known:?}"
     );
+    Ok(())
+}
+
+/// As Kubernetes 1.36 has it: older API servers know none of the fields.
+async fn a_restart_in_place(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()> {
+    let version = kubectl.json(&["get", "--raw", "/version"])?;
+    let digits = version["minor"]
+        .as_str()
+        .context("no version")?
+        .trim_matches(|c: char| !c.is_ascii_digit());
+    if digits.parse::<u32>()? < 36 {
+        return Ok(());
+    }
+    let mut restarter = pod("shop", "restarter", &json!({}));
+    restarter["spec"]["containers"][0]["restartPolicy"] = json!("Never");
+    restarter["spec"]["containers"][0]["restartPolicyRules"] =
+        json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]);
+    apply(kubectl, &restarter)?;
+    let created = listener.pod("restarter", |_| true).await?;
+    let of = &created.spec.containers[0];
+    ensure!(
+        of.restarts_after(88) == Some(true) && of.restarts_after(1) == Some(false),
+        "{of:?}"
+    );
+    let rule = of.rule(88).context("no rule")?;
+    ensure!(rule.action == RestartAction::RestartAllContainers && rule.is_in, "{rule:?}");
+    let removed = json!({
+        "phase": "Running",
+        "conditions": [{"type": "AllContainersRestarting", "status": "True", "reason": "RestartAllContainersStarted"}],
+        "containerStatuses": [{
+            "name": "app", "image": "cart:v2", "imageID": "cart", "ready": false, "restartCount": 1,
+            "state": {"waiting": {"reason": "RestartingAllContainers"}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "RestartingAllContainers", "startedAt": null, "finishedAt": null}},
+        }],
+    });
+    set_status(kubectl, "shop", "restarter", removed)?;
+    let restarting = listener.pod("restarter", |pod| pod.restarting).await?;
+    let last = restarting.containers[0].last.as_ref().context("no last state")?;
+    ensure!(last.id.is_none() && last.exit_code == 137, "{last:?}");
+    delete(kubectl, "shop", "restarter", FORCE)?;
+    listener.gone("restarter").await?;
     Ok(())
 }
 

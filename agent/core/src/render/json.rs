@@ -72,6 +72,7 @@ fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationOb
         stop: t.stop.as_ref().map(|s| stop(s, clock)),
         kill: t.kill.as_ref().map(|k| kill(k, clock)),
         status: t.exit.as_ref().map(|e| status(e, clock)),
+        disagreement: v.disagreement.as_ref().map(DisagreementObject::of),
         oom: t.oom.iter().map(|o| oom(o, clock)).collect(),
         other_exits: t.other_exits,
         connections: connections(&t.traffic, clock),

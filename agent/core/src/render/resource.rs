@@ -87,6 +87,8 @@ pub struct EpitaphReport {
     pub exit_code: Option<i32>,
     /// The signal that terminated the main process, such as `SIGKILL`.
     pub exit_signal: Option<String>,
+    /// What kubectl shows of a container's exit, such as `OOMKilled`, where the kernel recorded something else: the sentence has both.
+    pub kubectl_shows: Option<String>,
     /// Connections of clients, from the deletion request or the stop signal on; absent where sockets were not observed.
     pub connections: Option<EpitaphConnections>,
     /// The trace of the termination.

@@ -2,9 +2,9 @@
 
 mod kubernetes;
 
-use super::Evidence;
 use super::judge::Case;
 use super::sentence::{actor, is_named, many, seconds, target};
+use super::{Evidence, Source};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::Signal;
@@ -70,6 +70,20 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         let text = format!("the OOM killer killed `{}` (pid {}), {who}", oom.comm, oom.tgid);
         add(oom.at, Kind::OomVictim, text);
     }
+    if let Some((why, kill)) = case.oomd_reason.as_ref().zip(case.kill()) {
+        list.push(Evidence {
+            at: kill.at,
+            source: Source::Bus,
+            text: format!("systemd-oomd killed the cgroup: {}", why.escape_debug()),
+        });
+    }
+    let mut add = |at: Boot, source: Kind, text: String| {
+        list.push(Evidence {
+            at,
+            source: source.into(),
+            text,
+        })
+    };
     if let Some(child) = case.failed_child {
         let text = format!(
             "`{}` (pid {}) {}",

@@ -12,7 +12,7 @@ mod shutdown;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, evidence, sentence, table};
+use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, disagreement, evidence, sentence, table};
 use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
@@ -132,6 +132,8 @@ pub(super) enum Why {
     Below(Box<Why>),
     Forced,
     Oom,
+    /// By a daemon that kills before memory has run out.
+    OomByDaemon,
     OomChild,
     KilledByOther,
     /// Killed with the pid namespace, when the namespace's init exited.
@@ -141,6 +143,8 @@ pub(super) enum Why {
     ChildCrashed,
     /// An exit code that an annotation declares as clean.
     Expected,
+    /// An exit code that the container's restart rules list.
+    Listed,
     /// Killed at once: the pod was deleted with a grace period of 0.
     ForceDeleted,
     /// Got the stop signal only when the main containers had used up the grace period.
@@ -247,6 +251,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
         sentence: sentence::sentence(case, &finding, traffic),
         remedy: sentence::remedy(case, &finding, traffic),
         advice: advice::list(case, finding.exit),
+        disagreement: disagreement::find(case, finding.exit),
         evidence,
     }
 }

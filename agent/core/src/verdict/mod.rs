@@ -1,6 +1,7 @@
 //! Verdict: three axes, one constant table from axes to headline, a sentence and a remedy.
 
 pub mod advice;
+mod disagreement;
 mod evidence;
 pub mod judge;
 pub mod node;
@@ -18,6 +19,7 @@ use crate::time::Boot;
 
 pub use crate::axes::{Cause, Exit, ShutdownOutcome, TrafficAxis};
 pub use advice::{Advice, AdviceKind};
+pub use disagreement::{Disagreement, Said, Was};
 pub use judge::{Case, Judged, judge};
 pub use node::{ShutdownVerdict, judge_shutdown};
 pub use pod::judge_pod;
@@ -88,6 +90,9 @@ pub struct Verdict {
     pub remedy: Option<String>,
     /// Settings to improve, by measurement; also for a clean exit.
     pub advice: Vec<Advice>,
+    /// What kubectl shows of the exit, where the kernel recorded something else. Of a pod: of the container that gives the verdict.
+    #[serde(skip)]
+    pub disagreement: Option<Disagreement>,
     /// In order of time.
     pub evidence: Vec<Evidence>,
 }

@@ -2,7 +2,7 @@
 
 use super::judge::Judged;
 use super::table::row;
-use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
+use super::{Cause, Disagreement, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{PodTerminationFacts, Reported};
 
 /// Judges a finished pod, once: the container with the highest precedence gives the verdict, and the sentence names
@@ -119,8 +119,12 @@ impl Member {
     fn aside(&self) -> Option<String> {
         match &self.from_status {
             Some(status) => Some(format!("container `{}` was not observed: {status}", self.name)),
-            None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
-            None => None,
+            None => {
+                let verdict = self.verdict.unclean.then(|| self.verdict.headline.to_owned());
+                let disagreement = self.verdict.disagreement.as_ref().map(Disagreement::clause);
+                let all: Vec<String> = verdict.into_iter().chain(disagreement).collect();
+                (!all.is_empty()).then(|| format!("container `{}`: {}", self.name, all.join("; ")))
+            }
         }
     }
 }
@@ -138,6 +142,7 @@ fn unobserved_verdict(exit: Exit) -> Verdict {
         sentence: String::new(),
         remedy: None,
         advice: Vec::new(),
+        disagreement: None,
         evidence: Vec::new(),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before};
 use super::{Cause, Exit, TrafficAxis};
 pub use inside::{discarded_inside, raised_in_vain};
+pub(super) use kubernetes::own_grace;
 pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};
@@ -49,6 +50,10 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     }
     if case.kubernetes.is_none() && finding.cause == Cause::NodeShutdown {
         text.push_str("; the node was shutting down");
+    }
+    if let Some(disagreement) = super::disagreement::find(case, finding.exit) {
+        text.push_str("; ");
+        text.push_str(&disagreement.clause());
     }
     for clause in clients(case, finding.exit, traffic) {
         text.push_str("; ");
@@ -189,6 +194,17 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             });
             format!("the OOM killer killed {who} because memory ran out{before}")
         }
+        Why::OomByDaemon => {
+            let by = case.kill().map_or("a daemon".to_owned(), |kill| actor(&kill.sender));
+            let before = case.stop().map_or(String::new(), |stop| {
+                format!(", {} after {}", since(case, stop.at), stop.signal)
+            });
+            let why = case
+                .oomd_reason
+                .as_ref()
+                .map_or(String::new(), |why| format!(" ({})", why.escape_debug()));
+            format!("{by} killed {who} because memory was running out{why}{before}")
+        }
         Why::OomChild => oom_child(case, &who),
         Why::KilledByOther => {
             let Some(fatal) = case.fatal() else {
@@ -223,6 +239,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             ),
             None => format!("{who} {} (declared as expected by an annotation)", by_itself(case)),
         },
+        Why::Listed => format!("{who} {}, a code that the container's restart rules list", by_itself(case)),
         Why::Stuck => kubernetes::stuck(case, &who),
         Why::NeverStarted => kubernetes::never_started(case),
         Why::Unknown(missing) => unknown(case, missing, &who),
@@ -405,7 +422,7 @@ fn oom_child(case: &Case<'_>, who: &str) -> String {
 
 /// An OOM kill that is not the verdict: the reader must not search for where the memory went.
 fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    if matches!(finding.why, Why::Oom | Why::OomChild) {
+    if matches!(finding.why, Why::Oom | Why::OomByDaemon | Why::OomChild) {
         return None;
     }
     let children = || case.oom().iter().filter(|oom| !oom.is_main);

@@ -33,7 +33,7 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
 }
 
 /// `epitaph.cause` in words.
-pub const CAUSES: [(Cause, &str); 16] = [
+pub const CAUSES: [(Cause, &str); 17] = [
     (
         Cause::Deleted,
         "The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).",
@@ -66,6 +66,10 @@ pub const CAUSES: [(Cause, &str); 16] = [
     (
         Cause::Restart,
         "The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.",
+    ),
+    (
+        Cause::RestartInPlace,
+        "The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one of them exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.",
     ),
     (Cause::NodeShutdown, "The node was shutting down."),
     (
@@ -141,8 +145,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 160,
-        meaning: "The OOM killer killed the main process because memory ran out.",
-        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first.",
+        meaning: "The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.",
+        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first. Of a daemon: the SIGKILL came from a process of the daemon's own unit, such as systemd-oomd.service.",
         remedy: "Raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency).",
     },
     Row {
@@ -220,7 +224,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 120,
         meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor the verdict also applies if the supervisor killed the process, or if the first process exited without waiting, and the kernel or the container runtime killed the process.",
         proof: "signal_deliver shows that the process entered its handler, or the stop signal was no longer pending at the SIGKILL, so the process had read it by signalfd or sigwait; the runtime's SIGKILL came before the exit. Below an init or a supervisor, the same of the process to which the signal was forwarded; the SIGKILL may be the supervisor's, or, at the exit of the first process, the kernel's or the container runtime's.",
-        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let the first process wait for the processes to which it sent the signal.",
+        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let the first process wait for the processes to which it sent the signal. If the deletion asked for less than the pod's own grace period (the sentence has both), change what the deletion asks for: no longer setting of the pod helps.",
     },
     Row {
         headline: "prestop-overran",

@@ -90,7 +90,7 @@ fn all_with_a_line_each() {
     check(
         None,
         expect![[r#"
-            ! oom-killed             The OOM killer killed the main process because memory ran out.
+            ! oom-killed             The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.
             ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
             ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded.
@@ -139,6 +139,7 @@ fn all_with_a_line_each() {
             cause    liveness               The kubelet stopped the container because the liveness probe failed.
             cause    startup                The kubelet stopped the container because the startup probe did not succeed in time.
             cause    restart                The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.
+            cause    restart-in-place       The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one of them exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.
             cause    node-shutdown          The node was shutting down.
             cause    oom                    Memory ran out: the memory limit was reached, or the node had no memory left.
             cause    crash                  The process failed by itself: a signal that it caused, or an exit code other than 0 without a stop signal.
@@ -177,7 +178,8 @@ fn all_with_a_line_each() {
                         Completed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway
                         Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
                         connection reset by peer, EPIPE, broken pipe, unexpected EOF, socket hang up, upstream
-                        prematurely closed connection, Terminating, ContainerStatusUnknown, StartError,
+                        prematurely closed connection, Terminating, RestartingAllContainers,
+                        AllContainersRestarting, RestartAllContainers, ContainerStatusUnknown, StartError,
                         RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
                         Aborted, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated,
                         NodeStatusUnknown, NodeNotReady, NotReady, node gone, TaintManagerEviction,
@@ -267,7 +269,9 @@ fn what_kubectl_shows() {
 
             Verdicts that fit
               oom-killed             The OOM killer killed the main process because memory
-                                     ran out.
+                                     ran out: the kernel's, or a daemon that kills before
+                                     the kernel has to (systemd-oomd, earlyoom, nohang),
+                                     which the sentence names.
               ignored-stop-signal    The kernel discarded the stop signal, so the process
                                      kept running until the runtime killed it: PID 1 has
                                      no handler, its handler only raised the signal again
@@ -311,7 +315,9 @@ fn what_kubectl_shows() {
               be missing there.
 
             Verdicts that fit
-              oom-killed  The OOM killer killed the main process because memory ran out.
+              oom-killed  The OOM killer killed the main process because memory ran out:
+                          the kernel's, or a daemon that kills before the kernel has to
+                          (systemd-oomd, earlyoom, nohang), which the sentence names.
               oom-child   The OOM killer killed another process of the container or unit,
                           during the stop or within the ten seconds before the main
                           process exited, with an error or with 0: that process's work was

@@ -47,7 +47,7 @@ const SHUTDOWNS: &[&str] = &["graceful", "truncated", "unprotected", "bypassed",
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 59] = [
+pub const WORDS: [Word; 60] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -203,6 +203,12 @@ pub const WORDS: [Word; 59] = [
             "blocked-stop-signal",
             "stuck",
         ],
+    },
+    Word {
+        names: &["RestartingAllContainers", "AllContainersRestarting", "RestartAllContainers"],
+        meaning: "The pod restarted in place (Kubernetes 1.36): one container exited with a code of its restart rules, and the kubelet ended and removed all others. The exit code 137 \
+                  is the kubelet's own for each of them: it proves no SIGKILL.",
+        verdicts: &["clean", "killed-after-grace", "refused-connections", "cut-connections"],
     },
     Word {
         names: &["ContainerStatusUnknown"],

@@ -1,12 +1,12 @@
 //! The Kubernetes part: the span of the pod, the span of the preStop hook, and attributes of the container.
 
 use epitaph_core::event::ExitStatus;
-use epitaph_core::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
+use epitaph_core::kubernetes::{Asker, PodContext, PreStopRun, Reported, Request, StopReason};
 use epitaph_core::pod::{ContainerKind, PreStop};
 use epitaph_core::report::{PodTermination, Termination};
 use epitaph_core::termination::Role;
 use epitaph_core::time::Boot;
-use epitaph_core::verdict::{Verdict, table};
+use epitaph_core::verdict::{Disagreement, Verdict, table};
 use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
@@ -104,6 +104,10 @@ pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &m
         }
         reason(reported, a);
     }
+    a.maybe(
+        key::REPORTED_DISAGREES,
+        t.verdict.disagreement.as_ref().map(Disagreement::clause),
+    );
     a.texts(key::INCOMPLETE, context.incomplete.as_deref().map(data));
 }
 
@@ -173,6 +177,10 @@ fn request(request: Option<&Request>, at: &Frame, a: &mut Attributes) {
     a.text(key::REQUEST_EARLIEST, at.rfc3339(request.earliest));
     a.text(key::REQUEST_LATEST, at.rfc3339(request.latest));
     a.seconds(key::REQUEST_GRACE, request.grace);
+    if let Some(own) = request.overridden() {
+        a.seconds(key::REQUEST_SPEC_GRACE, own);
+    }
+    a.maybe(key::REQUEST_ASKER, request.asker.map(Asker::name));
     if let Some((least, most)) = request.skew {
         a.api_clock(least, most);
     }

@@ -50,6 +50,12 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     if let Some(container) = &t.container {
         described(container, t, &mut a);
     }
+    let by_api = t.kubernetes.as_ref().and_then(|context| Some(context.stop_signal?.signal));
+    let by_runtime = || t.container.as_ref().and_then(|container| container.stop_signal);
+    a.maybe(
+        key::CONTAINER_STOP_SIGNAL,
+        by_api.or_else(by_runtime).map(|signal| signal.to_string()),
+    );
     main_process(t, at, &mut a);
     if let Some(stop) = &t.stop {
         stop_signal(stop, &mut a);
@@ -150,10 +156,6 @@ fn described(container: &ContainerFact, t: &Termination, a: &mut Attributes) {
     a.texts(
         key::CONTAINER_COMMAND_ARGS,
         container.command.iter().map(|argument| data(argument)),
-    );
-    a.maybe(
-        key::CONTAINER_STOP_SIGNAL,
-        container.stop_signal.map(|signal| signal.to_string()),
     );
     a.flag(key::CONTAINER_SANDBOX, container.sandbox);
 }

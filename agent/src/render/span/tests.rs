@@ -16,9 +16,10 @@ use epitaph_core::fixtures::pods as fixtures;
 use epitaph_core::fixtures::sample;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 use epitaph_core::ids::Signal;
+use epitaph_core::kubernetes::Asker;
 use epitaph_core::pod::PreStop;
 use epitaph_core::termination::{ClientPeer, ClientPeers, Count, PeerPlace};
-use epitaph_core::verdict::Cause;
+use epitaph_core::verdict::{Cause, Disagreement, Said, Was};
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};
 
@@ -217,6 +218,14 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
     frozen.facts.gaps.over_cap = 1;
     let mut pod_with_rare_facts = fixtures::pod(8);
     pod_with_rare_facts.containers[0] = with_rare_facts(pod_with_rare_facts.containers.remove(0));
+    let request = pod_with_rare_facts.facts.request.as_mut().expect("a request");
+    (request.spec_grace, request.asker) = (Some(Duration::from_secs(60)), Some(Asker::Karpenter));
+    pod_with_rare_facts.containers[0].verdict.disagreement = Some(Disagreement {
+        said: Said::OomKilled,
+        was: Was::Exit0,
+        status: "OOMKilled".into(),
+        kernel: "exited with 0 at SIGTERM".into(),
+    });
     let mut backwards = clean(5);
     backwards.facts.end = backwards.begin.minus(Duration::from_millis(5));
     let cluster = Options {

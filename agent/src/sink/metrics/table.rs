@@ -403,12 +403,35 @@ pub const WORKLOAD_IGNORED: Row = Row {
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
     about: "Stop signals to the workload's pods that the kernel discarded, counted before SIGKILL; appears with the first",
 };
+pub const WORKLOAD_GRACE_CUT: Row = Row {
+    name: "epitaph.workload.grace.cut_short",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
+    about: "Terminations of the workload's pods whose deletion asked for a shorter grace period than the pod's terminationGracePeriodSeconds, force deletes included: `kubectl drain --grace-period`, the cluster autoscaler, Karpenter, a person. At 0 as soon as a pod of the workload runs here",
+};
 pub const WORKLOAD_STUCK: Row = Row {
     name: "epitaph.workload.stuck",
     shape: Shape::Counter,
     unit: "{container}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
     about: "Containers that were still running 15 s after the grace period of the pod's deletion (the grace period counts from the stop signal if that came later), counted then, before they exit; appears with the first",
+};
+pub const WORKLOAD_DISAGREES: Row = Row {
+    name: "epitaph.workload.status.disagrees",
+    shape: Shape::Counter,
+    unit: "{container}",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        (
+            "said",
+            "of the pod's status: OOMKilled; placeholder (ContainerStatusUnknown, RestartingAllContainers, Unknown: nobody had read the exit); exit-code",
+        ),
+        ("was", "of the kernel: exit-0, exit-code (another one), signal, oom-kill"),
+    ],
+    about: "Exits of containers of which the pod's status, and kubectl with it, shows something else than the kernel recorded (docs/exit-codes.md). At 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_UNCLEAN: Row = Row {
     name: "epitaph.workload.unclean.timestamp",
@@ -494,7 +517,9 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_VERDICTS,
     WORKLOAD_CONNECTIONS,
     WORKLOAD_IGNORED,
+    WORKLOAD_GRACE_CUT,
     WORKLOAD_STUCK,
+    WORKLOAD_DISAGREES,
     WORKLOAD_UNCLEAN,
     WORKLOAD_INCIDENT,
     WORKLOAD_ADVICE,

@@ -9,13 +9,13 @@ use epitaph_core::pod;
 use epitaph_core::termination::Traffic;
 use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict::advice::Need;
-use epitaph_core::verdict::{self, AdviceKind, Verdict};
+use epitaph_core::verdict::{self, AdviceKind, Disagreement, Said, Verdict, Was};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
 use super::table::{
-    HOST_UNCLEAN, INCIDENTS, Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK,
-    WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
+    HOST_UNCLEAN, INCIDENTS, Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_DISAGREES, WORKLOAD_GRACE_CUT,
+    WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 use crate::render::attributes::key;
 
@@ -58,6 +58,10 @@ pub(super) struct Ended<'a> {
     pub what: What,
     pub verdict: &'a Verdict,
     pub needs: [(AdviceKind, Need); 2],
+    /// The pod's deletion asked for less than the pod's own grace period.
+    pub is_cut_short: bool,
+    /// Of its containers.
+    pub disagreements: Vec<(Said, Was)>,
 }
 
 /// Most series of one instrument.
@@ -98,6 +102,8 @@ struct Counts {
     connections: [u64; 4],
     ignored: u64,
     stuck: u64,
+    cut_short: u64,
+    disagreements: BTreeMap<(Said, Was), u64>,
     /// The latest unclean termination by verdict.
     unclean: BTreeMap<&'static str, Wall>,
     /// The latest of each of [`INCIDENTS`].
@@ -142,6 +148,13 @@ impl Workloads {
             }
         });
         known.counter(&WORKLOAD_IGNORED, meter, |counts, observe| some(counts.ignored, observe));
+        known.counter(&WORKLOAD_GRACE_CUT, meter, |counts, observe| observe(counts.cut_short, &[]));
+        known.counter(&WORKLOAD_DISAGREES, meter, |counts, observe| {
+            for (said, was) in Disagreement::all() {
+                let count = counts.disagreements.get(&(said, was)).copied().unwrap_or_default();
+                observe(count, &[KeyValue::new("said", said.name()), KeyValue::new("was", was.name())]);
+            }
+        });
         known.counter(&WORKLOAD_STUCK, meter, |counts, observe| some(counts.stuck, observe));
         known.gauge(&WORKLOAD_UNCLEAN, meter, |known, observe| {
             known.each(&mut |name, counts| {
@@ -248,6 +261,10 @@ impl Workloads {
         let (now, (counts, over)) = (known.now, known.counts(workload));
         counts.ended[end.what as usize][usize::from(end.verdict.unclean)] += 1;
         *counts.verdicts.entry(end.verdict.headline).or_default() += 1;
+        counts.cut_short += u64::from(end.is_cut_short);
+        for pair in &end.disagreements {
+            *counts.disagreements.entry(*pair).or_default() += 1;
+        }
         if end.verdict.unclean {
             counts.unclean.insert(end.verdict.headline, at);
         }

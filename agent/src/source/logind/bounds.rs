@@ -26,6 +26,8 @@ const WORD: usize = 64;
 /// The `why` of a lock; names of units have 255 bytes at most.
 const TEXT: usize = 256;
 const REASON: usize = 512;
+/// Of a cgroup below the root of the hierarchy.
+const PATH: usize = 1024;
 /// A delay that nobody waits for; logind's own type allows more than any clock.
 const DELAY: Duration = Duration::from_secs(365 * 24 * 3_600);
 
@@ -71,6 +73,10 @@ pub(super) fn event(event: NodeEvent) -> Option<NodeEvent> {
         NodeEvent::Job { unit, removed } if TARGETS.contains(&unit.as_str()) => NodeEvent::Job { unit, removed },
         NodeEvent::SystemState { state } => NodeEvent::SystemState {
             state: bounded(&state, WORD),
+        },
+        NodeEvent::OomKilled { cgroup, reason } => NodeEvent::OomKilled {
+            cgroup: bounded(&cgroup, PATH),
+            reason: bounded(&reason, WORD),
         },
         NodeEvent::Lost { reason, count } => NodeEvent::Lost {
             reason: LogindDropReason::of(&reason)?.name().to_owned(),

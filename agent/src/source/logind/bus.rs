@@ -26,6 +26,7 @@ const CALL: Duration = Duration::from_secs(5);
 
 const LOGIND: (&str, &str) = ("/org/freedesktop/login1", "org.freedesktop.login1.Manager");
 const SYSTEMD: (&str, &str) = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager");
+const OOMD: (&str, &str) = ("/org/freedesktop/oom1", "org.freedesktop.oom1.Manager");
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
 /// Messages that wait in the connection, each of 32 MiB at most. They are taken at once.
@@ -91,6 +92,11 @@ impl Bus {
                 ));
             }
         }
+        let (path, interface) = OOMD;
+        let sender = Service::Oomd.name();
+        rules.push(format!(
+            "sender='{sender}',path='{path}',interface='{interface}',member='Killed'"
+        ));
         for rule in rules {
             self.daemon("AddMatch", &format!("type='signal',{rule}")).await?;
         }
@@ -290,6 +296,10 @@ pub(super) fn signal(message: &Message) -> Result<Option<Signal>, NotASignal> {
         (of, "JobRemoved") if of == SYSTEMD.1 => {
             let (_, _, unit, _): (u32, zbus::wire::OwnedObjectPath, String, String) = body(message)?;
             job(unit, true)
+        }
+        (of, "Killed") if of == OOMD.1 && path == OOMD.0 => {
+            let (cgroup, reason) = body(message)?;
+            Some(What::OomKilled { cgroup, reason })
         }
         // Sent to this connection alone: nothing of that kind was asked for.
         _ => return Err(NotASignal),

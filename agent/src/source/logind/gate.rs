@@ -28,15 +28,18 @@ const BOTH: Duration = Duration::from_secs(2);
 pub(super) enum Service {
     Logind,
     Systemd,
+    /// systemd-oomd, which few machines run.
+    Oomd,
 }
 
 impl Service {
-    pub const ALL: [Service; 2] = [Service::Logind, Service::Systemd];
+    pub const ALL: [Service; 3] = [Service::Logind, Service::Systemd, Service::Oomd];
 
     pub const fn name(self) -> &'static str {
         match self {
             Service::Logind => "org.freedesktop.login1",
             Service::Systemd => "org.freedesktop.systemd1",
+            Service::Oomd => "org.freedesktop.oom1",
         }
     }
 }
@@ -67,6 +70,11 @@ pub(super) enum What {
         unit: String,
         removed: bool,
     },
+    /// systemd-oomd's `Killed`.
+    OomKilled {
+        cgroup: String,
+        reason: String,
+    },
 }
 
 /// What is looked into.
@@ -86,6 +94,10 @@ pub(super) enum Admitted {
     Job {
         unit: String,
         removed: bool,
+    },
+    OomKilled {
+        cgroup: String,
+        reason: String,
     },
 }
 
@@ -143,7 +155,8 @@ impl Gate {
             }
             What::Changed if is(Service::Logind) => Some(Admitted::Changed),
             What::Job { unit, removed } if is(Service::Systemd) => Some(Admitted::Job { unit, removed }),
-            What::Owner { .. } | What::Changed | What::Job { .. } => garbage(),
+            What::OomKilled { cgroup, reason } if is(Service::Oomd) => Some(Admitted::OomKilled { cgroup, reason }),
+            What::Owner { .. } | What::Changed | What::Job { .. } | What::OomKilled { .. } => garbage(),
             What::Prepare { start, metadata, kind } => {
                 let stranger = (!is(Service::Logind)).then(|| sender.clone());
                 if self.is_second(now, &sender, start, metadata) {

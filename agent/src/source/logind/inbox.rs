@@ -49,9 +49,10 @@ impl Sender {
                 return;
             }
             Admitted::Prepare { stranger: Some(_), .. } => (&self.strangers, LogindDropReason::Strangers),
-            Admitted::Prepare { stranger: None, .. } | Admitted::Owner { .. } | Admitted::Job { .. } => {
-                (&self.own, LogindDropReason::SignalQueue)
-            }
+            Admitted::Prepare { stranger: None, .. }
+            | Admitted::Owner { .. }
+            | Admitted::Job { .. }
+            | Admitted::OomKilled { .. } => (&self.own, LogindDropReason::SignalQueue),
         };
         if room.try_send(signal).is_err() {
             drops.add(reason, 1);

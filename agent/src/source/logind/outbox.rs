@@ -267,6 +267,7 @@ fn is_state(event: &NodeEvent) -> bool {
         | NodeEvent::SystemState { .. } => true,
         NodeEvent::Prepare { .. }
         | NodeEvent::Job { .. }
+        | NodeEvent::OomKilled { .. }
         | NodeEvent::Lost { .. }
         | NodeEvent::Kubelet { .. }
         | NodeEvent::KubeletState { .. }

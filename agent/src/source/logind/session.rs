@@ -299,7 +299,12 @@ impl Session<'_> {
             Admitted::Owner {
                 of: Service::Systemd,
                 now: None,
-            } => Ok(()),
+            }
+            | Admitted::Owner { of: Service::Oomd, .. } => Ok(()),
+            Admitted::OomKilled { cgroup, reason } => {
+                self.put(NodeEvent::OomKilled { cgroup, reason });
+                Ok(())
+            }
             Admitted::Prepare {
                 start,
                 kind,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use epitaph_core::ids::{ContainerId, PodUid};
 use epitaph_core::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, KubeletProbe, KubeletProbeKind,
-    Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, Ready, RestartPolicy, Workload,
+    Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, Ready, RestartAction, RestartPolicy, RestartRule, Workload,
 };
 use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::core::v1 as api;
@@ -29,6 +29,8 @@ const MAX_PROGRAM: usize = 256;
 /// Most kept containers of one pod; the API's limit on an object's size allows some thousands.
 const MAX_CONTAINERS: usize = 256;
 const MAX_PORTS: usize = 64;
+const MAX_RULES: usize = 20;
+const MAX_CODES: usize = 255;
 
 /// Annotations of the kubelet on the mirror pods of static pods.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -123,6 +125,7 @@ pub(super) fn fact(pod: &api::Pod, identity: Arc<PodIdentity>, options: PodOptio
             _ => Phase::Unknown,
         },
         reason: status.and_then(|s| reason(s.reason.as_deref())),
+        restarting: status.is_some_and(restarting),
         disruption: status.and_then(disruption),
         ready: status.and_then(ready),
         containers: status.map_or_else(Vec::new, statuses),
@@ -141,11 +144,7 @@ fn spec(pod: &api::Pod, options: PodOptions) -> PodSpec {
     PodSpec {
         grace: spec.termination_grace_period_seconds.and_then(seconds),
         priority: spec.priority,
-        restart_policy: match spec.restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
-            _ => RestartPolicy::Always,
-        },
+        restart_policy: restart_policy(spec.restart_policy.as_deref()).unwrap_or_default(),
         host_network: spec.host_network == Some(true),
         host_pid: spec.host_pid == Some(true),
         share_process_namespace: spec.share_process_namespace == Some(true),
@@ -153,6 +152,36 @@ fn spec(pod: &api::Pod, options: PodOptions) -> PodSpec {
         containers: containers(spec),
         options,
     }
+}
+
+fn restart_policy(text: Option<&str>) -> Option<RestartPolicy> {
+    Some(match text? {
+        "Never" => RestartPolicy::Never,
+        "OnFailure" => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Always,
+    })
+}
+
+/// The API server takes at most 20, with at most 255 codes each.
+fn restart_rules(container: &api::Container) -> Vec<RestartRule> {
+    let rules = container.restart_policy_rules.iter().flatten().take(MAX_RULES);
+    let rule = |rule: &api::ContainerRestartRule| {
+        let when = rule.exit_codes.as_ref()?;
+        Some(RestartRule {
+            action: match rule.action.as_str() {
+                "Restart" => RestartAction::Restart,
+                "RestartAllContainers" => RestartAction::RestartAllContainers,
+                _ => RestartAction::Other,
+            },
+            is_in: match when.operator.as_str() {
+                "In" => true,
+                "NotIn" => false,
+                _ => return None,
+            },
+            codes: when.values.iter().flatten().copied().take(MAX_CODES).collect(),
+        })
+    };
+    rules.filter_map(rule).collect()
 }
 
 fn containers(spec: &api::PodSpec) -> Vec<ContainerSpec> {
@@ -175,6 +204,8 @@ fn containers(spec: &api::PodSpec) -> Vec<ContainerSpec> {
         startup: None,
         readiness: None,
         ports: Vec::new(),
+        restart_policy: None,
+        restart_rules: Vec::new(),
     });
     init.chain(main).chain(ephemeral).take(MAX_CONTAINERS).collect()
 }
@@ -197,6 +228,8 @@ fn container(container: &api::Container, kind: ContainerKind) -> ContainerSpec {
             .filter_map(|p| u16::try_from(p.container_port).ok())
             .take(MAX_PORTS)
             .collect(),
+        restart_policy: restart_policy(container.restart_policy.as_deref()).filter(|_| kind != ContainerKind::Sidecar),
+        restart_rules: restart_rules(container),
     }
 }
 
@@ -279,6 +312,12 @@ pub(in crate::source) fn disruption(status: &api::PodStatus) -> Option<Disruptio
     })
 }
 
+/// The pod restarts in place (Kubernetes 1.35).
+fn restarting(status: &api::PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|c| c.type_ == "AllContainersRestarting" && c.status == "True")
+}
+
 fn ready(status: &api::PodStatus) -> Option<Ready> {
     let ready = status.conditions.iter().flatten().find(|c| c.type_ == "Ready")?;
     let is_ready = match ready.status.as_str() {
@@ -329,6 +368,7 @@ fn statuses(status: &api::PodStatus) -> Vec<ContainerStatus> {
         restarts: u32::try_from(s.restart_count).unwrap_or(0),
         state: state(s.state.as_ref()),
         last: s.last_state.as_ref().and_then(|last| last.terminated.as_ref()).map(ended),
+        stop_signal: reason(s.stop_signal.as_deref()),
     })
     .collect()
 }

@@ -50,6 +50,13 @@ fn a_pod_is_converted_completely() {
                 "name": "app", "image": "cart:v2", "ports": [{"name": "http", "containerPort": 8080}],
                 "lifecycle": {"preStop": {"exec": {"command": ["/bin/sleep", "secret"]}}, "stopSignal": "SIGUSR1"},
                 "livenessProbe": {"httpGet": {"port": "http"}, "terminationGracePeriodSeconds": 5},
+                "restartPolicy": "Never",
+                "restartPolicyRules": [
+                    {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}},
+                    {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0, 1]}},
+                    {"action": "Pause", "exitCodes": {"operator": "In", "values": [7]}},
+                    {"action": "Restart", "exitCodes": {"operator": "Near", "values": [7]}},
+                ],
                 "startupProbe": {"exec": {"command": ["/up"]}},
                 "readinessProbe": {"tcpSocket": {"port": "nowhere"}},
             }],
@@ -59,10 +66,12 @@ fn a_pod_is_converted_completely() {
             "phase": "Running", "podIP": "10.0.0.5", "podIPs": [{"ip": "10.0.0.5"}, {"ip": "fd00::5"}],
             "conditions": [
                 {"type": "Ready", "status": "False"},
+                {"type": "AllContainersRestarting", "status": "True", "reason": "RestartAllContainersStarted"},
                 {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"},
             ],
             "containerStatuses": [{
                 "name": "app", "image": "cart:v2", "imageID": "", "ready": false, "restartCount": 2,
+                "stopSignal": "SIGUSR1",
                 "containerID": format!("containerd://{ID}"),
                 "state": {"terminated": {"exitCode": 137, "reason": "Error", "containerID": format!("containerd://{ID}")}},
                 "lastState": {"terminated": {"exitCode": 1, "containerID": "containerd://short"}},
@@ -133,6 +142,8 @@ fn a_pod_is_converted_completely() {
                         startup: None,
                         readiness: None,
                         ports: [],
+                        restart_policy: None,
+                        restart_rules: [],
                     },
                     ContainerSpec {
                         name: "proxy",
@@ -144,6 +155,8 @@ fn a_pod_is_converted_completely() {
                         startup: None,
                         readiness: None,
                         ports: [],
+                        restart_policy: None,
+                        restart_rules: [],
                     },
                     ContainerSpec {
                         name: "app",
@@ -188,6 +201,33 @@ fn a_pod_is_converted_completely() {
                         ports: [
                             8080,
                         ],
+                        restart_policy: Some(
+                            Never,
+                        ),
+                        restart_rules: [
+                            RestartRule {
+                                action: RestartAllContainers,
+                                is_in: true,
+                                codes: [
+                                    88,
+                                ],
+                            },
+                            RestartRule {
+                                action: Restart,
+                                is_in: false,
+                                codes: [
+                                    0,
+                                    1,
+                                ],
+                            },
+                            RestartRule {
+                                action: Other,
+                                is_in: true,
+                                codes: [
+                                    7,
+                                ],
+                            },
+                        ],
                     },
                     ContainerSpec {
                         name: "debugger",
@@ -199,6 +239,8 @@ fn a_pod_is_converted_completely() {
                         startup: None,
                         readiness: None,
                         ports: [],
+                        restart_policy: None,
+                        restart_rules: [],
                     },
                 ],
                 options: PodOptions {
@@ -222,6 +264,7 @@ fn a_pod_is_converted_completely() {
                     message: "Eviction API: evicting",
                 },
             ),
+            restarting: true,
             ready: None,
             containers: [
                 ContainerStatus {
@@ -251,6 +294,9 @@ fn a_pod_is_converted_completely() {
                             exit_code: 1,
                             reason: None,
                         },
+                    ),
+                    stop_signal: Some(
+                        "SIGUSR1",
                     ),
                 },
             ],

@@ -35,6 +35,7 @@ fn fact(pod: &str, containers: Vec<ContainerStatus>) -> PodFact {
         phase: Phase::Running,
         reason: None,
         disruption: None,
+        restarting: false,
         ready: None,
         containers,
     }
@@ -89,6 +90,7 @@ fn bound_to_the_node(namespace: &str, pod: &str, containers: usize, has_run: boo
         restarts: 0,
         state: ContainerState::Running,
         last: None,
+        stop_signal: None,
     };
     let mut fact = fact(pod, Vec::from_iter(has_run.then_some(status)));
     let container = |n| ContainerSpec {
@@ -101,6 +103,8 @@ fn bound_to_the_node(namespace: &str, pod: &str, containers: usize, has_run: boo
         startup: None,
         readiness: None,
         ports: vec![80; 64],
+        restart_policy: None,
+        restart_rules: Vec::new(),
     };
     fact.spec = Arc::new(PodSpec {
         containers: (0..containers).map(container).collect(),

@@ -41,7 +41,7 @@ pub(super) fn bundle(bytes: &[u8], id: &ContainerId) -> Result<ContainerFact, se
         command: arguments(process.and_then(|process| process.args).unwrap_or_default()),
         sandbox: role.as_deref() == Some("sandbox"),
         stop_signal: match stop_signal {
-            Some(name) => signal(&name),
+            Some(name) => Signal::named(&name),
             // CRI-O writes down what an image or a pod declares, and otherwise sends SIGTERM.
             None => is_of_crio.then_some(Signal::TERM),
         },
@@ -71,7 +71,7 @@ pub(super) fn docker(bytes: &[u8], id: &ContainerId) -> Result<ContainerFact, se
         command: arguments(path.into_iter().chain(args.unwrap_or_default()).collect()),
         sandbox: role.as_deref() == Some("podsandbox"),
         // Without it Docker sends SIGTERM.
-        stop_signal: stop_signal.map_or(Some(Signal::TERM), |name| signal(&name)),
+        stop_signal: stop_signal.map_or(Some(Signal::TERM), |name| Signal::named(&name)),
     })
 }
 
@@ -192,16 +192,4 @@ fn arguments(all: Vec<String>) -> Vec<String> {
     // The list keeps the room of all arguments otherwise.
     kept.shrink_to_fit();
     kept
-}
-
-/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`: all forms that runtimes accept in an image.
-fn signal(text: &str) -> Option<Signal> {
-    if let Ok(number) = text.parse() {
-        return Signal::new(number);
-    }
-    let name = text.to_ascii_uppercase();
-    let name = name.strip_prefix("SIG").unwrap_or(&name);
-    (1..=64)
-        .filter_map(Signal::new)
-        .find(|signal| signal.to_string()[3..] == *name)
 }

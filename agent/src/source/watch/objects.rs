@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EphemeralContainer, EphemeralVolumeSource, Lifecycle, Namespace, Node, NodeCondition,
-    PersistentVolumeClaimVolumeSource, Pod, PodSpec, PodStatus, Probe, Taint, Toleration, Volume,
+    Container, ContainerPort, ContainerRestartRule, EphemeralContainer, EphemeralVolumeSource, Lifecycle, Namespace, Node,
+    NodeCondition, PersistentVolumeClaimVolumeSource, Pod, PodSpec, PodStatus, Probe, Taint, Toleration, Volume,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -221,6 +221,7 @@ struct RawContainer {
     name: String,
     image: Option<String>,
     restart_policy: Option<String>,
+    restart_policy_rules: Option<Vec<ContainerRestartRule>>,
     ports: Option<Vec<ContainerPort>>,
     lifecycle: Option<Lifecycle>,
     liveness_probe: Option<Probe>,
@@ -234,6 +235,7 @@ impl From<RawContainer> for Container {
             name: raw.name,
             image: raw.image,
             restart_policy: raw.restart_policy,
+            restart_policy_rules: raw.restart_policy_rules,
             ports: raw.ports,
             lifecycle: raw.lifecycle,
             liveness_probe: raw.liveness_probe,
@@ -404,6 +406,8 @@ mod tests {
                 "hostNetwork": true, "hostPID": true, "shareProcessNamespace": true,
                 "initContainers": [{"name": "proxy", "restartPolicy": "Always"}],
                 "containers": [{
+                    "restartPolicy": "Never",
+                    "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}],
                     "name": "app", "image": "app:1", "ports": [{"name": "http", "containerPort": 80}],
                     "lifecycle": {"preStop": {"exec": {"command": ["/bin/drain"]}}, "stopSignal": "SIGUSR1"},
                     "livenessProbe": {"httpGet": {"port": "http"}, "terminationGracePeriodSeconds": 5},

@@ -135,6 +135,34 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "deleted-with-a-shorter-grace",
+        what: "a delete with a grace period of 4 s, of a pod with 60 s in its spec",
+        manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::Delete(Some(4))],
+        alone: false,
+        kubelet: None,
+        expected: Expected {
+            sentence: &["SIGTERM", "SIGKILL", "60 s in its spec, 4 s asked for by the deletion"],
+            remedy: &["the pod's own grace period of 60 s was not given", "--grace-period"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+        },
+    },
+    Story {
+        name: "deleted-with-a-longer-grace",
+        what: "a delete with a grace period of 600 s, of a pod whose spec has 4 s and whose shutdown takes 8 s",
+        manifest: |name| vec![victim(name, 4, &["handle-for", "8", "0"])],
+        from: From::Ready,
+        acts: &[Act::Delete(Some(600))],
+        alone: false,
+        kubelet: None,
+        expected: Expected {
+            advice: &["grace period of 4 s in the pod's spec (the deletion asked for 600 s)"],
+            lasts: &[("SIGTERM → exit", Duration::from_secs(7))],
+            ..CLEAN
+        },
+    },
+    Story {
         name: "second-delete-shorter",
         what: "a delete with a grace period of 60 s, and 3 s later a delete with 20 s, which not every kubelet applies",
         manifest: |name| vec![victim(name, 60, &["handle-slowly"])],

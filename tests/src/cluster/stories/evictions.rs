@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::manifest::{merge, victim, victim_with};
-use super::{Act, CLEAN, Expected, From, Story};
+use super::{Act, CLEAN, Expected, From, Story, one};
 
 pub const STORIES: &[Story] = &[
     Story {
@@ -13,13 +13,43 @@ pub const STORIES: &[Story] = &[
         what: "the Eviction API, as used by kubectl drain",
         manifest: |name| vec![victim(name, 8, &["handle", "0"])],
         from: From::Ready,
-        acts: &[Act::Evict],
+        acts: &[Act::Evict(None)],
         alone: false,
         kubelet: None,
         expected: Expected {
             cause: "evicted-api",
             sentence: &["SIGTERM", "Eviction API"],
             ..CLEAN
+        },
+    },
+    Story {
+        name: "evicted-with-a-shorter-grace",
+        what: "the Eviction API with deleteOptions of 4 s, of a pod with 60 s in its spec",
+        manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::Evict(Some(4))],
+        alone: false,
+        kubelet: None,
+        expected: Expected {
+            cause: "evicted-api",
+            sentence: &["60 s in its spec, 4 s asked for by the eviction"],
+            remedy: &["the pod's own grace period of 60 s was not given", "kubectl drain"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+        },
+    },
+    Story {
+        name: "drained-with-a-shorter-grace",
+        what: "kubectl drain --grace-period=4 of a pod with 60 s in its spec",
+        manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::Drain(4)],
+        alone: true,
+        kubelet: None,
+        expected: Expected {
+            cause: "evicted-api",
+            sentence: &["60 s in its spec, 4 s asked for by the eviction"],
+            remedy: &["the pod's own grace period of 60 s was not given", "--grace-period"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
     },
     Story {

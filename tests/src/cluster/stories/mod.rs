@@ -73,8 +73,10 @@ pub enum Act {
     Delete(Option<u32>),
     /// `--force --grace-period=0`.
     ForceDelete,
-    /// By the Eviction API.
-    Evict,
+    /// By the Eviction API, with this grace in its `deleteOptions`, or the pod's own.
+    Evict(Option<u32>),
+    /// `kubectl drain --grace-period` of the pod's node, of this pod alone.
+    Drain(u32),
     /// A NoExecute taint on the pod's node, for as long as the pod is there.
     Taint,
     /// More manifests.

@@ -1,8 +1,10 @@
 //! Exits of a container without a deletion of its pod.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::manifest::{exec, merge, victim, victim_with};
+use super::manifest::{container, exec, merge, victim, victim_with};
 use super::{Act, CLEAN, Expected, From, NAMESPACE, Story, one};
 
 /// The pod goes on: the container's exit has a trace of its own.
@@ -116,6 +118,61 @@ pub const STORIES: &[Story] = &[
             },
         )
     },
+    Story {
+        kubelet: Some("singleProcessOOMKill"),
+        alone: true,
+        from: From::Ready,
+        ..by_itself(
+            "oom-of-a-child-long-before",
+            "a child is killed by the OOM killer; the main process goes on, and exits with 0 at its stop signal: the status still has OOMKilled",
+            |name| vec![limited(name, "outlives-a-child")],
+            // Longer than an OOM kill counts as the reason of an exit.
+            &[Act::Wait(Duration::from_secs(12)), Act::Delete(None)],
+            Expected {
+                sentence: &["kubectl shows OOMKilled; the kernel: exited with 0 at SIGTERM"],
+                ..CLEAN
+            },
+        )
+    },
+    by_itself(
+        "restarted-in-place",
+        "a container exits with 88, for which the pod's containers restart in place (Kubernetes 1.36)",
+        |name| {
+            let source = json!({
+                "restartPolicy": "Never",
+                "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}],
+            });
+            let mut pod = victim_with(name, 8, &["exit", "88"], source);
+            let neighbour = container("neighbour", &["handle", "0"]);
+            pod["spec"]["containers"].as_array_mut().expect("containers").push(neighbour);
+            vec![pod]
+        },
+        &[Act::UntilRestarted],
+        Expected {
+            cause: "restart-in-place",
+            spans: &[],
+            sentence: &["code 88", "all containers of the pod restarted in place"],
+            ..RESTARTED
+        },
+    ),
+    by_itself(
+        "restarted-by-a-rule",
+        "a container of a pod that never restarts exits with 42, which its restart rules list",
+        |name| {
+            let rules = json!({
+                "restartPolicy": "Never",
+                "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+            });
+            never_restarted(victim_with(name, 8, &["exit", "42"], rules))
+        },
+        &[Act::UntilRestarted],
+        Expected {
+            cause: "completed",
+            spans: &[],
+            sentence: &["code 42", "restart rules list"],
+            ..RESTARTED
+        },
+    ),
     by_itself(
         "crash",
         "the process exits by itself with 3",

@@ -15,6 +15,7 @@ mod plan;
 mod pods;
 mod stayed_ready;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
@@ -35,6 +36,10 @@ pub(super) use pods::RunningPod;
 
 /// Most locks that are kept, of a list and of a shutdown: a machine has some.
 const LOCKS: usize = 64;
+/// Most kills by systemd-oomd that are kept: it pauses for seconds after each.
+const OOM_KILLS: usize = 16;
+/// systemd-oomd emits its signal as soon as it has sent every SIGKILL.
+const OOMD: Duration = Duration::from_secs(2);
 /// Bytes of a text from the bus.
 const TEXT: usize = 256;
 /// Messages of two senders on the bus may arrive in either order within this.
@@ -84,6 +89,8 @@ pub(super) struct NodeMachine {
     /// The kubelet let go of its lock at a spoofed signal, and has taken none since.
     kubelet_dropped: bool,
     previous: Option<Box<Previous>>,
+    /// Cgroups that systemd-oomd has killed, the latest last: when, which, and why.
+    oom_kills: VecDeque<(Boot, String, String)>,
 }
 
 /// What an agent that ended within a shutdown has left to its successor.
@@ -212,6 +219,12 @@ impl NodeMachine {
             }
             NodeEvent::Job { unit, removed } => self.job(now, &unit, removed, out),
             NodeEvent::SystemState { state } => self.system_state(now, &state, out),
+            NodeEvent::OomKilled { cgroup, reason } => {
+                if self.oom_kills.len() >= OOM_KILLS {
+                    self.oom_kills.pop_front();
+                }
+                self.oom_kills.push_back((now, cgroup, reason));
+            }
             NodeEvent::Kubelet { config } => {
                 self.has_kubelet = true;
                 self.kubelet = Some(config);
@@ -253,6 +266,7 @@ impl NodeMachine {
 
     /// Notes the termination, and by which shutdown it was, if by one.
     pub fn ended(&mut self, facts: &mut TerminationFacts) {
+        facts.oomd_reason = self.oomd_reason(facts);
         if let Some(open) = &mut self.open {
             facts.shutdown = open.ended_by(facts);
             open.runs.ended(facts, open.facts.begin, facts.shutdown.is_some());
@@ -263,6 +277,22 @@ impl NodeMachine {
             let is_by_it = open::stopped_at(facts).is_some_and(|at| by.begin <= at && at <= *until);
             facts.shutdown = is_by_it.then(|| by.clone());
         }
+    }
+
+    /// What the bus says of the kill; the kernel shows who killed.
+    fn oomd_reason(&self, facts: &TerminationFacts) -> Option<String> {
+        let (kill, path) = facts.kill.as_ref().zip(facts.cgroup_path.as_deref())?;
+        let is_of = |cgroup: &str| {
+            let below = path.strip_prefix(cgroup.trim_end_matches('/'));
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        let is_then = |at: Boot| at.plus(OOMD) >= kill.at && at <= kill.at.plus(OOMD);
+        let found = self
+            .oom_kills
+            .iter()
+            .rev()
+            .find(|(at, cgroup, _)| is_then(*at) && is_of(cgroup));
+        found.map(|(.., reason)| reason.clone())
     }
 
     /// The runtime sent the main process a stop signal.

@@ -8,6 +8,7 @@ use crate::pod::PodEvent;
 use crate::termination::{Count, ListenerClosed, OomKill, TerminationFacts};
 use crate::time::Boot;
 
+use super::in_place::Trigger;
 use super::pod::{Container, Held, Named, Pod};
 use super::{FromPods, Pods};
 
@@ -69,6 +70,7 @@ impl Pod {
             + held
             + self.events.capacity() * size_of::<(Boot, PodEvent)>()
             + events
+            + self.triggers.capacity() * (size_of::<Trigger>() + TEXT)
             + (self.events_dropped.len() + self.killings.len()) * 2 * TEXT
             + (self.over_before.capacity() + self.reported_ids.capacity()) * 2 * TEXT
             + self.fact.as_ref().map_or(0, |fact| size_of::<Request>() + fact.bytes())

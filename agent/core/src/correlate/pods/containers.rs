@@ -225,6 +225,7 @@ impl Pods {
             stop_requested: by_runtime,
             end: None,
             end_earliest: None,
+            code: None,
             shutdown: None,
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);

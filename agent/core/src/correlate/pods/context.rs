@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::correlate::limits::STEPS;
-use crate::ids::{CgroupId, ContainerId};
-use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason};
-use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
+use crate::ids::{CgroupId, ContainerId, Signal};
+use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason, StopSignal};
+use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
-use crate::verdict;
+use crate::verdict::{self, Cause};
 
 use super::pod::Pod;
 use super::prestop::Runs;
@@ -49,6 +49,8 @@ pub(super) struct Life {
     pub end: Option<Boot>,
     /// The earliest time of the exit: `end`, if the exit was observed.
     pub end_earliest: Option<Boot>,
+    /// The exit code, as a runtime reports it.
+    pub code: Option<i32>,
     /// The node's shutdown that stopped it.
     pub shutdown: Option<EndedByShutdown>,
 }
@@ -98,6 +100,7 @@ impl Life {
             stop_lost_since: facts.missing.stop_lost_since,
             end: Some(facts.end),
             end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
+            code: facts.exit.map(|exit| exit.status.reported_code()),
             shutdown: facts.shutdown.clone(),
         }
     }
@@ -136,8 +139,11 @@ impl Pod {
         let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
-        let is_by_shutdown = |reason: &StopReason| stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref());
-        let is_by_shutdown = stop_reason.as_ref().is_some_and(is_by_shutdown);
+        let has_own_time = |reason: &StopReason| {
+            matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace)
+                || stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref())
+        };
+        let has_own_time = stop_reason.as_ref().is_some_and(has_own_time);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -146,6 +152,13 @@ impl Pod {
             .as_ref()
             .filter(|request| life.stop.is_none_or(|at| at >= request.earliest));
         let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, life, missing.as_deref()));
+        // Without a grace period the kubelet (1.36) runs no hook.
+        let is_in_place = stop_reason
+            .as_ref()
+            .is_some_and(|reason| reason.cause == Cause::RestartInPlace);
+        let pre_stop = pre_stop.filter(|run| run.seen || !is_in_place);
+        let listed = life.code.filter(|_| !life.stop_requested);
+        let rule = spec.zip(listed).and_then(|(spec, code)| spec.rule(code));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
         doubts.extend(away);
@@ -172,7 +185,9 @@ impl Pod {
             stop_reason,
             request,
             grace,
-            own_grace: fact.spec.grace.filter(|_| is_by_shutdown),
+            own_grace: fact.spec.grace.filter(|_| has_own_time),
+            is_listed: rule.is_some_and(|rule| rule.is_in && rule.action != RestartAction::Other),
+            stop_signal: self.stop_signal(&life.id, spec),
             pre_stop,
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
@@ -182,6 +197,16 @@ impl Pod {
             may_miss_hook: name.is_none() && fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
+    }
+
+    /// By the status of this life of the container, otherwise by the spec, which a kubelet may not follow.
+    fn stop_signal(&self, id: &ContainerId, spec: Option<&ContainerSpec>) -> Option<StopSignal> {
+        let of_spec = spec.and_then(|spec| Signal::named(spec.stop_signal.as_deref()?));
+        let effective = self.names.get(id).and_then(|named| named.stop_signal).or(of_spec)?;
+        Some(StopSignal {
+            signal: effective,
+            in_spec: of_spec == Some(effective),
+        })
     }
 
     /// Why Events that would explain this termination may be missing.
@@ -251,6 +276,8 @@ impl Pod {
             earliest: earliest.min(latest),
             latest,
             grace: deletion.grace,
+            spec_grace: self.fact.as_ref().and_then(|fact| fact.spec.grace),
+            asker: self.asker(deletion.grace, earliest.min(latest), latest),
             shortened: self.shortened.clone(),
             skew,
         };

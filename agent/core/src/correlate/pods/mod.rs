@@ -9,6 +9,7 @@
 mod budget;
 mod containers;
 mod context;
+mod in_place;
 mod learn;
 mod next_boot;
 mod open;

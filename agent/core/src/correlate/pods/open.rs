@@ -3,13 +3,14 @@
 //!
 //! - Why did the runtime stop the container? Only the kubelet's Event names a probe, or a change of the definition. A deletion
 //!   request before the stop signal is an answer, and so is the pod's own reason. A process that nothing stopped needs no answer.
+//! - Who asked for a shorter grace period than the pod's own, at which the runtime killed a process? Only an Event names a controller.
 //! - How did the preStop hook end? Only an Event reports a failure of a hook whose process was not observed.
 
 use std::time::Duration;
 
 use crate::event::{ExitStatus, Kind};
 use crate::ids::PodUid;
-use crate::kubernetes::{PodContext, RESOLUTION};
+use crate::kubernetes::{PodContext, RESOLUTION, Request};
 use crate::pod::{PodEventsState, PreStop};
 use crate::termination::{Actor, MissingEvidence, Role, TerminationFacts};
 use crate::time::Boot;
@@ -68,7 +69,7 @@ impl Pod {
         let Some(context) = self.context(api, &life, None, now) else {
             return false;
         };
-        is_hook_open(&context, &life) || self.is_cause_open(&context, held)
+        is_hook_open(&context, &life) || is_asker_open(&context, held) || self.is_cause_open(&context, held)
     }
 
     fn is_cause_open(&self, context: &PodContext, held: &Held) -> bool {
@@ -91,10 +92,19 @@ impl Pod {
                 let has_hook = context.container.as_deref().and_then(|name| self.spec(name));
                 let has_hook = has_hook.is_some_and(|spec| spec.pre_stop.is_some());
                 let has_reason = !self.was_succeeded(&held.id) && self.has_reason();
+                // Also in place, which a status names.
+                let has_reason = has_reason || self.is_in_place(&held.id) && context.stop_reason.is_some();
                 (stopped.is_some() || may_have_missed || has_hook) && !has_reason
             }
         }
     }
+}
+
+/// A force delete needs no name: nothing is set to 0 by mistake.
+fn is_asker_open(context: &PodContext, held: &Held) -> bool {
+    let is_short = |request: &Request| request.cut_short().is_some() && !request.grace.is_zero();
+    let is_killed = held.facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    is_killed && context.request.as_ref().is_some_and(is_short)
 }
 
 /// A hook with a known end, a sleep that was slept, and a hook that outlived the main process are judged without the Event.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
-use crate::ids::{ContainerId, PodUid};
+use crate::ids::{ContainerId, PodUid, Signal};
 use crate::kubernetes::Reported;
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
@@ -16,6 +16,7 @@ use crate::time::Boot;
 
 use super::super::Limits;
 use super::super::node::RunningPod;
+use super::in_place::{Trigger, is_placeholder};
 use super::prestop::Runs;
 use super::stop_reason;
 
@@ -54,6 +55,8 @@ pub(super) struct Pod {
     pub over_before: Vec<(String, Option<ContainerId>)>,
     /// Reported containers: processes left behind are not another termination. With the cgroup, because a cgroup's name can have any id.
     pub reported_ids: VecDeque<(ContainerId, CgroupId)>,
+    /// Containers whose exit code began a restart of the pod in place, the latest last.
+    pub triggers: VecDeque<Trigger>,
     /// The pod had terminated before its deletion request, which then only removes the object.
     pub over_by_itself: bool,
     /// When the termination was reported, or found to need no report.
@@ -71,10 +74,14 @@ pub(super) struct Named {
     pub name: String,
     pub restarts: u32,
     pub reported: Option<Reported>,
+    /// Of its status, which has it while the container runs.
+    pub stop_signal: Option<Signal>,
     /// When a status first showed the exit.
     pub reported_at: Option<Boot>,
     /// When a status first showed the successor, or that a restart is due.
     pub succeeded_at: Option<Boot>,
+    /// The kubelet ended and removed it, to restart the pod in place.
+    pub in_place: bool,
     seen: Boot,
 }
 
@@ -132,6 +139,7 @@ impl Pod {
             held: Vec::new(),
             over_before: Vec::new(),
             reported_ids: VecDeque::new(),
+            triggers: VecDeque::new(),
             over_by_itself: false,
             reported: None,
             touched: now,
@@ -191,6 +199,7 @@ impl Pod {
             self.reason.clone_from(&fact.reason);
         }
         for status in &fact.containers {
+            self.restarted_in_place(status, &fact);
             self.status(status, seen);
         }
         self.forget_names();
@@ -252,8 +261,21 @@ impl Pod {
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {
         if let Some(id) = &status.id {
             let named = self.name(id, status, status.restarts, seen);
+            if let Some(signal) = status.stop_signal.as_deref().and_then(Signal::named) {
+                named.stop_signal = Some(signal);
+            }
             match &status.state {
-                ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => named.report(ended, seen),
+                ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => {
+                    if is_placeholder(ended) {
+                        named.in_place = true;
+                        named.succeeded_at.get_or_insert(seen);
+                    }
+                    named.report(ended, seen);
+                    let (name, code) = (status.name.clone(), ended.exit_code);
+                    if !is_placeholder(ended) {
+                        self.note_trigger(&name, code, seen);
+                    }
+                }
                 // `CrashLoopBackOff` also keeps the id of the exited container.
                 ContainerState::Waiting { .. } if status.last.as_ref().is_some_and(|last| last.id.as_ref() == Some(id)) => {
                     named.succeeded_at.get_or_insert(seen);
@@ -282,8 +304,10 @@ impl Pod {
             name: status.name.clone(),
             restarts,
             reported: None,
+            stop_signal: None,
             reported_at: None,
             succeeded_at: None,
+            in_place: false,
             seen,
         })
     }
@@ -305,6 +329,10 @@ impl Pod {
 
     pub fn kind(&self, id: &ContainerId) -> Option<ContainerKind> {
         Some(self.spec(&self.names.get(id)?.name)?.kind)
+    }
+
+    pub fn name_of(&self, id: &ContainerId) -> Option<&str> {
+        self.names.get(id).map(|named| named.name.as_str())
     }
 
     pub fn container(&mut self, cgroup: CgroupId) -> Option<&mut Container> {
@@ -346,7 +374,8 @@ impl Pod {
     /// The versions that named the next container are missing. No container starts once the pod's deletion is requested: one that
     /// started after the exit shows that the pod went on.
     fn has_unnamed_successor(&self, id: &ContainerId) -> bool {
-        let is_hidden = self.gone.as_ref().is_some_and(|gone| !gone.watched) && self.restarts_after(1) == Some(true);
+        let is_hidden =
+            self.gone.as_ref().is_some_and(|gone| !gone.watched) && self.restarts_after(self.name_of(id), 1) == Some(true);
         let ended = self.containers.iter().find(|of| of.id == *id).and_then(|of| of.ended);
         let is_main = self.kind(id) != Some(ContainerKind::Init);
         let is_next =
@@ -391,7 +420,12 @@ impl Pod {
 }
 
 impl Named {
-    fn report(&mut self, ended: &Ended, seen: Boot) {
+    /// Of the lives of one container.
+    pub fn order(&self) -> (u32, Boot) {
+        (self.restarts, self.seen)
+    }
+
+    pub fn report(&mut self, ended: &Ended, seen: Boot) {
         self.reported_at.get_or_insert(seen);
         self.reported = Some(Reported {
             exit_code: ended.exit_code,

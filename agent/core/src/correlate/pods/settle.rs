@@ -143,7 +143,7 @@ impl Pod {
         }
         let Some(reported) = &named.reported else {
             // A container that is never restarted mostly terminates with its pod: a separate report would never get the Kubernetes context.
-            let never = self.restarts_after(1) == Some(false);
+            let never = self.restarts_after(Some(&named.name), 1) == Some(false);
             let hold = if never { HOLD_AWAY } else { hold };
             let missing = format!("the pod's status did not report the exit within {} s", hold.as_secs());
             return (held.since.plus(hold), Some(missing));
@@ -153,12 +153,14 @@ impl Pod {
             Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (shown.plus(EVENTS), None),
             // A restart would follow, or there would be no stop: the whole pod is being stopped (the kubelet's own evictions show this
             // only when all of the pod has terminated), which takes up to the grace period.
-            _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
+            _ if self.restarts_after(Some(&named.name), reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
                 let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(DEFAULT_GRACE);
                 (shown.plus(grace).plus(hold), None)
             }
             // No container runs or will run: the phase follows once the kubelet has removed the pod.
-            _ if self.all_reported() && self.restarts_after(reported.exit_code) == Some(false) => (shown.plus(OVER), None),
+            _ if self.all_reported() && self.restarts_after(Some(&named.name), reported.exit_code) == Some(false) => {
+                (shown.plus(OVER), None)
+            }
             _ => (shown.plus(hold), None),
         }
     }
@@ -212,6 +214,10 @@ impl Pod {
         let cgroup = held.facts.key.cgroup;
         self.note_unanswered(&held, now);
         self.note_reported(held.id.clone(), cgroup);
+        // What it began ends the others, which may be released later.
+        if let Some(trigger) = self.trigger_of(&held) {
+            self.keep_trigger(trigger);
+        }
         let termination = self.joined(held, api, missing, now);
         // Later containers are placed by those that still run.
         self.containers.retain(|of| of.cgroup != cgroup);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::kubernetes::{Detail, Request, StopReason};
-use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
+use crate::kubernetes::{Asker, Detail, RESOLUTION, Request, StopReason};
+use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone};
 use crate::shutdown::EndedByShutdown;
 use crate::verdict::Cause;
 
@@ -16,6 +16,12 @@ use super::pod::Pod;
 const LEAST_GRACE: Duration = Duration::from_secs(1);
 /// The kubelet's own reason of a DisruptionTarget condition.
 const BY_KUBELET: &str = "TerminationByKubelet";
+/// The reason that the Eviction API sets.
+const BY_EVICTION: &str = "EvictionByEvictionAPI";
+/// The cluster autoscaler announces an eviction once, and tries it for so long.
+const RETRIES_EVICTION: Duration = Duration::from_secs(120);
+/// All that the kubelet's Event says of a container that it ends to restart the pod in place (1.36).
+const RESTARTS_IN_PLACE: &str = "killing";
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
 /// A watch shows within this that a pod is gone.
@@ -42,7 +48,7 @@ impl Pod {
         let marked = marked.filter(|disruption| is_settled || disruption.reason == BY_KUBELET);
         let by_disruption = marked.and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
-                "EvictionByEvictionAPI" => Cause::EvictedApi,
+                BY_EVICTION => Cause::EvictedApi,
                 "DeletionByTaintManager" | "DeletionByDeviceTaintManager" => Cause::EvictedTaint,
                 "PreemptionByScheduler" => Cause::EvictedPreempted,
                 "DeletionByPodGC" => Cause::Deleted,
@@ -99,10 +105,14 @@ impl Pod {
             is_own && life.can_be_why(*at, event) && before_request && killing(event).is_some()
         });
         if let Some((event, (cause, detail))) = event.and_then(|(_, event)| Some((event, killing(event)?))) {
+            let trigger = || self.trigger(life).filter(|_| cause == Cause::RestartInPlace);
             return Some(StopReason {
-                detail,
+                detail: detail.or_else(trigger),
                 ..stop_reason(cause, format!("Event Killing: {}", event.message))
             });
+        }
+        if let Some(reason) = self.stop_reason_in_place(life) {
+            return Some(reason);
         }
         if let Some(reason) = self.stop_reason_by_shutdown(request, life, api) {
             return Some(reason);
@@ -198,8 +208,8 @@ impl Pod {
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
             Some(Cause::Deadline) if self.deletion.is_none() => spec,
             Some(Cause::Completed) => spec,
-            // The kubelet's own evictions and a node's shutdown have their own grace periods.
-            Some(Cause::NodeShutdown | Cause::EvictedNodePressure) => None,
+            // The kubelet's own evictions, its restarts in place and a node's shutdown have their own grace periods.
+            Some(Cause::NodeShutdown | Cause::EvictedNodePressure | Cause::RestartInPlace) => None,
             None | Some(Cause::Restart) => life.stop.and(spec),
             Some(_) => match self.deletion {
                 Some((deletion, seen)) => {
@@ -221,6 +231,23 @@ impl Pod {
         }
     }
 
+    /// Who asked for the deletion, where an Event on the pod is about this very request: an announced eviction may have failed, and
+    /// somebody else's deletion come later.
+    pub fn asker(&self, grace: Duration, earliest: Boot, latest: Boot) -> Option<Asker> {
+        let is_eviction = self.disruption.as_ref().is_some_and(|of| of.reason == BY_EVICTION);
+        self.events.iter().rev().find_map(|(at, event)| {
+            let asker = asker(event)?;
+            let is_about_it = match asker {
+                Asker::ClusterAutoscaler => {
+                    is_eviction && *at <= latest.plus(RESOLUTION) && at.plus(RETRIES_EVICTION).plus(RESOLUTION) >= earliest
+                }
+                // Its deletion is no eviction, and the message has the grace period.
+                Asker::Karpenter => !is_eviction && event.message.contains(&format!("granted {} seconds", grace.as_secs())),
+            };
+            is_about_it.then_some(asker)
+        })
+    }
+
     /// The taint was removed before the eviction.
     fn was_cancelled(&self, marked: Boot) -> bool {
         self.events.iter().any(|(at, event)| is_cancellation(event) && *at >= marked)
@@ -232,13 +259,13 @@ impl Pod {
         self.gone.as_ref().is_some_and(before) && !self.over_by_itself && !self.is_static()
     }
 
-    /// Whether the kubelet restarts a container after this exit; None unknown.
-    pub fn restarts_after(&self, exit_code: i32) -> Option<bool> {
-        Some(match self.fact.as_ref()?.spec.restart_policy {
-            RestartPolicy::Always => true,
-            RestartPolicy::OnFailure => exit_code != 0,
-            RestartPolicy::Never => false,
-        })
+    /// Whether the kubelet restarts the container after this exit; None unknown.
+    pub fn restarts_after(&self, name: Option<&str>, exit_code: i32) -> Option<bool> {
+        let by_pod = self.fact.as_ref()?.spec.restart_policy.restarts_after(exit_code);
+        let own = name
+            .and_then(|name| self.spec(name))
+            .and_then(|spec| spec.restarts_after(exit_code));
+        Some(own.unwrap_or(by_pod))
     }
 }
 
@@ -270,7 +297,22 @@ pub(super) fn may_be_by_shutdown(reason: &StopReason, shutdown: Option<&EndedByS
 
 /// Whether an Event of a pod explains a termination and is kept.
 pub(super) fn explains(event: &PodEvent) -> bool {
-    event.reason == "FailedPreStopHook" || killing(event).is_some() || by_event(event).is_some() || is_cancellation(event)
+    event.reason == "FailedPreStopHook"
+        || killing(event).is_some()
+        || by_event(event).is_some()
+        || is_cancellation(event)
+        || asker(event).is_some()
+}
+
+/// A controller that deletes pods with a grace period of its own announces that. Others, such as `kubectl drain` and handlers of a
+/// cloud's notices, write no Event on the pod.
+fn asker(event: &PodEvent) -> Option<Asker> {
+    let has = |text: &str| event.message.contains(text);
+    match event.reason.as_str() {
+        "ScaleDown" if has("for node scale down") => Some(Asker::ClusterAutoscaler),
+        "Disrupted" if has("terminationTime") && has("grace-period") => Some(Asker::Karpenter),
+        _ => None,
+    }
 }
 
 /// The kubelet stops a container, for any reason.
@@ -294,6 +336,8 @@ pub(super) fn killing(event: &PodEvent) -> Option<(Cause, Option<Detail>)> {
         Some((Cause::Startup, None))
     } else if has("definition changed") {
         Some((Cause::Restart, Some(Detail::DefinitionChanged)))
+    } else if event.message == RESTARTS_IN_PLACE {
+        Some((Cause::RestartInPlace, None))
     } else if has("resize requires restart") {
         Some((Cause::Restart, Some(Detail::ResizeRequiresRestart)))
     } else {

@@ -304,6 +304,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         inside,
         failed_child,
         oom,
+        oomd_reason: None,
         other_exits: others + state.rare().exits_dropped,
         traffic,
         gaps: Gaps {

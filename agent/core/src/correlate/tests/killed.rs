@@ -689,3 +689,82 @@ fn a_server_on_a_path_without_a_client_is_a_program() {
         "#]],
     );
 }
+
+/// The daemon's own unit proves it: not its name, which any process can have.
+#[test]
+fn a_daemon_that_kills_before_memory_has_run_out() {
+    let by = |unit: &str, comm: &str| {
+        container(&format!(
+            "
+            +0 mkdir {unit}
+            proc daemon in={unit} pid=80 start=+0 parent=systemd comm={comm}
+            +5 KILL daemon -> main
+            +5.001 exit main KILL
+            "
+        ))
+    };
+    check(
+        &by("systemd-oomd.service", "systemd-oomd"),
+        expect![[r#"
+        oom-killed: Oom/OomKilled/Quiet
+          `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
+          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+    "#]],
+    );
+    check(
+        &by("other.service", "systemd-oomd"),
+        expect![[r#"
+        killed-by-other: External/KilledByOther/Quiet
+          `systemd-oomd` (pid 80, unit other.service, child of `systemd`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+          fix: find out why `systemd-oomd` (pid 80, unit other.service, child of `systemd`) sent SIGKILL, and use the stop command of the container runtime instead
+    "#]],
+    );
+    // On the bus it says why, for a cgroup above, too; of another cgroup nothing.
+    let said = |cgroup: &str| {
+        let said = format!("+5.0005 node oomd {cgroup} memory-pressure\n            +5.001 exit");
+        by("systemd-oomd.service", "systemd-oomd").replace("+5.001 exit", &said)
+    };
+    check(
+        &said("/system.slice"),
+        expect![[r#"
+        oom-killed: Oom/OomKilled/Quiet
+          `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out (memory-pressure)
+          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+    "#]],
+    );
+    check(
+        &said("/user.slice"),
+        expect![[r#"
+        oom-killed: Oom/OomKilled/Quiet
+          `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
+          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+    "#]],
+    );
+    // earlyoom begins with SIGTERM.
+    let earlyoom = by("earlyoom.service", "earlyoom");
+    let first = earlyoom.replace(
+        "+5 KILL",
+        "+4 TERM daemon -> main handler\n+4.001 enter main TERM\n            +5 KILL",
+    );
+    check(
+        &first,
+        expect![[r#"
+        oom-killed: Oom/OomKilled/Quiet
+          `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) killed PID 1 `app` because memory was running out, 1.0 s after SIGTERM
+          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
+    "#]],
+    );
+    let handled = earlyoom
+        .replace(
+            "+5 KILL daemon -> main",
+            "+4 TERM daemon -> main handler\n+4.001 enter main TERM",
+        )
+        .replace("exit main KILL", "exit main 0");
+    check(
+        &handled,
+        expect![[r#"
+        clean: Oom/Clean/Quiet
+          `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+    "#]],
+    );
+}

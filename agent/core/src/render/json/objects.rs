@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::node::ByShutdownObject;
 use super::pods::ContextObject;
+use crate::text::escape;
 use crate::time::Boot;
-use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
+use crate::verdict::{Cause, Disagreement, Exit, Severity, TrafficAxis};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct TerminationObject {
@@ -40,6 +41,8 @@ pub struct TerminationObject {
     pub(super) stop: Option<StopObject>,
     pub(super) kill: Option<KillObject>,
     pub(super) status: Option<StatusObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disagreement: Option<DisagreementObject>,
     pub(super) oom: Vec<OomObject>,
     pub(super) other_exits: u64,
     pub(super) connections: ConnectionsObject,
@@ -47,6 +50,25 @@ pub struct TerminationObject {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) advice: Vec<AdviceObject>,
     pub(super) evidence: Vec<EvidenceObject>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DisagreementObject {
+    said: &'static str,
+    was: &'static str,
+    status: String,
+    kernel: String,
+}
+
+impl DisagreementObject {
+    pub(super) fn of(of: &Disagreement) -> DisagreementObject {
+        DisagreementObject {
+            said: of.said.name(),
+            was: of.was.name(),
+            status: escape(&of.status),
+            kernel: escape(&of.kernel),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -6,7 +6,7 @@ use super::node::{ByShutdownObject, by_shutdown};
 use super::objects::{AdviceObject, EvidenceObject, TerminationObject};
 use super::{advice, code_or_signal, evidence, in_trace, millis, time};
 use crate::input::Observation;
-use crate::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
+use crate::kubernetes::{Asker, PodContext, PreStopRun, Reported, Request, StopReason};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::report::PodTermination;
@@ -72,6 +72,8 @@ pub(super) struct ContextObject {
     asked: Option<AskedObject>,
     request: Option<RequestObject>,
     grace_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_signal: Option<StopSignalObject>,
     pre_stop: Option<PreStopObject>,
     mains_ended: Option<String>,
     mains_ended_boot_ns: Option<Boot>,
@@ -93,6 +95,10 @@ struct RequestObject {
     latest: String,
     latest_boot_ns: Boot,
     grace_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec_grace_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asker: Option<&'static str>,
     shortened: Vec<ShortenedObject>,
     api_clock_ahead_ns: Option<[i64; 2]>,
 }
@@ -102,6 +108,12 @@ struct ShortenedObject {
     time: String,
     boot_ns: Boot,
     grace_ms: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct StopSignalObject {
+    signal: String,
+    in_spec: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -193,6 +205,10 @@ pub(super) fn context(c: &PodContext, clock: WallOffset) -> ContextObject {
         asked: c.stop_reason.as_ref().map(asked),
         request: c.request.as_ref().map(|r| request(r, clock)),
         grace_ms: c.grace.map(millis),
+        stop_signal: c.stop_signal.map(|of| StopSignalObject {
+            signal: of.signal.to_string(),
+            in_spec: of.in_spec,
+        }),
         pre_stop: c.pre_stop.as_ref().map(|run| pre_stop(run, clock)),
         mains_ended: c.mains_ended.map(|at| time(clock, at)),
         mains_ended_boot_ns: c.mains_ended,
@@ -236,6 +252,8 @@ fn request(r: &Request, clock: WallOffset) -> RequestObject {
         latest: time(clock, r.latest),
         latest_boot_ns: r.latest,
         grace_ms: millis(r.grace),
+        spec_grace_ms: r.spec_grace.map(millis),
+        asker: r.asker.map(Asker::name),
         shortened: shortened.collect(),
         api_clock_ahead_ns: r.skew.map(|(least, most)| [least, most]),
     }

@@ -112,6 +112,13 @@ struct About<'a> {
 }
 
 impl About<'_> {
+    /// Of the container that the verdict is about, otherwise of the first.
+    fn kubectl_shows(&self) -> Option<String> {
+        let others = self.members.iter().copied();
+        let shown = |of: &Termination| of.verdict.disagreement.as_ref().map(|of| word(&of.status, SHORT_NAME));
+        self.speaker.into_iter().chain(others).find_map(shown)
+    }
+
     fn epitaph(&self, clock: WallOffset) -> Epitaph {
         let verdict = self.verdict;
         let exit = self.speaker.and_then(|of| of.exit.as_ref());
@@ -158,6 +165,7 @@ impl About<'_> {
             stop_signal: stop.map(|stop| stop.signal.to_string()),
             exit_code,
             exit_signal,
+            kubectl_shows: self.kubectl_shows(),
             connections: connections(&self.members, verdict.traffic),
             trace_id: self.trace.clone(),
             gaps,

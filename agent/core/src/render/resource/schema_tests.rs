@@ -44,9 +44,16 @@ fn the_chart_has_the_schema_of_the_types() {
     expect_file!["../../../../../deploy/helm/epitaph/files/crds/epitaphs.yaml"].assert_eq(&text);
 }
 
-/// `-o wide` also shows the sentence.
+/// `-o wide` also shows the sentence, and what kubectl shows of the exit.
 fn columns() -> Value {
     let column = |name: &str, of: &str, kind: &str, about: &str| json!({"name": name, "type": kind, "jsonPath": of, "description": about});
+    let mut shows = column(
+        "Kubectl",
+        ".report.kubectlShows",
+        "string",
+        "What kubectl shows of an exit, where the kernel recorded something else.",
+    );
+    shows["priority"] = 1.into();
     let mut sentence = column("Sentence", ".report.sentence", "string", "What happened.");
     sentence["priority"] = 1.into();
     json!([
@@ -65,6 +72,7 @@ fn columns() -> Value {
         ),
         column("Exit", ".report.exit", "string", "How the main process exited."),
         column("Age", ".metadata.creationTimestamp", "date", "Since the object was created."),
+        shows,
         sentence,
     ])
 }

@@ -7,6 +7,7 @@ use crate::kubernetes::{PodContext, Request};
 use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
 use crate::verdict::judge::{Case, Judged};
+use crate::verdict::sentence::own_grace;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
 
@@ -18,9 +19,10 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let grace = context.grace.filter(|grace| !grace.is_zero())?;
     let spent = Spent::of(case).filter(|spent| spent.stop_requested)?;
     // The grace period of a probe, or a shortened one, shows nothing about that of the pod.
-    let whole = context.request.as_ref().is_some_and(|request| request.shortened.is_empty());
+    let is_whole = |request: &Request| request.shortened.is_empty() && request.cut_short().is_none();
+    let whole = context.request.as_ref().is_some_and(is_whole);
     match exit {
-        Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace, &spent),
+        Exit::Clean | Exit::PrestopFailed => in_time(case, context, own_grace(context).unwrap_or(grace), &spent),
         Exit::KilledAfterGrace | Exit::PrestopOverran | Exit::SidecarStarved if whole => Some(Advice {
             kind: AdviceKind::GraceLonger,
             seconds: None,
@@ -41,7 +43,8 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     let stopping = spent.stop.map_or(Duration::ZERO, |stop| exit.at.since(stop));
     let hook = spent.hook.unwrap_or_default();
     let only_the_minimum = !hook.is_zero() && hook + KUBELET_MINIMUM > grace;
-    if needed + needed / 4 <= grace && !only_the_minimum {
+    // The reserve of the advice is smaller than that of the comparison: no advice for less than there is.
+    if needed + needed / 4 <= grace && !only_the_minimum || Duration::from_secs(advised) <= grace {
         return None;
     }
     let how = if hook.is_zero() {
@@ -54,11 +57,15 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     } else {
         ""
     };
+    let asked = context.request.as_ref().filter(|request| request.overridden() == Some(grace));
+    let asked = asked.map_or(String::new(), |request| {
+        format!(" in the pod's spec (the deletion asked for {})", whole_seconds(request.grace))
+    });
     Some(Advice {
         kind: AdviceKind::GraceLonger,
         seconds: Some(advised),
         text: format!(
-            "{} needed {}{how} of a grace period of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
+            "{} needed {}{how} of a grace period of {}{asked}{left}; set terminationGracePeriodSeconds to at least {advised}",
             context.name(),
             seconds(needed),
             whole_seconds(grace)
@@ -81,7 +88,7 @@ pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
     } else {
         ""
     };
-    let grace = request.grace;
+    let grace = request.spec_grace.unwrap_or(request.grace);
     // No owner chose the default, and the default is not long.
     (grace > DEFAULT_GRACE && grace > Duration::from_secs(advised) * FAR_TOO_LONG).then(|| Advice {
         kind: AdviceKind::GraceShorter,

@@ -17,10 +17,14 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
         let skew = request
             .skew
             .map_or(", the clock of the API server was not compared".to_owned(), |_| String::new());
+        let own = request
+            .overridden()
+            .map_or(String::new(), |own| format!("{} in the pod's spec; ", whole_seconds(own)));
+        let by = request.asker.map_or(String::new(), |asker| format!(" by {}", asker.name()));
         add(
             request.latest,
             format!(
-                "deletion requested with a grace period of {} (time known to within {}{skew})",
+                "deletion requested{by} with a grace period of {} ({own}time known to within {}{skew})",
                 whole_seconds(request.grace),
                 seconds(within)
             ),

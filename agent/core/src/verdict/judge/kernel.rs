@@ -57,11 +57,33 @@ fn oom_killed(case: &Case<'_>) -> Option<Finding> {
     (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, absent))
 }
 
+/// Daemons that kill processes before memory has run out, each by the unit that its package runs it in: systemd makes the cgroup, and no
+/// container can move into it. None has another reason to send a signal.
+const OOM_DAEMONS: [&str; 5] = [
+    "systemd-oomd.service",
+    "earlyoom.service",
+    "nohang.service",
+    "nohang-desktop.service",
+    "bustd.service",
+];
+
+fn is_oom_daemon(sender: &Actor) -> bool {
+    let unit = match &sender.place {
+        Attribution::Subject(Subject::Unit { name }, _) => name,
+        _ => return false,
+    };
+    sender.role == Role::Other && OOM_DAEMONS.iter().any(|daemon| **daemon == **unit)
+}
+
 fn killed(case: &Case<'_>) -> Finding {
     let Some(kill) = case.kill() else {
         return unknown(case, Missing::SenderNotSeen(Signal::KILL));
     };
     match kill.sender.role {
+        // Also after a stop signal of its own: earlyoom begins with SIGTERM.
+        Role::Other if is_oom_daemon(&kill.sender) => {
+            finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, &[Kind::SignalGenerate])
+        }
         Role::Runtime => match case.stop().filter(|stop| stop.sender.role == Role::Runtime) {
             Some(stop) => killed_after(case, stop),
             None => Finding {
@@ -430,6 +452,7 @@ fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),
+        Some((Role::Other, _)) if case.stop().is_some_and(|stop| is_oom_daemon(&stop.sender)) => by_kernel(Cause::Oom),
         // The kernel's stop signal is a terminal's: a key or a hangup.
         Some((Role::Unknown, at)) => kubernetes::cause_before(case, at).unwrap_or(Cause::Unknown),
         Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(by_kernel(Cause::External)),

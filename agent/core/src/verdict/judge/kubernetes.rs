@@ -84,6 +84,20 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
             };
             unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, &[]))
         }
+        // The manifest has foreseen the code: what it asks for follows.
+        Why::Nonzero if case.stop().is_none() && context.is_listed => {
+            let cause = match found.cause {
+                Cause::Crash => Cause::Completed,
+                cause => cause,
+            };
+            let listed = Finding {
+                exit: Exit::Clean,
+                cause,
+                why: Why::Listed,
+                ..found
+            };
+            unless_worse_below(case, listed)
+        }
         Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap)) if is_stuck(case, context) => {
             finding(Exit::Stuck, found.cause, Why::Stuck, &[Kind::ProcessExit])
         }

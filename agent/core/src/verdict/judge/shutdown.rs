@@ -6,7 +6,7 @@ use super::kernel::unknown;
 use super::{Case, Finding, InnerEnd, Missing, Open, Why};
 use crate::event::Kind;
 use crate::ids::Pid;
-use crate::kubernetes::RESOLUTION;
+use crate::kubernetes::{RESOLUTION, StopReason};
 use crate::termination::{Kill, Role};
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit};
@@ -57,10 +57,13 @@ pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
     kill.sender.tgid == INIT && kill.sender.comm.as_bytes() == SHUTDOWN
 }
 
-/// How long the process had until its SIGKILL, and its own grace period; None if either is not known.
+/// How long the process had in the shutdown until its SIGKILL, and its own grace period; None if either is not known.
 pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Duration)> {
     let context = case.kubernetes?;
-    let own = context.own_grace?;
+    let is_other = |reason: &StopReason| matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace);
+    let own = context
+        .own_grace
+        .filter(|_| !context.stop_reason.as_ref().is_some_and(is_other))?;
     let kill = case.kill()?;
     let begin = match (Spent::of(case), &context.pre_stop) {
         // When a hook began is part of what the process had.

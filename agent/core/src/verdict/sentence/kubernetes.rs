@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
-use crate::kubernetes::{Detail, PodContext, Request, StopReason};
+use crate::kubernetes::{Asker, Detail, PodContext, RESOLUTION, Request, StopReason};
 use crate::pod::PreStop;
+use crate::termination::Role;
 use crate::time::Boot;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::judge::{Case, Hook, HookEnd, quoted};
@@ -19,6 +20,8 @@ pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
     let clauses = [
         hook(case, context),
         starved(case, context, finding),
+        other_signal(case, context),
+        overridden(case, context),
         shortened(case, context),
         no_init(case, context, finding),
         why(context, finding.cause),
@@ -131,10 +134,111 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
     })
 }
 
+/// A runtime that was asked for another signal than the container's own: by hand (`ctr task kill`, `crictl`), or by a kubelet that does
+/// not know `lifecycle.stopSignal`.
+fn other_signal(case: &Case<'_>, context: &PodContext) -> Option<String> {
+    let own = context.stop_signal?;
+    let sent = case.stop().filter(|stop| stop.sender.role == Role::Runtime)?.signal;
+    let where_from = match own.in_spec {
+        true => "`lifecycle.stopSignal`",
+        false => "the container's status",
+    };
+    (sent != own.signal).then(|| {
+        format!(
+            "the container's own stop signal is {} by {where_from}, and {sent} was sent",
+            own.signal
+        )
+    })
+}
+
+/// Of a process that was killed: whose grace period had ended.
+fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
+    let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime)?;
+    if let Some(own) = context.own_grace.filter(|_| is_evicted(context)) {
+        let left = Spent::of(case).and_then(|spent| spent.left)?;
+        return (left + RESOLUTION < own).then(|| {
+            format!(
+                "the pod's grace period is {} in its spec, and the kubelet's eviction did not wait for its end",
+                whole_seconds(own)
+            )
+        });
+    }
+    let request = context.request.as_ref().filter(|request| !request.grace.is_zero())?;
+    // A probe's kill, or one before the request, has another grace period.
+    if is_by_probe(context) || request.earliest > kill.at {
+        return None;
+    }
+    Some(format!(
+        "the pod's grace period is {} in its spec, {} asked for by the {}",
+        whole_seconds(request.overridden()?),
+        whole_seconds(request.grace),
+        asked_by(context, request)
+    ))
+}
+
+fn is_evicted(context: &PodContext) -> bool {
+    context
+        .stop_reason
+        .as_ref()
+        .is_some_and(|reason| reason.cause == Cause::EvictedNodePressure)
+}
+
+fn is_by_probe(context: &PodContext) -> bool {
+    let by = |reason: &StopReason| matches!(reason.cause, Cause::Liveness | Cause::Startup);
+    context.stop_reason.as_ref().is_some_and(by)
+}
+
+/// The setting is the pod's own: a deletion may have asked for another, and a probe has one of its own.
+pub(in crate::verdict) fn own_grace(context: &PodContext) -> Option<Duration> {
+    let of_request = context.request.as_ref().filter(|_| !is_by_probe(context));
+    of_request.and_then(|request| request.spec_grace).or(context.grace)
+}
+
+fn asked_by(context: &PodContext, request: &Request) -> &'static str {
+    match request.asker {
+        Some(Asker::ClusterAutoscaler) => "cluster autoscaler",
+        Some(Asker::Karpenter) => "deletion of Karpenter",
+        None if is_evicted_by_api(context) => "eviction",
+        None => "deletion",
+    }
+}
+
+fn is_evicted_by_api(context: &PodContext) -> bool {
+    context
+        .stop_reason
+        .as_ref()
+        .is_some_and(|reason| reason.cause == Cause::EvictedApi)
+}
+
+/// The setting by which the deletion got a shorter grace period than the pod's own; None if it did not.
+fn ask_for_more(context: &PodContext) -> Option<String> {
+    let request = context.request.as_ref().filter(|_| !is_by_probe(context))?;
+    let own = whole_seconds(request.cut_short()?);
+    let how = match request.asker {
+        Some(Asker::ClusterAutoscaler) => {
+            format!("raise `--max-graceful-termination-sec` of the cluster autoscaler to at least {own}")
+        }
+        Some(Asker::Karpenter) => "raise `terminationGracePeriod` of Karpenter's NodePool, which ended before the pod's".to_owned(),
+        None if is_evicted_by_api(context) => "leave the grace period of evictions to the pod: `--grace-period` of `kubectl drain`, \
+                       `--max-graceful-termination-sec` of the cluster autoscaler, `podTerminationGracePeriod` of the node termination \
+                       handler, or `deleteOptions.gracePeriodSeconds` of who evicts"
+            .to_owned(),
+        None => "delete without a grace period of its own: `kubectl delete` without `--grace-period`, or \
+              `gracePeriodSeconds` of the controller that deletes (the API server's audit log names it)"
+            .to_owned(),
+    };
+    Some(format!("the pod's own grace period of {own} was not given: {how}"))
+}
+
 fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let kill = case.kill()?;
     if context.grace.is_some_and(|grace| grace.is_zero()) || context.request.as_ref().is_some_and(|of| of.grace.is_zero()) {
-        return Some("the pod was force-deleted (grace period 0)".to_owned());
+        let own = context.request.as_ref().and_then(|request| request.spec_grace);
+        return Some(if own.is_some_and(|own| own.is_zero()) {
+            "the pod's own grace period is 0 (terminationGracePeriodSeconds)".to_owned()
+        } else {
+            "the pod was force-deleted (grace period 0)".to_owned()
+        });
     }
     let request = context.request.as_ref()?;
     let (at, grace) = request.shortened.last()?;
@@ -169,6 +273,7 @@ fn why(context: &PodContext, cause: Cause) -> Option<String> {
         Cause::Startup => "the kubelet stopped the container because the startup probe failed",
         Cause::Restart if stop_reason.is_none() => "the kubelet stopped the container, and no evidence shows why",
         Cause::Restart => "the kubelet stopped the container to restart it",
+        Cause::RestartInPlace => "all containers of the pod restarted in place",
         Cause::NodeShutdown => "the node was shutting down",
         Cause::Deleted if stop_reason.is_some_and(is_collected) => "pod garbage collection removed the pod",
         Cause::Stopped | Cause::Completed | Cause::Deleted | Cause::Oom | Cause::Crash | Cause::External | Cause::Unknown => {
@@ -177,6 +282,14 @@ fn why(context: &PodContext, cause: Cause) -> Option<String> {
     };
     let more = match stop_reason.and_then(|stop_reason| stop_reason.detail.as_ref()) {
         None => String::new(),
+        Some(Detail::Trigger {
+            is_itself: true, code, ..
+        }) => {
+            format!(", as the restart rules of this container ask for at code {code}")
+        }
+        Some(Detail::Trigger { container, code, .. }) => {
+            format!(", because container `{container}` exited with code {code}, and its restart rules ask for that")
+        }
         Some(Detail::DefinitionChanged) => ": the container definition changed".to_owned(),
         Some(Detail::ResizeRequiresRestart) => ": the resize of a resource requires a restart".to_owned(),
         Some(Detail::PodGc { message } | Detail::OutOfResource { message }) if message.is_empty() => String::new(),
@@ -204,6 +317,9 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
     let left = Spent::of(case)?.left?;
     if finding.why == Why::Starved {
         let needed = waited(case, context)? + left;
+        if let Some(ask) = ask_for_more(context) {
+            return Some(format!("the pod needs more than {}: {ask}", seconds(needed)));
+        }
         return Some(format!(
             "the pod needs more than {}: shorten the main containers' shutdown, or set terminationGracePeriodSeconds to at least {}",
             seconds(needed),
@@ -221,10 +337,26 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         .as_ref()
         .and_then(|request| request.shortened_for(end))
         .is_some();
+    let is_evicted = is_evicted(context) && context.own_grace.is_some_and(|own| left + RESOLUTION < own);
+    if finding.cause == Cause::RestartInPlace {
+        return Some(format!(
+            "the shutdown needs more than the {} that it got, and no grace period counts when the pod restarts in place: shorten the \
+             shutdown, or take `RestartAllContainers` out of the restart rules",
+            seconds(left)
+        ));
+    }
     Some(if shortened {
         format!(
             "the shutdown needs more than the {} that it got: do not shorten the grace period with a second delete",
             seconds(left)
+        )
+    } else if let Some(ask) = ask_for_more(context) {
+        format!("the shutdown needs more than the {} that it got, and {ask}", seconds(left))
+    } else if is_evicted {
+        format!(
+            "the shutdown needs more than the {} that it got, and {}",
+            seconds(left),
+            of_eviction(context)
         )
     } else {
         format!(
@@ -235,6 +367,22 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
                 .map_or(String::new(), |grace| format!(" above {}", whole_seconds(grace)))
         )
     })
+}
+
+/// An eviction by the kubelet takes the pod's own grace period only where a soft threshold was passed, and then at most
+/// `evictionMaxPodGracePeriod`.
+fn of_eviction(context: &PodContext) -> &'static str {
+    let detail = context.stop_reason.as_ref().and_then(|reason| reason.detail.as_ref());
+    match detail {
+        Some(Detail::OutOfResource { message }) if message.contains("low on resource") => {
+            "a hard eviction of the kubelet waits for no grace period: give the pod requests that cover its use, so that others are \
+             evicted first, or the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`"
+        }
+        _ => {
+            "an eviction by the kubelet waits for no grace period: keep the pod's use of memory and ephemeral storage within what it \
+             requests and is limited to"
+        }
+    }
 }
 
 /// A container that stopped cleanly may still have been stopped because of a failed probe.
@@ -257,13 +405,18 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     let spent = Spent::of(case)?;
     let needed = hook.took.unwrap_or_default() + spent.left.unwrap_or_default();
     let grace = case.kubernetes.and_then(|context| context.grace);
-    let longer = || {
-        format!(
+    let ask = case.kubernetes.and_then(ask_for_more);
+    let longer = || match &ask {
+        Some(ask) => format!(
+            "shorten the {name}: the hook and the shutdown need more than {}; {ask}",
+            seconds(needed)
+        ),
+        None => format!(
             "shorten the {name}, or set terminationGracePeriodSeconds to at least {} (the hook and the shutdown need more than {})",
             // A hook that was slow to start took more of the grace period than its own time.
             with_reserve(needed).max(grace.map_or(0, |grace| grace.as_secs() + 5)),
             seconds(needed)
-        )
+        ),
     };
     match &hook.end {
         HookEnd::Cut => Some(longer()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
-use crate::attribute::Subject;
+use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
@@ -152,6 +152,17 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some(inside::to_unsignalled(case))
         }
         (Why::DefaultAction, exit) => Some(lower(row(exit, axis).remedy) + &early(case).unwrap_or_default()),
+        (Why::OomByDaemon, exit) => case.kill().map(|kill| {
+            format!(
+                "{}; the log of `{}` has the memory that it saw (`journalctl -u {}`)",
+                lower(row(exit, axis).remedy),
+                kill.sender.comm,
+                match &kill.sender.place {
+                    Attribution::Subject(Subject::Unit { name }, _) => name.to_string(),
+                    _ => kill.sender.comm.to_string(),
+                }
+            )
+        }),
         (Why::Crashed(_) | Why::ChildCrashed, _) => Some(of_crash(case, finding, axis)),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
@@ -274,7 +285,13 @@ fn is_reload(case: &Case<'_>) -> bool {
     let is_between = |at: Boot| stop.at <= at && at < kill.at;
     let traffic = case.traffic();
     let has_closed = traffic.listeners.iter().any(|listener| is_between(listener.at));
-    traffic.observed && !stop.signal.is_conventional_stop() && !has_closed
+    traffic.observed && !stop.signal.is_conventional_stop() && !has_closed && !is_declared(case, stop.signal)
+}
+
+/// Somebody chose this signal for the program, in the pod's spec.
+fn is_declared(case: &Case<'_>, signal: Signal) -> bool {
+    let declared = case.kubernetes.and_then(|context| context.stop_signal);
+    declared.is_some_and(|declared| declared.in_spec && declared.signal == signal)
 }
 
 /// With the remedy of a program that does shut down at this signal.
@@ -321,6 +338,9 @@ fn may_not_stop(case: &Case<'_>) -> Option<String> {
 pub(super) fn or_declare(case: &Case<'_>, signal: Signal) -> String {
     match signal {
         Signal::TERM => String::new(),
+        _ if is_declared(case, signal) => {
+            ", or change `lifecycle.stopSignal` of the container to the signal that stops the program".to_owned()
+        }
         _ => format!(", or declare the signal that stops the program ({})", declared(case)),
     }
 }

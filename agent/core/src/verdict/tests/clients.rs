@@ -128,10 +128,7 @@ fn of_port(port: u16, at_: f64) -> ListenerClosed {
 /// The admin's listener closes at the stop signal, the other when it is drained.
 #[test]
 fn a_sleep_for_the_port_that_was_refused() {
-    let mut ended = termination()
-        .with(|k| k.grace = Some(Duration::from_secs(30)))
-        .term(0.2)
-        .exit(21.0, 0);
+    let mut ended = termination().grace(30).term(0.2).exit(21.0, 0);
     ended.t.traffic.listeners = vec![of_port(9090, 0.3), of_port(8080, 20.0)];
     ended.t.traffic.refused = count(3, 20.0, 21.0);
     ended.t.traffic.refused_by_port = [(8080, ended.t.traffic.refused)].into();
@@ -147,11 +144,7 @@ fn a_sleep_for_the_port_that_was_refused() {
 
 #[test]
 fn a_hook_that_closes_the_listener_covers_clients_until_then() {
-    let drains = || {
-        termination()
-            .with(|k| k.grace = Some(Duration::from_secs(60)))
-            .hook(0.0, 10.0, ExitStatus::Exited(0))
-    };
+    let drains = || termination().grace(60).hook(0.0, 10.0, ExitStatus::Exited(0));
     check(
         refused(drains(), 10.1, 1.0, 3.0, 10.3),
         expect![[r#"
@@ -181,6 +174,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
         let sidecar = hook(termination()).with(|k| {
             k.kind = Some(ContainerKind::Sidecar);
             k.grace = Some(Duration::from_secs(grace));
+            k.request.as_mut().unwrap().spec_grace = k.grace;
             k.mains_ended = Some(at(20.0));
         });
         refused(sidecar, 20.0, 20.1, 23.1, 21.0)
@@ -204,7 +198,6 @@ fn a_sidecars_sleep_counts_from_the_request() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
-              grace-longer Some(25): container `app` needed 21.0 s of a grace period of 25 s; set terminationGracePeriodSeconds to at least 25
               pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that needs a grace period of at least 35 s, not 25 s
               accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 3.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
@@ -215,7 +208,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
 fn slept(accepted: u64) -> Builder {
     let mut ended = termination()
         .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
-        .with(|k| k.grace = Some(Duration::from_secs(60)))
+        .grace(60)
         .term(25.0)
         .exit(25.2, 0);
     ended.t.traffic.since = at(0.0);

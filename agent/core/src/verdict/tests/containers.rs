@@ -371,3 +371,47 @@ fn the_kernel_is_believed_before_the_api() {
         .assert_eq(&line(reported(0, "OOMKilled")));
     expect!["the pod's status reports Completed, exit code 0"].assert_eq(&line(reported(0, "Completed")));
 }
+
+/// SIGHUP mostly means "reload", unless somebody chose it for this program. An image's own choice is advised to be declared still.
+#[test]
+fn a_stop_signal_by_the_api() {
+    let hup = Signal::named("SIGHUP").unwrap();
+    let stopped = |own: Option<StopSignal>, sent: Signal| {
+        let mut killed = termination().with(|k| k.stop_signal = own).term(0.3).kill(10.4);
+        killed.t.stop.as_mut().unwrap().signal = sent;
+        killed
+    };
+    let by = |in_spec: bool| Some(StopSignal { signal: hup, in_spec });
+    check(
+        stopped(None, hup),
+        expect![[r#"
+        killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGHUP to PID 1 `app`, the handler started, but the process did not exit: the container runtime sent SIGKILL 10.1 s later
+          remedy: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGHUP: the shutdown needs more than the 10.1 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
+          grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
+    "#]],
+    );
+    check(
+        stopped(by(false), hup),
+        expect![[r#"
+        killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGHUP to PID 1 `app`, the handler started, but the process did not exit: the container runtime sent SIGKILL 10.1 s later
+          remedy: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image, `lifecycle.stopSignal` of the pod's container); if the program does shut down at SIGHUP: the shutdown needs more than the 10.1 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
+          grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
+    "#]],
+    );
+    check(
+        stopped(by(true), hup),
+        expect![[r#"
+        killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGHUP to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.1 s later
+          remedy: the shutdown needs more than the 10.1 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
+          grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
+    "#]],
+    );
+    check(
+        stopped(by(true), Signal::TERM),
+        expect![[r#"
+        killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.1 s later; the container's own stop signal is SIGHUP by `lifecycle.stopSignal`, and SIGTERM was sent
+          remedy: the shutdown needs more than the 10.1 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
+          grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
+    "#]],
+    );
+}

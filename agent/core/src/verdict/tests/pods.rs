@@ -123,7 +123,8 @@ fn graced(name: &str, grace: u64, ended: Builder) -> Termination {
     let grace = Duration::from_secs(grace);
     let ended = ended.with(|k| {
         k.grace = Some(grace);
-        k.request.as_mut().unwrap().grace = grace;
+        let request = k.request.as_mut().unwrap();
+        (request.grace, request.spec_grace) = (grace, Some(grace));
     });
     named(name, ended)
 }

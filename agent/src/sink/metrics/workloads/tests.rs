@@ -56,6 +56,18 @@ fn a_workloads_terminations_start_at_zero_as_soon_as_it_runs() {
     assert_eq!(series(&metrics), "\n");
     metrics.report(NOW, &Report::Workload(workload("cart")));
     expect![[r#"
+        grace_cut_short_total{kind="Deployment",name="cart",ns_name="shop"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="OOMKilled",was="exit-0"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="OOMKilled",was="exit-code"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="OOMKilled",was="signal"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="exit-code",was="exit-0"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="exit-code",was="exit-code"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="exit-code",was="oom-kill"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="exit-code",was="signal"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="placeholder",was="exit-0"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="placeholder",was="exit-code"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="placeholder",was="oom-kill"} 0
+        status_disagrees_total{kind="Deployment",name="cart",ns_name="shop",said="placeholder",was="signal"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="container"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="pod"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 0

@@ -107,7 +107,7 @@ fn a_deletion_with_a_short_grace_before_the_shutdown_is_no_cut() {
         ),
         expect![[r#"
             +5.400 pod web killed-after-grace: Deleted
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.0 s later
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.0 s later; the pod's grace period is 30 s in its spec, 5 s asked for by the deletion
             +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 2.1 s of 40 s, critical phase took 8.9 s of 20 s); logind waited 12.1 s of at most 60 s
             +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
@@ -396,7 +396,7 @@ fn a_hard_eviction_is_no_cut() {
         ),
         expect![[r#"
             +8.100 pod dns killed-after-grace: EvictedNodePressure
-              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the kubelet evicted the pod: the node or the pod ran out of a resource
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the pod's grace period is 30 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
             +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 8.0 s (phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
             +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown

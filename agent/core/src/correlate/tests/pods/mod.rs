@@ -5,7 +5,9 @@ mod deletions;
 mod events;
 mod first_contact;
 mod forgeries;
+mod graces;
 mod hooks;
+mod in_place;
 mod lost;
 mod outages;
 mod overlaps;
@@ -14,6 +16,7 @@ pub(super) mod properties;
 mod restarts;
 mod senders;
 mod sockets;
+mod statuses;
 
 use std::fmt::Write;
 

@@ -1,0 +1,295 @@
+//! A pod that restarts in place: the container that begins it, its neighbours, and what must not be taken for it.
+
+use std::fmt::Write;
+
+use expect_test::{Expect, expect};
+
+use super::run;
+use crate::report::Report;
+
+/// `source` exits with 88, for which all containers restart; `app` and `slow` are its neighbours.
+const POD: &str = "
+    -60 api synced
+    pod web source app source.rule=all:88 source.rule=restart:42
+    -60 mkdir web:pause
+    proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+    -60 exec pause
+    -59 mkdir web:source
+    proc source in=web:source pid=100 ns=1 start=-59 parent=shim comm=source
+    -59 exec source
+    -59 mkdir web:app
+    proc app in=web:app pid=110 ns=1 start=-59 parent=shim comm=app
+    -59 exec app
+    -58 pod web source=running app=running
+";
+
+/// What the kubelet (1.36) writes: first the exit and the condition, then that it removed both, then the next life of each.
+const STATUS: &str = "
+    +1.2 pod web source=88:Error restarting=yes
+    +1.9 pod web source=waiting:RestartingAllContainers source.id=- source.last=-:137:RestartingAllContainers source.restarts=1 \
+     app=waiting:RestartingAllContainers app.id=- app.last=-:137:RestartingAllContainers app.restarts=1
+    +2.4 pod web restarting=no source.id=web:source:2 source=running app.id=web:app:2 app=running";
+
+/// The reports with sentence and remedy.
+fn check(script: &str, expect: Expect) {
+    let mut text = String::new();
+    for (_, report) in run(script) {
+        let (what, v) = match report {
+            Report::Terminated(of) => {
+                let name = of.kubernetes.as_deref().and_then(|context| context.container.clone());
+                (name.unwrap_or_default(), of.verdict)
+            }
+            Report::PodTerminated(pod) => (format!("pod {}", pod.facts.pod.name), pod.verdict),
+            _ => continue,
+        };
+        writeln!(
+            text,
+            "{what} {} {:?} unclean={}: {}",
+            v.headline, v.cause, v.unclean, v.sentence
+        )
+        .expect("a string");
+        if let Some(remedy) = &v.remedy {
+            writeln!(text, "  fix: {remedy}").expect("a string");
+        }
+        for advice in &v.advice {
+            writeln!(text, "  {}: {}", advice.kind.name(), advice.text).expect("a string");
+        }
+    }
+    expect.assert_eq(&text);
+}
+
+fn pod(rest: &str) -> String {
+    format!("{POD}{rest}")
+}
+
+const SOURCE: &str = "
+    +1 exit source 88";
+const NEIGHBOUR: &str = "
+    +1.3 TERM runc -> app handler
+    +1.301 enter app TERM
+    +1.308 exit app 0";
+
+#[test]
+fn the_container_that_begins_it_is_not_unclean_and_the_others_are_told_why() {
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{STATUS}")),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+}
+
+/// The clients of a neighbour are lost all the same.
+#[test]
+fn a_neighbour_that_refuses_clients_is_unclean() {
+    let neighbour = "
+        +1.25 tcp web:app accepted 80 5001
+        +1.3 TERM runc -> app handler
+        +1.301 enter app TERM
+        +1.302 tcp web:app closed 80
+        +1.304 tcp web:app refused 80 5002
+        +1.308 exit app 0";
+    check(
+        &pod(&format!("{SOURCE}{neighbour}{STATUS}")),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app refused-connections RestartInPlace unclean=true: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM; 1 connection was refused in the 2 ms after the listener closed (10.0.0.2)
+              fix: 1 connection was refused while the container restarted in place, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
+        "#]],
+    );
+}
+
+/// The kubelet gives two seconds, whatever the pod's grace period is.
+#[test]
+fn a_slow_neighbour_is_killed_and_no_grace_period_is_advised() {
+    let slow = "
+        +1.3 TERM runc -> app handler
+        +1.301 enter app TERM
+        +3.31 KILL runc -> app
+        +3.311 exit app KILL";
+    let status = STATUS.replace("+1.9 ", "+3.6 ").replace("+2.4 ", "+4 ");
+    check(
+        &pod(&format!("{SOURCE}{slow}{status}")),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app killed-after-grace RestartInPlace unclean=true: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that
+              fix: the shutdown needs more than the 2.0 s that it got, and no grace period counts when the pod restarts in place: shorten the shutdown, or take `RestartAllContainers` out of the restart rules
+        "#]],
+    );
+}
+
+/// The status that showed the removal was folded into the next: the last state shows it, and the kernel which container began.
+#[test]
+fn a_status_that_was_skipped_hides_nothing() {
+    let last = "
+        +2.4 pod web source.id=web:source:2 source=running source.last=-:137:RestartingAllContainers source.restarts=1 \
+         app.id=web:app:2 app=running app.last=-:137:RestartingAllContainers app.restarts=1";
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{last}")),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+}
+
+/// Only an Event names the reason.
+#[test]
+fn an_event_shows_it_where_no_status_does() {
+    let rest = "
+        +1.2 pod web source=88:Error
+        +1.8 pod web app=0:Completed
+        +2 events web asked
+        +2.1 event web app Killing at=+1 killing
+        +2.2 events web known as-of=+2.1
+        +2.4 pod web source.id=web:source:2 source=running source.restarts=1 app.id=web:app:2 app=running app.restarts=1";
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{rest}")),
+        expect![[r#"
+            source clean Completed unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that
+        "#]],
+    );
+}
+
+/// A code of a rule for this container alone, and one of no rule.
+#[test]
+fn a_rule_for_one_container_and_a_code_without_a_rule() {
+    let restarted = |code: u8| {
+        format!(
+            "
+        +1 exit source {code}
+        +1.2 pod web source=waiting source.last=web:source:{code}:Error source.restarts=1
+        +12 pod web source.id=web:source:2 source=running"
+        )
+    };
+    check(
+        &pod(&restarted(42)),
+        expect![[r#"
+        source clean Completed unclean=false: container `source`: PID 1 `source` exited by itself with code 42, a code that the container's restart rules list
+    "#]],
+    );
+    check(
+        &pod(&restarted(41)),
+        expect![[r#"
+        source nonzero-exit Crash unclean=true: container `source`: PID 1 `source` exited by itself with code 41
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]],
+    );
+    // A rule for all other codes foresees none of them.
+    let all_but = POD.replace("source.rule=all:88 source.rule=restart:42", "source.rule=all-but:0");
+    check(
+        &format!("{all_but}{SOURCE}{NEIGHBOUR}{STATUS}"),
+        expect![[r#"
+            source nonzero-exit RestartInPlace unclean=true: container `source`: PID 1 `source` exited by itself with code 88; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+}
+
+/// A neighbour that crashes in the same moment: nobody stopped that one.
+#[test]
+fn a_neighbour_that_crashes_by_itself_is_not_ended_by_it() {
+    let crash = "
+        +1.1 exit app 3";
+    check(
+        &pod(&format!("{SOURCE}{crash}{STATUS}")),
+        expect![[r#"
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+        app nonzero-exit Crash unclean=true: container `app`: PID 1 `app` exited by itself with code 3; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 3
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]],
+    );
+}
+
+/// The kubelet keeps its last state over a later restart, for which it says nothing.
+#[test]
+fn a_later_restart_is_not_in_place() {
+    let later = "
+        +2.3 mkdir web:app:2
+        proc again in=web:app:2 pid=210 ns=1 start=+2.3 parent=shim comm=app
+        +2.3 exec again
+        +100 exit again 4
+        +100.4 pod web app.id=web:app:3 app=running app.restarts=2";
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{STATUS}{later}")),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+            app nonzero-exit Crash unclean=true: container `app`: PID 1 `app` exited by itself with code 4
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+}
+
+/// And then the pod itself is deleted: one report of the pod, with its last lives alone.
+#[test]
+fn the_pods_own_report_follows_its_deletion() {
+    let rest = "
+        +2.3 mkdir web:source:2
+        proc source2 in=web:source:2 pid=200 ns=1 start=+2.3 parent=shim comm=source
+        +2.3 exec source2
+        +2.3 mkdir web:app:2
+        proc app2 in=web:app:2 pid=210 ns=1 start=+2.3 parent=shim comm=app
+        +2.3 exec app2
+        +60.05 pod web deleted=+60:30
+        +60.3 TERM runc -> source2 handler
+        +60.3 TERM runc -> app2 handler
+        +60.31 enter source2 TERM
+        +60.31 enter app2 TERM
+        +60.4 exit source2 0
+        +60.4 exit app2 0
+        +60.8 pod web source=0:Completed app=0:Completed
+        +61 gone web";
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{STATUS}{rest}")),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+            pod web clean Deleted unclean=false: container `source` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `source`, the handler ran, and the process exited with code 0, 0.1 s later
+        "#]],
+    );
+}
+
+/// KEP-4438: a sidecar that exits while its pod terminates is started again, and ends a second time.
+#[test]
+fn a_sidecar_that_ends_twice_in_one_termination() {
+    let script = "
+        -60 api synced
+        pod web app proxy:sidecar
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:proxy
+        proc proxy in=web:proxy pid=100 ns=1 start=-59 parent=shim comm=proxy
+        -59 exec proxy
+        -59 mkdir web:app
+        proc app in=web:app pid=110 ns=1 start=-59 parent=shim comm=app
+        -59 exec app
+        -58 pod web proxy=running app=running
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> app handler
+        +1.301 enter app TERM
+        +2 exit proxy 1
+        +2.3 pod web proxy=waiting proxy.last=web:proxy:1:Error proxy.restarts=1
+        +2.9 mkdir web:proxy:2
+        proc proxy2 in=web:proxy:2 pid=200 ns=1 start=+2.9 parent=shim comm=proxy
+        +2.9 exec proxy2
+        +3 pod web proxy.id=web:proxy:2 proxy=running
+        +8 exit app 0
+        +8.1 TERM runc -> proxy2 handler
+        +8.101 enter proxy2 TERM
+        +8.2 exit proxy2 0
+        +8.6 pod web app=0:Completed proxy=0:Completed
+        +9 gone web";
+    check(
+        script,
+        expect![[r#"
+        proxy nonzero-exit Crash unclean=true: container `proxy`: PID 1 `proxy` exited by itself with code 1
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        pod web clean Deleted unclean=false: container `app` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.7 s later
+    "#]],
+    );
+}
