@@ -116,7 +116,10 @@ fn requested(request: &Request) -> Vec<Row> {
             at: earliest.0.min(latest.0),
             until: Some(latest.0),
             mark: Mark::Plain,
-            label: format!("deletion requested, grace period {}", setting(request.grace_ms)),
+            label: match request.grace_ms {
+                Some(grace) => format!("deletion requested, grace period {}", setting(grace)),
+                None => "deletion requested".to_owned(),
+            },
         });
     }
     rows.extend(request.shortened.iter().filter_map(|shortened| {
@@ -251,7 +254,8 @@ fn stopped(stop: &Stop, of: &Report, end: Option<Wall>) -> Option<Row> {
     };
     Some(Row {
         at,
-        until: end.filter(|_| stop.handler_entered.is_none()),
+        // Without effect, as far as that is known.
+        until: end.filter(|_| stop.handler_entered.is_none() && !stop.result.is_empty()),
         mark: Mark::Event,
         label: format!("{}{} to {}{how}{repeated}", stop.signal, from(&stop.sender, of), target(of)),
     })
@@ -277,6 +281,8 @@ fn from(sender: &Sender, of: &Report) -> String {
         "kernel" => " from the kernel".to_owned(),
         "inside" if is_unit => format!(" from `{}` of the unit", sender.comm),
         "inside" => format!(" from `{}` in the container", sender.comm),
+        // Of a summary, which has no sender.
+        "" if sender.comm.is_empty() => String::new(),
         _ => format!(" from `{}` (pid {})", sender.comm, sender.pid),
     }
 }
@@ -377,7 +383,8 @@ fn grace_end(of: &Report, context: Option<&Kubernetes>, end: Option<Wall>) -> Op
             let whole = request
                 .earliest
                 .zip(request.latest)
-                .map(|(from, to)| (from, to, request.grace_ms));
+                .zip(request.grace_ms)
+                .map(|((from, to), grace)| (from, to, grace));
             let shortened = request.shortened.iter().filter_map(|s| s.time.map(|at| (at, at, s.grace_ms)));
             whole.into_iter().chain(shortened).collect()
         }

@@ -206,7 +206,7 @@ pub struct Asked {
 pub struct Request {
     pub earliest: Option<At>,
     pub latest: Option<At>,
-    pub grace_ms: f64,
+    pub grace_ms: Option<f64>,
     #[serde(deserialize_with = "lists::list::<_, _, 1024>")]
     pub shortened: Vec<Shortened>,
 }
