@@ -6,6 +6,7 @@
 //!
 //! A failing input is shrunk and written to the corpus, where it stays as a regression test.
 
+mod finished_report;
 mod memory;
 mod mutation;
 pub(crate) mod recordings;

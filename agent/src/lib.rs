@@ -15,7 +15,6 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
-pub mod history;
 pub mod journal;
 #[cfg(test)]
 mod mock_api;
@@ -25,6 +24,5 @@ pub mod rights;
 pub mod runtime;
 pub mod sink;
 pub mod source;
-pub mod story;
 #[cfg(test)]
 mod waiting;

@@ -112,6 +112,12 @@ pub const AGENT_EPITAPHS: Right = right(
     "The custom resource Epitaph of each pod of the agent's own node. Not needed with kubernetes.epitaphs = false.",
     "`kubectl get epitaphs` shows nothing new; traces, metrics and Events are complete.",
 );
+pub const AGENT_NODE_EPITAPHS: Right = right(
+    Role::AgentEpitaphs,
+    "{apiGroups: [epitaph.dev], resources: [nodeepitaphs], verbs: [create]}",
+    "The custom resource NodeEpitaph of a shutdown of the agent's own node. Not needed with kubernetes.epitaphs = false.",
+    "`kubectl epitaph node` shows no shutdown; traces, metrics and Events are complete.",
+);
 pub const AGENT_CONFIGZ: Right = right(
     Role::AgentConfigz,
     r#"{apiGroups: [""], resources: [nodes/configz], verbs: [get]}"#,
@@ -180,9 +186,15 @@ pub const OBSERVER_POST_EVENTS: Right = right(
 );
 pub const OBSERVER_EPITAPHS: Right = right(
     Role::ObserverEpitaphs,
-    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, delete]}",
-    "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed. Not needed with kubernetes.epitaphs = false.",
+    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, patch, delete]}",
+    "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed; replacement, endpoints and loss are added, once. Not needed with kubernetes.epitaphs = false.",
     "Epitaphs are never removed, and fill etcd.",
+);
+pub const OBSERVER_NODE_EPITAPHS: Right = right(
+    Role::ObserverEpitaphs,
+    "{apiGroups: [epitaph.dev], resources: [nodeepitaphs], verbs: [create, list, delete]}",
+    "The custom resource NodeEpitaph of each lost node; old ones are removed. Not needed with kubernetes.epitaphs = false.",
+    "`kubectl epitaph node` shows no loss, and NodeEpitaphs are never removed.",
 );
 pub const OBSERVER_LEASE: Right = right(
     Role::ObserverLease,
@@ -216,6 +228,7 @@ pub const ALL: &[Right] = &[
     AGENT_LIST_EVENTS,
     AGENT_POST_EVENTS,
     AGENT_EPITAPHS,
+    AGENT_NODE_EPITAPHS,
     AGENT_CONFIGZ,
     OBSERVER_ENDPOINT_SLICES,
     OBSERVER_PODS,
@@ -228,6 +241,7 @@ pub const ALL: &[Right] = &[
     OBSERVER_NODE_LEASES,
     OBSERVER_POST_EVENTS,
     OBSERVER_EPITAPHS,
+    OBSERVER_NODE_EPITAPHS,
     OBSERVER_LEASE,
 ];
 

@@ -17,7 +17,12 @@ struct Row {
 }
 
 /// Where the code of each crate with rooms stands.
-const CRATES: [(&str, &str); 2] = [("epitaph-core", "agent/core"), ("epitaph", "agent")];
+const CRATES: [(&str, &str); 4] = [
+    ("epitaph-core", "agent/core"),
+    ("epitaph-story", "agent/story"),
+    ("kubectl-epitaph", "agent/kubectl"),
+    ("epitaph", "agent"),
+];
 
 /// Not rooms: what joins them.
 const NO_ROOMS: [&str; 2] = ["lib", "main"];
@@ -222,6 +227,7 @@ fn import(path: &[String], krate: &str, rows: &BTreeMap<String, Vec<Row>>, depen
     let of = match first {
         "crate" => krate,
         "epitaph_core" => "epitaph-core",
+        "epitaph_story" => "epitaph-story",
         _ => {
             return dependencies.contains(first).then(|| first.replace('_', "-"));
         }
@@ -243,6 +249,7 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
         }
     }
     names.remove("epitaph_core");
+    names.remove("epitaph_story");
     names
 }
 

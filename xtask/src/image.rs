@@ -198,6 +198,8 @@ fn crates(arch: Arch, out: &Path, epoch: i64) -> Result<PathBuf> {
     for package in [
         "agent",
         "agent/core",
+        "agent/kubectl",
+        "agent/story",
         "agent-ebpf",
         "tests",
         "tests/random",

@@ -44,6 +44,9 @@ const SERVERS: &[&str] = &[
 const PURE: &[&str] = &[
     "epitaph (lib)",
     "epitaph_core (lib)",
+    "epitaph_story (lib)",
+    "kubectl_epitaph (lib)",
+    "usage",
     "corpus",
     "past",
     "memory",

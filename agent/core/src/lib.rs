@@ -21,6 +21,7 @@ pub mod peers;
 pub mod pod;
 pub mod render;
 pub mod report;
+pub mod rollout;
 pub mod shutdown;
 pub mod stored;
 pub mod termination;

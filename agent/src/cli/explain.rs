@@ -19,7 +19,7 @@ use super::typed::{self, WORDS, Word};
 use crate::config::settings::nearest_of;
 use crate::error::{HasRemedy, Remedy};
 use crate::sink::metrics::alerts;
-use crate::story::paragraph as wrap;
+use epitaph_story::story::paragraph as wrap;
 
 /// The name is not a verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,10 +7,10 @@ use epitaph_core::report::PodTermination;
 use epitaph_core::report::{StopSignalIgnored, Termination};
 use epitaph_core::text::{glob, unit_matches};
 use epitaph_core::verdict::node::ShutdownVerdict;
+use epitaph_story::history;
 
 use super::explain;
 use crate::error;
-use crate::history;
 
 /// Values of one flag are alternatives, also `--container` and `--unit` (no subject is both); different flags narrow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -64,7 +64,8 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     let failures = counters.clone();
     export.metrics.follow_failures(move || failures.failures().collect());
     let (events, posting) = post_events(&config, &client, &export).unzip();
-    let observer = ObserverLoop::new(&config, &export, client, (health, counters), events);
+    let (epitaphs, writing) = write_epitaphs(&config, &client, &export).unzip();
+    let observer = ObserverLoop::new(&config, &export, client, (health, counters), (events, epitaphs));
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
     let posted = async {
@@ -72,7 +73,12 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
             posting.shutdown(FLUSH).await;
         }
     };
-    tokio::join!(released, posted, export.finish(FLUSH), logging.finish(FLUSH));
+    let written = async {
+        if let Some(writing) = writing {
+            writing.shutdown(FLUSH).await;
+        }
+    };
+    tokio::join!(released, posted, written, export.finish(FLUSH), logging.finish(FLUSH));
     serving.abort();
     Ok(())
 }
@@ -114,6 +120,19 @@ fn post_events(
 }
 
 /// None without Epitaphs.
+fn write_epitaphs(
+    config: &Config,
+    client: &kube::Client,
+    export: &Export,
+) -> Option<(epitaphs::Sink, epitaphs::EpitaphsWorker)> {
+    config.kubernetes.epitaphs.then(|| {
+        let (sink, worker) = epitaphs::start(client.clone(), epitaphs::Settings::of_observer(), clock::now);
+        export.metrics.follow_epitaphs(sink.stats().clone());
+        (sink, worker)
+    })
+}
+
+/// None without Epitaphs.
 fn keeping(config: &Config, export: &Export) -> Option<(KeepSettings, Arc<KeepStats>)> {
     config.kubernetes.epitaphs.then(|| {
         let stats = Arc::new(KeepStats::default());
@@ -149,6 +168,8 @@ struct ObserverLoop {
     /// None without Events.
     events: Option<kubernetes_events::Sink>,
     /// None without Epitaphs.
+    epitaphs: Option<epitaphs::Sink>,
+    /// The same.
     keeping: Option<(KeepSettings, Arc<KeepStats>)>,
     /// When the state of lost nodes was last computed.
     stated: Option<Boot>,
@@ -186,7 +207,7 @@ impl ObserverLoop {
         export: &Export,
         client: kube::Client,
         (health, counters): (Arc<Health>, Arc<ClusterCounters>),
-        events: Option<kubernetes_events::Sink>,
+        (events, epitaphs): (Option<kubernetes_events::Sink>, Option<epitaphs::Sink>),
     ) -> ObserverLoop {
         let identity = identity();
         tracing::info!(
@@ -226,6 +247,7 @@ impl ObserverLoop {
                 namespace: config.observer.namespace.clone(),
             },
             events,
+            epitaphs,
             keeping: keeping(config, export),
             stated: None,
             wall: WallClock::at(clock::wall_offset()),
@@ -424,6 +446,9 @@ impl ObserverLoop {
                     continue;
                 }
                 _ => log_end(&output),
+            }
+            if let Some(epitaphs) = &self.epitaphs {
+                epitaphs.offer_observed(&output, offset, now);
             }
             let clocks = (offset, session.observer.api_clock());
             let (Some(traces), Some((mut trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {

@@ -15,11 +15,11 @@ use epitaph_core::time::Wall;
 use crate::cli::{self, ListFormat, SysExit, When, WhyFormat};
 use crate::clock;
 use crate::config::{Env, settings};
-use crate::history::{Counts, Line, Report, Search, Wanted, parse};
 use crate::journal::export::{self, Exported, Part};
 use crate::recording::WriteError;
 use crate::sink::terminal::screen::Screen;
-use crate::story::{self, Brief, Columns, Hidden, List, Story};
+use epitaph_story::history::{Counts, Line, Report, Search, Wanted, parse};
+use epitaph_story::story::{self, Brief, Columns, Hidden, List, Story};
 
 use super::RuntimeError;
 use super::new_recording::NewRecording;
@@ -57,6 +57,7 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let report = *report;
     let story = Story {
         ahead: report.end.map_or(0, |end| clock::ahead_of_utc(end.0)),
+        program: "epitaph",
         report,
         found,
         others,

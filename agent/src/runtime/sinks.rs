@@ -134,7 +134,7 @@ impl Sinks {
             events.offer(report, observation, now);
         }
         if let Some(epitaphs) = &self.epitaphs {
-            epitaphs.offer(report, observation, now);
+            epitaphs.offer(report, observation, self.spans.node_name.as_deref(), now);
         }
         if let Some(log) = &self.unclean {
             self.metrics.dropped(unclean::DROPPED, log.report(now, report, observation));

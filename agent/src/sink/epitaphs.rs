@@ -6,6 +6,7 @@
 
 mod api;
 mod keep;
+mod object;
 mod queue;
 mod stats;
 #[cfg(test)]
@@ -16,17 +17,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::input::Observation;
-use epitaph_core::render::resource;
+use epitaph_core::observe::Output;
+use epitaph_core::render::resource::{self, NodeEpitaph, Observed};
 use epitaph_core::report::Report;
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, WallOffset};
 use kube::Client;
 use tokio::task::JoinHandle;
 
 pub use crate::bucket::Rate;
+pub use api::Rights;
 pub use keep::{KeepSettings, KeepStats, Keeper, keep};
 pub use stats::{EpitaphOutcome, EpitaphStats, OUTCOMES};
 
+use object::Object;
 use queue::Queue;
+
+use crate::rights;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -47,6 +53,7 @@ pub struct Settings {
     pub give_up_refused: Duration,
     /// Limit of one request.
     pub timeout: Duration,
+    pub rights: Rights,
 }
 
 impl Default for Settings {
@@ -67,6 +74,25 @@ impl Default for Settings {
             give_up_away: Duration::from_secs(6 * 60 * 60),
             give_up_refused: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
+            rights: Rights {
+                pods: &rights::AGENT_EPITAPHS,
+                nodes: &rights::AGENT_NODE_EPITAPHS,
+            },
+        }
+    }
+}
+
+impl Settings {
+    /// Of the observer, which completes Epitaphs that agents write.
+    pub fn of_observer() -> Settings {
+        Settings {
+            // From the first fact of a pod: a replacement is mostly ready by then, so that all is one write. The agent writes before.
+            between: Duration::from_secs(2 * 60),
+            rights: Rights {
+                pods: &rights::OBSERVER_EPITAPHS,
+                nodes: &rights::OBSERVER_NODE_EPITAPHS,
+            },
+            ..Settings::default()
         }
     }
 }
@@ -79,10 +105,25 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Queues the object of a report, if it has one; never waits.
-    pub fn offer(&self, report: &Report, observation: &Observation, now: Boot) {
-        if let Some(epitaph) = resource::of(report, observation) {
-            self.queue.push(epitaph, now, &self.stats);
+    /// Queues the object of a report, if it has one; never waits. `node`: the name of the Node.
+    pub fn offer(&self, report: &Report, observation: &Observation, node: Option<&str>, now: Boot) {
+        let object = match (report, node) {
+            (Report::NodeShutdown(shutdown), Some(node)) => Some(Object::Node(NodeEpitaph::of_shutdown(shutdown, node))),
+            _ => resource::of(report, observation).map(|epitaph| Object::Pod(Box::new(epitaph))),
+        };
+        if let Some(object) = object {
+            self.queue.push(object, now, &self.stats);
+        }
+    }
+
+    /// The same of the observer: the object of a lost node, and what agents cannot see of a pod's termination. `clock`: of this machine.
+    pub fn offer_observed(&self, output: &Output, clock: WallOffset, now: Boot) {
+        let object = match output {
+            Output::NodeLost(lost) => Some(Object::Node(NodeEpitaph::of_loss(lost, clock))),
+            _ => Observed::of(output, clock).map(Object::Observed),
+        };
+        if let Some(object) = object {
+            self.queue.push(object, now, &self.stats);
         }
     }
 

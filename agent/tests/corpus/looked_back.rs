@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use epitaph::history::{Counts, Found, Match, Report, Search, Wanted};
-use epitaph::story::{self, Brief, Columns, List, Story};
 use epitaph_core::render::text::Style;
+use epitaph_story::history::{Counts, Found, Match, Report, Search, Wanted};
+use epitaph_story::story::{self, Brief, Columns, List, Story};
 use serde_json::Value;
 
 /// What is wrong with one of the objects of the recording's replay.
@@ -64,6 +64,7 @@ fn shown(line: &str, container: Option<usize>) -> Result<(), String> {
     let brief = Brief::of(&report);
     let story = Story {
         ahead: 0,
+        program: "epitaph",
         others: vec![brief.clone()],
         more: 1,
         found: Found {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::control_plane::ControlPlane;
 use super::helm::chart;
 use super::images::EPITAPH;
+use super::kubectl::Kubectl;
 use super::stories::manifest::merge;
 use super::{Cluster, HOST_FOR_GUESTS};
 
@@ -17,9 +18,35 @@ pub const RELEASE: &str = "epitaph";
 pub const AGENT: &str = include_str!("../../../deploy/kubernetes/agent.yaml");
 pub const OBSERVER: &str = include_str!("../../../deploy/kubernetes/observer.yaml");
 
-/// Kinds that the chart creates without the Prometheus operator, and the Secrets in which helm keeps releases.
-pub const KINDS: &str = "clusterroles,clusterrolebindings,configmaps,daemonsets,deployments,leases,networkpolicies,poddisruptionbudgets,\
+/// Kinds that the chart creates without the Prometheus operator and that an uninstall removes, and the Secrets in which helm keeps releases. The
+/// CustomResourceDefinitions are [`KEPT`], the policies [`policies`].
+const KINDS: &str = "clusterroles,clusterrolebindings,configmaps,daemonsets,deployments,leases,networkpolicies,poddisruptionbudgets,\
                          pods,resourcequotas,rolebindings,roles,secrets,serviceaccounts,services";
+
+/// What an uninstall leaves: the removal of a definition would remove every Epitaph of the cluster.
+pub const KEPT: [&str; 2] = ["epitaphs.epitaph.dev", "nodeepitaphs.epitaph.dev"];
+
+const POLICIES: [&str; 2] = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+
+/// The kinds of the policies, for `kubectl get`; None where the API server has none: their API is of Kubernetes 1.30.
+///
+/// # Errors
+/// The API server does not answer.
+pub fn policies(kubectl: &Kubectl) -> anyhow::Result<Option<String>> {
+    let group = ["api-resources", "--api-group=admissionregistration.k8s.io", "-o", "name"];
+    let served = kubectl.run(&group)?;
+    let has = |kind: &&str| served.lines().any(|line| line.split('.').next() == Some(*kind));
+    Ok(POLICIES.iter().all(has).then(|| POLICIES.join(",")))
+}
+
+/// Every kind that an uninstall removes, for `kubectl get`.
+///
+/// # Errors
+/// The API server does not answer.
+pub fn kinds(kubectl: &Kubectl) -> anyhow::Result<String> {
+    let policies = policies(kubectl)?.map_or_else(String::new, |policies| format!(",{policies}"));
+    Ok(format!("{KINDS}{policies}"))
+}
 
 /// A kubeconfig with no more rights than the agent's manifest gives, on a control plane without controllers that make its pods.
 ///

@@ -194,7 +194,7 @@ impl Agent {
             let answers = self.core.handle(now, input);
             for report in answers.reports {
                 self.sink.offer(&report, &self.observation, now);
-                self.epitaphs.offer(&report, &self.observation, now);
+                self.epitaphs.offer(&report, &self.observation, None, now);
                 let _ = self.reports.send(report);
             }
             for command in answers.commands {

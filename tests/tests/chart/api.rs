@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
-use epitaph_tests::cluster::deploy::{AGENT, KINDS, NAMESPACE, OBSERVER, RELEASE, namespace};
+use epitaph_tests::cluster::deploy::{AGENT, KEPT, NAMESPACE, OBSERVER, RELEASE, kinds, namespace, policies};
 use epitaph_tests::cluster::helm::chart;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
@@ -25,7 +25,7 @@ fn tools(test: &str) -> anyhow::Result<Option<Tools>> {
 }
 
 fn names(kubectl: &Kubectl) -> anyhow::Result<Vec<String>> {
-    let list = kubectl.run(&["get", KINDS, "--all-namespaces", "-o", "name"])?;
+    let list = kubectl.run(&["get", &kinds(kubectl)?, "--all-namespaces", "-o", "name"])?;
     // The API server has a Lease of its own, a moment after its start.
     let names = list.lines().filter(|name| !name.contains("/apiserver-"));
     Ok(names.map(str::to_owned).collect())
@@ -93,6 +93,10 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
     helm.run(&["uninstall", RELEASE, "--namespace", NAMESPACE])?;
     let left: Vec<String> = names(&kubectl)?.into_iter().filter(|name| !before.contains(name)).collect();
     ensure!(left.is_empty(), "an uninstall left {left:?}");
+    // But for the definitions, and with them what is known of the past.
+    for kept in KEPT {
+        kubectl.run(&["get", "customresourcedefinition", kept])?;
+    }
     Ok(())
 }
 
@@ -100,13 +104,15 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
 fn dry_run(kubectl: &Kubectl) -> anyhow::Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tracing"}});
     kubectl.apply(&namespace.to_string())?;
-    for (name, manifest) in [
+    let policy = ("policy.yaml", include_str!("../../../deploy/kubernetes/policy.yaml"));
+    // Before Kubernetes 1.30 it is left out.
+    let policy = policies(kubectl)?.map(|_| policy);
+    for (name, manifest) in policy.into_iter().chain([
         ("agent.yaml", AGENT),
-        ("policy.yaml", include_str!("../../../deploy/kubernetes/policy.yaml")),
         ("observer.yaml", OBSERVER),
         ("jaeger.yaml", JAEGER),
         ("collector.yaml", COLLECTOR),
-    ] {
+    ]) {
         let args = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"];
         kubectl.run_with(&args, manifest).with_context(|| name.to_owned())?;
     }

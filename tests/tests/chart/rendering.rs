@@ -61,8 +61,15 @@ fn the_plain_manifests_are_the_charts_default_rendering() -> anyhow::Result<()> 
         }
     }
     // The API of the policy is of 1.30, and a manifest has no condition.
-    let templates = ["policy.yaml", "policybinding.yaml"].map(|file| format!("--show-only=templates/epitaphs/{file}"));
-    let policy = rendering.text(&json!({}), &["--kube-version", "v1.30.0", &templates[0], &templates[1]])?;
+    let templates = [
+        "policy.yaml",
+        "policybinding.yaml",
+        "policy-nodes.yaml",
+        "policybinding-nodes.yaml",
+    ];
+    let templates = templates.map(|file| format!("--show-only=templates/epitaphs/{file}"));
+    let templates: Vec<&str> = templates.iter().map(String::as_str).collect();
+    let policy = rendering.text(&json!({}), &[&["--kube-version", "v1.30.0"], &templates[..]].concat())?;
     let policy: Vec<String> = policy
         .split("---\n")
         .filter(|document| !document.trim().is_empty())
@@ -229,7 +236,12 @@ fn a_right_is_there_only_where_it_is_needed() -> anyhow::Result<()> {
         json!({"observer": {"enabled": false}, "config": {"kubernetes": {"epitaphs": true}}}),
     ] {
         let without = rendering.text(&values, &["--kube-version", "v1.33.0"])?;
-        for kind in ["CustomResourceDefinition", "ValidatingAdmissionPolicy", "[epitaphs]"] {
+        for kind in [
+            "CustomResourceDefinition",
+            "ValidatingAdmissionPolicy",
+            "[epitaphs]",
+            "[nodeepitaphs]",
+        ] {
             ensure!(!without.contains(kind), "{values}: {kind}");
         }
         ensure!(!settings(&read(&without)?)?.kubernetes.epitaphs, "{values}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use epitaph_tests::cluster::control_plane::ControlPlane;
-use epitaph_tests::cluster::deploy::{self, KINDS, NAMESPACE, RELEASE};
+use epitaph_tests::cluster::deploy::{self, NAMESPACE, RELEASE};
 use epitaph_tests::cluster::helm::chart;
 use epitaph_tests::cluster::{Cluster, HOST_FOR_GUESTS};
 use epitaph_tests::timeout::{holds, until_within};
@@ -118,7 +118,8 @@ fn removed(plane: &ControlPlane) -> anyhow::Result<()> {
         .helm()
         .run(&[&["uninstall", RELEASE, "--namespace", NAMESPACE][..], &cascade].concat())?;
     let kubectl = plane.kubectl();
-    let left = |selector: &str| kubectl.run(&["get", KINDS, "--all-namespaces", "-o", "name", "--selector", selector]);
+    let kinds = deploy::kinds(&kubectl)?;
+    let left = |selector: &str| kubectl.run(&["get", &kinds, "--all-namespaces", "-o", "name", "--selector", selector]);
     // Helm can return before the foreground deletion is over.
     until_within(SOON, "an uninstall to leave nothing", || {
         let all = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;

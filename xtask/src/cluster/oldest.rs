@@ -14,7 +14,14 @@ use crate::{
 };
 
 /// The tests of crate `epitaph-tests` that start an API server.
-const TESTS: [&str; 5] = ["chart", "kubernetes_api", "kubernetes_events", "observer", "pods_source"];
+const TESTS: [&str; 6] = [
+    "chart",
+    "epitaphs",
+    "kubernetes_api",
+    "kubernetes_events",
+    "observer",
+    "pods_source",
+];
 
 pub fn task(args: Arguments) -> Result<ExitCode> {
     done(args)?;

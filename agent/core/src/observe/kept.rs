@@ -1,7 +1,7 @@
 //! Which Epitaphs are kept: unclean ones longer than clean ones, and never more than the bounds of a namespace and of the cluster.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::time::Wall;
@@ -17,7 +17,20 @@ pub struct KnownEpitaph {
     /// The last write.
     pub written: Wall,
     pub unclean: bool,
+    /// None for a pod without a workload or a revision.
+    pub revision: Option<RevisionOf>,
 }
+
+/// Which revision of which workload, by the labels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RevisionOf {
+    pub kind: String,
+    pub workload: String,
+    pub hash: String,
+}
+
+/// Revisions of a workload whose clean terminations are kept as long as unclean ones: a rollout is compared with the one before.
+const COMPARED: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepLimits {
@@ -66,8 +79,19 @@ impl RemovalReason {
 /// What goes, by reason: the oldest clean ones first, then the oldest.
 pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Vec<(KnownEpitaph, RemovalReason)> {
     let mut gone = Vec::new();
+    let compared = compared(&all);
+    let is_compared = |epitaph: &KnownEpitaph| {
+        let of = epitaph
+            .revision
+            .as_ref()
+            .map(|revision| (epitaph.namespace.as_str(), revision));
+        of.is_some_and(|(namespace, revision)| compared.contains(&(namespace.to_owned(), revision.clone())))
+    };
     let is_old = |epitaph: &KnownEpitaph| {
-        let longest = if epitaph.unclean { limits.unclean } else { limits.clean };
+        let longest = match epitaph.unclean || is_compared(epitaph) {
+            true => limits.unclean,
+            false => limits.clean,
+        };
         u128::from(now.0.saturating_sub(epitaph.written.0)) >= longest.as_nanos()
     };
     gone.extend(
@@ -92,6 +116,30 @@ pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Ve
     gone
 }
 
+/// The revisions of each workload whose pods terminated last.
+fn compared(all: &[KnownEpitaph]) -> HashSet<(String, RevisionOf)> {
+    type Workload<'a> = (&'a str, &'a str, &'a str);
+    let mut workloads: HashMap<Workload<'_>, Vec<(&RevisionOf, Wall)>> = HashMap::new();
+    for epitaph in all {
+        let Some(revision) = &epitaph.revision else { continue };
+        let revisions = workloads
+            .entry((&epitaph.namespace, &revision.kind, &revision.workload))
+            .or_default();
+        match revisions.iter_mut().find(|(known, _)| known.hash == revision.hash) {
+            Some((_, last)) => *last = (*last).max(epitaph.written),
+            None => revisions.push((revision, epitaph.written)),
+        }
+    }
+    let latest = workloads.into_iter().flat_map(|((namespace, ..), mut revisions)| {
+        revisions.sort_by_key(|(_, last)| Reverse(*last));
+        revisions.truncate(COMPARED);
+        revisions
+            .into_iter()
+            .map(move |(revision, _)| (namespace.to_owned(), revision.clone()))
+    });
+    latest.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +155,18 @@ mod tests {
             version: "1".to_owned(),
             written: Wall(NOW.0 - hours_ago * HOUR),
             unclean,
+            revision: None,
+        }
+    }
+
+    fn of_revision(name: &str, hash: &str, hours_ago: u64) -> KnownEpitaph {
+        KnownEpitaph {
+            revision: Some(RevisionOf {
+                kind: "Deployment".to_owned(),
+                workload: "web".to_owned(),
+                hash: hash.to_owned(),
+            }),
+            ..known("shop", name, hours_ago, false)
         }
     }
 
@@ -129,6 +189,23 @@ mod tests {
             known("shop", "unclean-168h", 168, true),
         ];
         assert_eq!(gone(all, &KeepLimits::default()), ["clean-24h age", "unclean-168h age"]);
+    }
+
+    /// What the last rollout cost, and the one before; not the third last.
+    #[test]
+    fn clean_ones_are_kept_until_their_revision_is_the_third_last() {
+        let all = vec![
+            of_revision("one-30h", "one", 30),
+            of_revision("one-2h", "one", 2),
+            of_revision("two-100h", "two", 100),
+            of_revision("three-101h", "three", 101),
+            of_revision("three-170h", "three", 170),
+            KnownEpitaph {
+                namespace: "bank".to_owned(),
+                ..of_revision("other-101h", "three", 101)
+            },
+        ];
+        assert_eq!(gone(all, &KeepLimits::default()), ["three-101h age", "three-170h age"]);
     }
 
     #[test]

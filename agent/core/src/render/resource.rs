@@ -9,6 +9,8 @@
 mod fit;
 mod label;
 mod make;
+mod node;
+mod observed;
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]
@@ -19,6 +21,8 @@ use serde::{Deserialize, Serialize};
 pub use fit::MOST_BYTES;
 pub use label::value as label_value;
 pub use make::of;
+pub use node::{LOSS, NODE_KIND, NODE_PLURAL, NodeEpitaph, NodeEpitaphReport, SHUTDOWN};
+pub use observed::{EpitaphEndpoint, EpitaphLoss, EpitaphObserved, EpitaphReplacement, Observed};
 
 pub const GROUP: &str = "epitaph.dev";
 pub const VERSION: &str = "v1alpha1";
@@ -83,6 +87,8 @@ pub struct EpitaphReport {
     pub times: EpitaphTimes,
     /// The stop signal, such as `SIGTERM`.
     pub stop_signal: Option<String>,
+    /// The grace period of the deletion request, whole seconds; of a pod that lives on, the one that counted.
+    pub grace_seconds: Option<u64>,
     /// The exit code of the main process.
     pub exit_code: Option<i32>,
     /// The signal that terminated the main process, such as `SIGKILL`.
@@ -95,6 +101,8 @@ pub struct EpitaphReport {
     pub trace_id: String,
     /// Evidence that is missing or was lost.
     pub gaps: Vec<String>,
+    /// Settings that were measured to be wrong or tight.
+    pub advice: Vec<EpitaphAdvice>,
     /// The pod's last ten container terminations, the latest last.
     pub containers: Vec<EpitaphContainer>,
 }
@@ -163,6 +171,19 @@ pub struct EpitaphConnections {
     pub accepted: u64,
 }
 
+/// A setting that was measured to be wrong or tight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct EpitaphAdvice {
+    /// Which setting, and in which direction, such as `pre-stop-sleep-longer` or `grace-longer`.
+    pub kind: String,
+    /// Name of the container; absent for a setting of the pod.
+    pub container: Option<String>,
+    /// The advised value, seconds; absent where the measurement gives no number.
+    pub seconds: Option<u64>,
+}
+
 /// One container's termination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -172,10 +193,18 @@ pub struct EpitaphContainer {
     pub name: String,
     /// The first characters of the container's id.
     pub id: String,
+    /// Kind of the container: `main`, `init`, `sidecar` or `ephemeral`.
+    pub kind: Option<String>,
+    /// The preStop hook, such as `sleep`, `httpGet` or `exec /bin/sleep`.
+    pub pre_stop: Option<String>,
     /// The verdict in one word.
     pub verdict: String,
     /// Why it terminated.
     pub cause: String,
+    /// The first stop signal to the main process.
+    pub stop_signal: Option<String>,
+    /// The first SIGKILL to the main process.
+    pub killed: Option<String>,
     /// When the main process exited.
     pub exited: String,
     /// The exit code of the main process.

@@ -3,7 +3,7 @@
 use epitaph_core::time::Wall;
 
 use crate::journal::{Hole, Why};
-use crate::story::{many, moment};
+use epitaph_story::story::{many, moment};
 
 /// A line for each hole that reaches into the time from `since` to `until`.
 pub fn notes(holes: &[Hole], since: Option<Wall>, until: Option<Wall>) -> Vec<String> {

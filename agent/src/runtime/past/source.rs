@@ -9,8 +9,8 @@ use epitaph_core::time::Wall;
 
 use crate::cli::{PastArgs, SysExit};
 use crate::config::{Config, Env, Overrides};
-use crate::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
 use crate::journal::reader::{self, OpenError, READERS, Reader, Skipped};
+use epitaph_story::history::{Counts, Line, Lines, MAX_LINE, Report, parse};
 
 use super::super::input::{self, Expected, Given};
 use super::super::{RuntimeError, core, counted, privileges};
@@ -213,7 +213,7 @@ impl Source {
                 self.name,
                 counts.total,
                 if counts.total == 1 { "" } else { "s" },
-                crate::story::moment(since)
+                epitaph_story::story::moment(since)
             ),
             None => match &self.input {
                 // An agent begins a segment at its start.

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use epitaph_core::render::resource::{CONTAINER, Epitaph, EpitaphReport, GROUP, KIND, PLURAL, VERSION};
+use epitaph_core::render::resource::{
+    CONTAINER, Epitaph, EpitaphObserved, EpitaphReport, GROUP, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaph, Observed, PLURAL,
+    VERSION,
+};
 use epitaph_core::text::bounded;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::object::Object;
 use super::queue::Key;
 use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};
-use crate::rights;
+use crate::rights::Right;
 
 /// Longest text of an error that leaves this module, bytes.
 const MAX_TEXT: usize = 512;
@@ -22,7 +26,7 @@ const REMEMBERED: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("cannot write an Epitaph: RBAC forbids it ({0})")]
-    Forbidden(String),
+    Forbidden(String, &'static Right),
     #[error("cannot write an Epitaph: the policy that lets an agent write only about its own node refused it ({0})")]
     Refused(String),
     #[error("cannot write an Epitaph: the API server does not know the kind ({0})")]
@@ -45,7 +49,7 @@ pub(super) enum Failure {
 impl HasRemedy for Failure {
     fn remedy(&self) -> Option<Remedy> {
         match self {
-            Failure::Forbidden(_) => Some(rights::AGENT_EPITAPHS.remedy().into()),
+            Failure::Forbidden(_, right) => Some(right.remedy().into()),
             Failure::Refused(_) => Some(
                 "give the agent the token of its own pod, as the chart does, on Kubernetes 1.30 or later; a token of another kind names no \
                  node"
@@ -67,6 +71,8 @@ pub(super) enum Done {
     Known,
     /// Of another pod or node, but of the same name.
     Foreign,
+    /// Not written by the agent, or not yet.
+    Absent,
 }
 
 pub(super) struct Epitaphs {
@@ -75,22 +81,72 @@ pub(super) struct Epitaphs {
     timeout: Duration,
     /// Of pods that live on: their next report continues the list of container terminations.
     written: Cache<Key, EpitaphReport>,
+    /// Of the observer: what comes later is added.
+    observed: Cache<Key, EpitaphObserved>,
+    rights: Rights,
+}
+
+/// The rules that allow the objects of pods and of nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Rights {
+    pub pods: &'static Right,
+    pub nodes: &'static Right,
 }
 
 impl Epitaphs {
-    pub fn new(client: Client, timeout: Duration) -> Epitaphs {
+    pub fn new(client: Client, timeout: Duration, rights: Rights) -> Epitaphs {
         Epitaphs {
             client,
             resource: resource(),
             timeout,
             written: Cache::new(REMEMBERED),
+            observed: Cache::new(REMEMBERED),
+            rights,
         }
     }
 
-    pub async fn write(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
+    pub async fn write(&mut self, key: &Key, object: &Object) -> Result<Done, Failure> {
         let limit = self.timeout;
-        let written = tokio::time::timeout(limit, self.written(key, epitaph)).await;
+        let writing = async {
+            match object {
+                Object::Pod(epitaph) => self.written(key, epitaph).await,
+                Object::Node(epitaph) => self.of_node(key, epitaph).await,
+                Object::Observed(observed) => self.completed(key, observed).await,
+            }
+        };
+        let written = tokio::time::timeout(limit, writing).await;
         written.unwrap_or(Err(Failure::Silent(limit)))
+    }
+
+    /// Never changed: the name is made of what happened, so an object of this name is this one.
+    async fn of_node(&self, key: &Key, epitaph: &NodeEpitaph) -> Result<Done, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &node_resource());
+        let object = serde_json::from_value(epitaph.object()).map_err(|error| Failure::Rejected(error.to_string()))?;
+        debug_assert_eq!(key.name, epitaph.name());
+        match api.create(&PostParams::default(), &object).await {
+            Ok(_) => Ok(Done::Written),
+            Err(error) if is(&error, 409) => Ok(Done::Known),
+            Err(error) => Err(failure(&error, self.rights.nodes)),
+        }
+    }
+
+    /// The observer's field of an object that the agent writes, perhaps later.
+    async fn completed(&mut self, key: &Key, observed: &Observed) -> Result<Done, Failure> {
+        let whole = match self.observed.get(key) {
+            Some(earlier) => observed.clone().after(earlier),
+            None => observed.clone(),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &self.resource);
+        let patched = api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(whole.patch()))
+            .await;
+        match patched {
+            Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
+            patched => patched.map(drop).map_err(|error| failure(&error, self.rights.pods))?,
+        }
+        self.observed.remove(key);
+        self.observed.insert(key.clone(), whole.observed);
+        Ok(Done::Written)
     }
 
     async fn written(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
@@ -107,7 +163,7 @@ impl Epitaphs {
         match api.create(&PostParams::default(), &object).await {
             Ok(_) => self.remembered(key, epitaph.clone(), Ok(Done::Written)),
             Err(error) if is(&error, 409) => self.join(&api, key, epitaph).await,
-            Err(error) => Err(failure(&error)),
+            Err(error) => Err(failure(&error, self.rights.pods)),
         }
     }
 
@@ -116,7 +172,7 @@ impl Epitaphs {
         // Agents may not read. A patch that changes nothing is no write, and its answer is the object.
         let nothing = Patch::Merge(json!({}));
         let existing = api.patch(&key.name, &PatchParams::default(), &nothing).await;
-        let existing = existing.map_err(|error| failure(&error))?;
+        let existing = existing.map_err(|error| failure(&error, self.rights.pods))?;
         // Whatever is in it: a report that cannot be read is another writer's.
         let report = existing.data.get("report").cloned().unwrap_or_default();
         let report = serde_json::from_value::<EpitaphReport>(report).ok();
@@ -132,7 +188,7 @@ impl Epitaphs {
     }
 
     fn remembered(&mut self, key: &Key, written: Epitaph, result: kube::Result<Done>) -> Result<Done, Failure> {
-        let done = result.map_err(|error| failure(&error))?;
+        let done = result.map_err(|error| failure(&error, self.rights.pods))?;
         // Removed first, so that the cache drops the pod that was written the longest time ago.
         self.written.remove(key);
         if written.report.terminated == CONTAINER {
@@ -146,16 +202,25 @@ pub(super) fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL)
 }
 
+pub(super) fn node_resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, NODE_KIND), NODE_PLURAL)
+}
+
 async fn patch(api: &Api<DynamicObject>, key: &Key, whole: &Epitaph, version: Option<&str>) -> kube::Result<()> {
     let patch = Patch::Merge(whole.patch(version));
     api.patch(&key.name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// A 404 about one object, and not about its kind or namespace.
+fn names_object(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.message.contains(".epitaph.dev \""))
 }
 
 pub(super) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-pub(super) fn failure(error: &kube::Error) -> Failure {
+pub(super) fn failure(error: &kube::Error, right: &'static Right) -> Failure {
     let kube::Error::Api(status) = error else {
         return Failure::Away(shown(&crate::error::chain(error)));
     };
@@ -165,7 +230,7 @@ pub(super) fn failure(error: &kube::Error) -> Failure {
         // A namespace that is being deleted accepts no new objects and answers 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
         // An exceeded quota and a denying webhook are 403s, too.
-        403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message),
+        403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message, right),
         404 if message.contains("namespaces \"") => Failure::NamespaceGone(message),
         // The object was removed between two requests.
         404 if message.contains(".epitaph.dev \"") => Failure::Later(format!("404 {message}")),

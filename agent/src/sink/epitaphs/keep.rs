@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use epitaph_core::observe::kept::{KeepLimits, KnownEpitaph, RemovalReason, surplus};
-use epitaph_core::render::resource::LABEL_UNCLEAN;
+use epitaph_core::observe::kept::{KeepLimits, KnownEpitaph, RemovalReason, RevisionOf, surplus};
+use epitaph_core::render::resource::{LABEL_REVISION, LABEL_UNCLEAN, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND};
 use epitaph_core::time::Wall;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
 use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
-use super::api::{is, resource};
+use super::api::{is, node_resource, resource};
 use crate::error;
 use crate::rights::Right;
 
 /// Objects of one page, with their metadata only.
 const PAGE: u32 = 500;
-/// Most objects that one sweep looks at, 300 bytes each: the next sweep sees the others.
+/// Most objects that one sweep looks at, 500 bytes each: the next sweep sees the others.
 const LOOKED_AT: usize = 50_000;
 
 #[derive(Clone, Debug)]
@@ -105,6 +105,13 @@ pub fn keep(
     Keeper(tokio::spawn(sweeper.run()), stats)
 }
 
+/// Which kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Pods,
+    Nodes,
+}
+
 struct Sweeper {
     client: Client,
     settings: KeepSettings,
@@ -130,14 +137,24 @@ impl Sweeper {
         }
     }
 
-    /// One look at all Epitaphs, and the removal of what is over.
+    /// One look at all Epitaphs of pods, then of nodes, and the removal of what is over.
     async fn sweep(&mut self) -> kube::Result<()> {
-        let all = self.list().await?;
+        let of_pods = self.list(Of::Pods).await?;
+        // A definition from before there were NodeEpitaphs.
+        let of_nodes = match self.list(Of::Nodes).await {
+            Err(error) if is(&error, 404) => Vec::new(),
+            of_nodes => of_nodes?,
+        };
+        self.remove(of_pods, Of::Pods).await?;
+        self.remove(of_nodes, Of::Nodes).await
+    }
+
+    async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<()> {
         let total = all.len() as u64;
         let mut gone = 0;
         let mut failed = None;
         for (epitaph, reason) in surplus(all, (self.clock)(), &self.settings.limits) {
-            match self.delete(&epitaph).await {
+            match self.delete(&epitaph, of).await {
                 Ok(()) => {
                     gone += 1;
                     self.stats.remove(reason);
@@ -156,7 +173,9 @@ impl Sweeper {
             }
             tokio::time::sleep(self.settings.pause).await;
         }
-        self.stats.kept.store(total - gone, Ordering::Relaxed);
+        if of == Of::Pods {
+            self.stats.kept.store(total - gone, Ordering::Relaxed);
+        }
         if gone > 0 {
             tracing::debug!(
                 removed = gone,
@@ -170,13 +189,16 @@ impl Sweeper {
         }
     }
 
-    async fn list(&self) -> kube::Result<Vec<KnownEpitaph>> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource());
+    async fn list(&self, of: Of) -> kube::Result<Vec<KnownEpitaph>> {
+        let api: Api<DynamicObject> = match of {
+            Of::Pods => Api::all_with(self.client.clone(), &resource()),
+            Of::Nodes => Api::all_with(self.client.clone(), &node_resource()),
+        };
         let mut page = ListParams::default().limit(PAGE);
         let mut all = Vec::new();
         loop {
             let listed = self.in_time(api.list_metadata(&page)).await?;
-            all.extend(listed.items.iter().filter_map(known));
+            all.extend(listed.items.iter().filter_map(|object| known(object, of)));
             match listed.metadata.continue_.filter(|next| !next.is_empty()) {
                 Some(next) if all.len() < LOOKED_AT => page = page.continue_token(&next),
                 _ => return Ok(all),
@@ -184,8 +206,11 @@ impl Sweeper {
         }
     }
 
-    async fn delete(&self, epitaph: &KnownEpitaph) -> kube::Result<()> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &epitaph.namespace, &resource());
+    async fn delete(&self, epitaph: &KnownEpitaph, of: Of) -> kube::Result<()> {
+        let api: Api<DynamicObject> = match of {
+            Of::Pods => Api::namespaced_with(self.client.clone(), &epitaph.namespace, &resource()),
+            Of::Nodes => Api::all_with(self.client.clone(), &node_resource()),
+        };
         let only_this = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(epitaph.uid.clone()),
@@ -217,22 +242,31 @@ impl Sweeper {
 }
 
 /// None for an object without the metadata that every API server sends.
-fn known(object: &PartialObjectMeta<DynamicObject>) -> Option<KnownEpitaph> {
+fn known(object: &PartialObjectMeta<DynamicObject>, of: Of) -> Option<KnownEpitaph> {
     let meta = &object.metadata;
     let nanos = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| u64::try_from(time.0.as_nanosecond()).ok();
     let created = meta.creation_timestamp.as_ref().and_then(nanos)?;
+    let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name)).cloned();
+    let revision = || {
+        Some(RevisionOf {
+            kind: label(LABEL_WORKLOAD_KIND)?,
+            workload: label(LABEL_WORKLOAD)?,
+            hash: label(LABEL_REVISION)?,
+        })
+    };
     let fields = meta.managed_fields.iter().flatten();
     let written = fields.filter_map(|of| of.time.as_ref().and_then(nanos)).max();
     Some(KnownEpitaph {
-        namespace: meta.namespace.clone()?,
+        namespace: match of {
+            Of::Pods => meta.namespace.clone()?,
+            Of::Nodes => String::new(),
+        },
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
         version: meta.resource_version.clone()?,
         written: Wall(written.unwrap_or(created).max(created)),
-        unclean: meta
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(LABEL_UNCLEAN))
-            .is_some_and(|of| of == "true"),
+        // A node has few: its clean shutdowns are kept as long.
+        unclean: of == Of::Nodes || label(LABEL_UNCLEAN).is_some_and(|of| of == "true"),
+        revision: revision(),
     })
 }

@@ -2,35 +2,26 @@
 
 use std::time::Duration;
 
-use epitaph_core::render::resource::{Epitaph, POD};
 use epitaph_core::time::Boot;
 
+use super::object::Object;
 use super::stats::{EpitaphOutcome, EpitaphStats};
 use crate::cache::Cache;
 use crate::sink::queue::{self, Attempts, Entry};
 
 pub(super) type Queue = queue::Queue<Waiting>;
 
-/// An object's place: namespace and name.
+/// An object's place: namespace, empty for a node's, and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub namespace: String,
     pub name: String,
 }
 
-impl Key {
-    pub fn of(epitaph: &Epitaph) -> Key {
-        Key {
-            namespace: epitaph.namespace.clone(),
-            name: epitaph.name(),
-        }
-    }
-}
-
 /// An object that waits to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    pub epitaph: Epitaph,
+    pub object: Object,
     pub attempts: Attempts,
     /// Reports in it.
     pub count: u64,
@@ -52,20 +43,25 @@ impl Queue {
         Queue::with(most, Written { between, last })
     }
 
-    pub fn push(&self, epitaph: Epitaph, now: Boot, stats: &EpitaphStats) {
-        let key = Key::of(&epitaph);
+    pub fn push(&self, object: Object, now: Boot, stats: &EpitaphStats) {
+        let key = object.key();
         let state = self.state();
         if state.closed {
             stats.count(EpitaphOutcome::Shutdown, 1);
             return;
         }
-        // A pod's own termination is its last: there is nothing to wait for.
-        let is_last = epitaph.report.terminated == POD;
         let Written { between, last } = &state.memory;
-        let last = last.get(&key).filter(|_| !is_last);
-        let not_before = last.map_or(now, |last| last.plus(*between).max(now));
+        let not_before = match object {
+            // More follows, and all of it is one write.
+            Object::Observed(_) => now.plus(*between),
+            // A pod's own termination is its last: there is nothing to wait for.
+            _ => {
+                let last = last.get(&key).filter(|_| object.lives_on());
+                last.map_or(now, |last| last.plus(*between).max(now))
+            }
+        };
         let waiting = Waiting {
-            epitaph,
+            object,
             attempts: Attempts::from(now, not_before),
             count: 1,
         };
@@ -79,7 +75,7 @@ impl Queue {
         state.memory.last.remove(key);
         if lives_on {
             // Reported while this one was being written.
-            if let Some(waiting) = state.waiting.get_mut(key).filter(|of| of.epitaph.report.terminated != POD) {
+            if let Some(waiting) = state.waiting.get_mut(key).filter(|of| of.object.lives_on()) {
                 waiting.attempts.not_before = waiting.attempts.not_before.max(next);
             }
             state.memory.last.insert(key.clone(), now);
@@ -98,8 +94,8 @@ impl Entry for Waiting {
     }
 
     fn merge(&mut self, newer: Waiting) {
-        let is_last = newer.epitaph.report.terminated == POD;
-        self.epitaph = newer.epitaph.after(&self.epitaph.report);
+        let is_last = matches!(newer.object, Object::Pod(_) | Object::Node(_)) && !newer.object.lives_on();
+        self.object = newer.object.after(&self.object);
         self.count += newer.count;
         // A pod that has terminated waits no minute; a failure keeps its pause.
         if is_last && self.attempts.failed == 0 {
@@ -121,7 +117,7 @@ impl Entry for Waiting {
 
     /// A clean one, else any: the oldest.
     fn least(of_namespace: &[(&Key, &Waiting)]) -> Option<usize> {
-        let clean = of_namespace.iter().position(|(_, waiting)| !waiting.epitaph.report.unclean);
+        let clean = of_namespace.iter().position(|(_, waiting)| !waiting.object.is_unclean());
         clean.or((!of_namespace.is_empty()).then_some(0))
     }
 }

@@ -9,6 +9,8 @@ pub enum EpitaphOutcome {
     Known,
     /// Another pod's or another node's object has the name.
     Foreign,
+    /// Of the observer: the agent of the node has written no Epitaph that could be completed.
+    Absent,
     QueueFull,
     /// The API server does not know the kind: the CustomResourceDefinition is not installed.
     KindAbsent,
@@ -25,10 +27,11 @@ pub enum EpitaphOutcome {
     Shutdown,
 }
 
-pub const OUTCOMES: [EpitaphOutcome; 11] = [
+pub const OUTCOMES: [EpitaphOutcome; 12] = [
     EpitaphOutcome::Written,
     EpitaphOutcome::Known,
     EpitaphOutcome::Foreign,
+    EpitaphOutcome::Absent,
     EpitaphOutcome::QueueFull,
     EpitaphOutcome::KindAbsent,
     EpitaphOutcome::Forbidden,
@@ -46,6 +49,7 @@ impl EpitaphOutcome {
             EpitaphOutcome::Written => "written",
             EpitaphOutcome::Known => "known",
             EpitaphOutcome::Foreign => "foreign",
+            EpitaphOutcome::Absent => "absent",
             EpitaphOutcome::QueueFull => "queue_full",
             EpitaphOutcome::KindAbsent => "kind_absent",
             EpitaphOutcome::Forbidden => "forbidden",

@@ -1,5 +1,5 @@
 //! The writing loop, against an API server that keeps objects as Kubernetes does; the requests to a real one are tested in
-//! `tests/tests/epitaphs.rs`.
+//! `tests/tests/epitaphs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -117,7 +117,7 @@ fn restart(n: u64) -> Report {
 }
 
 fn offer(sink: &Sink, report: &Report) {
-    sink.offer(report, &observation(), clock::now());
+    sink.offer(report, &observation(), None, clock::now());
 }
 
 async fn counted(sink: &Sink, outcome: EpitaphOutcome, count: u64) {
@@ -351,7 +351,7 @@ fn a_full_queue_loses_a_clean_object_of_the_namespace_with_the_most() {
     let (queue, stats) = (Queue::new(4, HOUR), EpitaphStats::default());
     let push = |report: &Report| {
         let epitaph = resource::of(report, &observation()).unwrap();
-        queue.push(epitaph, clock::now(), &stats);
+        queue.push(Object::Pod(Box::new(epitaph)), clock::now(), &stats);
     };
     let mut clean = pod_in("shop", "clean");
     if let Report::PodTerminated(pod) = &mut clean {
@@ -368,7 +368,11 @@ fn a_full_queue_loses_a_clean_object_of_the_namespace_with_the_most() {
     }
     assert_eq!(stats.get(EpitaphOutcome::QueueFull), 1);
     let left = std::iter::from_fn(|| queue.take(clock::now()));
-    let left: Vec<String> = left.map(|(_, waiting)| waiting.epitaph.report.pod.name).collect();
+    let name_of = |object: Object| match object {
+        Object::Pod(epitaph) => epitaph.report.pod.name,
+        other => panic!("not of a pod: {other:?}"),
+    };
+    let left: Vec<String> = left.map(|(_, waiting)| name_of(waiting.object)).collect();
     assert_eq!(left, ["a", "c", "b", "d"], "and namespaces take turns");
 }
 

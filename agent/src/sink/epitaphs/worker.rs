@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitaph_core::render::resource::CONTAINER;
 use epitaph_core::time::Boot;
 use kube::Client;
 
@@ -42,7 +41,7 @@ impl EpitaphWriter {
         clock: fn() -> Boot,
     ) -> EpitaphWriter {
         EpitaphWriter {
-            epitaphs: Epitaphs::new(client, settings.timeout),
+            epitaphs: Epitaphs::new(client, settings.timeout, settings.rights),
             bucket: Bucket::new(settings.rate),
             pause: settings.pause,
             settings,
@@ -62,13 +61,18 @@ impl EpitaphWriter {
             let Some((key, waiting)) = self.queue.take((self.clock)()) else {
                 continue;
             };
-            let outcome = match self.epitaphs.write(&key, &waiting.epitaph).await {
+            let outcome = match self.epitaphs.write(&key, &waiting.object).await {
+                Ok(Done::Absent) if self.wait_for_agent(&waiting) => {
+                    self.queue.put_back(key, self.later(waiting));
+                    continue;
+                }
                 Ok(done) => {
                     self.recovered(&key, &waiting);
                     match done {
                         Done::Written => EpitaphOutcome::Written,
                         Done::Known => EpitaphOutcome::Known,
                         Done::Foreign => self.foreign(&key),
+                        Done::Absent => EpitaphOutcome::Absent,
                     }
                 }
                 Err(failure) => match self.failed(&failure, &key, waiting.attempts.since) {
@@ -94,13 +98,23 @@ impl EpitaphWriter {
         }
     }
 
+    /// A pod with a long grace period has no Epitaph yet.
+    fn wait_for_agent(&self, waiting: &Waiting) -> bool {
+        !self.queue.is_closed() && (self.clock)().since(waiting.attempts.since) < self.settings.give_up
+    }
+
+    fn later(&self, mut waiting: Waiting) -> Waiting {
+        waiting.attempts.not_before = (self.clock)().plus(self.settings.between);
+        waiting
+    }
+
     /// None: try again later.
     fn failed(&mut self, failure: &Failure, key: &Key, since: Boot) -> Option<EpitaphOutcome> {
         let outcome = outcome(failure);
         let patience = match failure {
             Failure::Away(_) => self.settings.give_up_away,
             Failure::Later(_) | Failure::Silent(_) => self.settings.give_up,
-            Failure::Forbidden(_) | Failure::KindAbsent(_) => self.settings.give_up_refused,
+            Failure::Forbidden(..) | Failure::KindAbsent(_) => self.settings.give_up_refused,
             Failure::Refused(_) | Failure::NamespaceGone(_) | Failure::Rejected(_) => Duration::ZERO,
         };
         let now = (self.clock)();
@@ -155,7 +169,7 @@ impl EpitaphWriter {
 
     fn recovered(&mut self, key: &Key, waiting: &Waiting) {
         self.pause = self.settings.pause;
-        let lives_on = waiting.epitaph.report.terminated == CONTAINER;
+        let lives_on = waiting.object.lives_on();
         self.queue.is_written(key, lives_on, (self.clock)());
         let troubles = [EpitaphOutcome::Unavailable, EpitaphOutcome::Forbidden];
         let troubles = troubles.map(|outcome| (key.namespace.clone(), outcome));
@@ -203,7 +217,7 @@ fn is_of_all(failure: &Failure) -> bool {
 
 fn outcome(failure: &Failure) -> EpitaphOutcome {
     match failure {
-        Failure::Forbidden(_) => EpitaphOutcome::Forbidden,
+        Failure::Forbidden(..) => EpitaphOutcome::Forbidden,
         Failure::Refused(_) => EpitaphOutcome::Refused,
         Failure::KindAbsent(_) => EpitaphOutcome::KindAbsent,
         Failure::NamespaceGone(_) => EpitaphOutcome::NamespaceGone,

@@ -4,6 +4,7 @@
 //! A rule about terminations compares the time of the latest one with the present: the first termination of a workload fires, scraped
 //! before or not; a restart of the agent, a gap in the scrapes or a rollout of the DaemonSet does not. Rates need counters.
 
+mod epitaphs;
 mod missing;
 mod nodes;
 mod pages;
@@ -18,8 +19,8 @@ use super::observer::{
     ACTIVE, EVICTIONS_HELD, HELD_PODS, KNOWN, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE,
 };
 use super::table::{
-    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY, PROBE, REFUSED_CLIENTS,
-    Row, WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
+    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_EPITAPHS, KUBERNETES_STATE, LOST, NODE_READY,
+    PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
 };
 
 pub use pages::{Page, names, page, pages};
@@ -93,6 +94,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 missing::agents(&rules),
                 missing::observer(&rules),
                 rules.kubernetes_away(),
+                epitaphs::not_written(&rules),
                 rules.node_not_ready(),
                 shutdowns::unclean(&rules),
             ],
@@ -463,7 +465,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 23] {
+pub fn used() -> [Row; 24] {
     [
         ACTIVE,
         KNOWN,
@@ -479,6 +481,7 @@ pub fn used() -> [Row; 23] {
         EXPORT_RETRIES,
         EXPORT_SPANS,
         HOST_UNCLEAN,
+        KUBERNETES_EPITAPHS,
         KUBERNETES_STATE,
         LOST,
         NODE_READY,

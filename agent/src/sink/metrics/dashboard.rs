@@ -345,6 +345,7 @@ fn agents() -> Panel {
             "EpitaphAgentDown",
             "EpitaphAgentsMissing",
             "EpitaphKubernetesAway",
+            "EpitaphResourcesNotWritten",
             "EpitaphObserverMissing",
         ],
     }

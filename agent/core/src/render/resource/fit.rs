@@ -16,6 +16,8 @@ const SHORT_SENTENCE: usize = 384;
 const SHORT_REMEDY: usize = 256;
 /// Most entries of `gaps`.
 const GAPS: usize = 5;
+/// Most entries of `advice`: two of the pod, and some of containers.
+const ADVICE: usize = 8;
 
 /// A name or a word from outside: safe for a terminal, and at most so many bytes as JSON.
 pub(super) fn word(text: &str, most: usize) -> String {
@@ -31,6 +33,7 @@ impl EpitaphReport {
         self.sentence = cut(&escape(&self.sentence), SENTENCE);
         self.remedy = self.remedy.map(|remedy| cut(&escape(&remedy), REMEDY));
         self.gaps.truncate(GAPS);
+        self.advice.truncate(ADVICE);
         let surplus = self.containers.len().saturating_sub(TERMINATIONS);
         self.containers.drain(..surplus);
         while bytes(&self) > most && self.containers.len() > 3 {
@@ -44,6 +47,7 @@ impl EpitaphReport {
             self.containers.remove(0);
         }
         while bytes(&self) > most && self.gaps.pop().is_some() {}
+        while bytes(&self) > most && self.advice.pop().is_some() {}
         self
     }
 }
@@ -54,7 +58,7 @@ pub(super) fn bytes(value: &impl Serialize) -> usize {
 }
 
 /// At most so many bytes as JSON, where a quotation mark takes two.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     if bytes(&text) <= most + 2 {
         return text.to_owned();
     }

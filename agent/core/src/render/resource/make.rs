@@ -1,28 +1,31 @@
 //! A report of the core → the resource.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::fit::{bytes, word};
 use super::label::{self, hex};
 use super::{
-    API_VERSION, CONTAINER, Epitaph, EpitaphConnections, EpitaphContainer, EpitaphOwner, EpitaphPod, EpitaphReport,
-    EpitaphTimes, KIND, LABEL_NODE, LABEL_REVISION, LABEL_UNCLEAN, LABEL_VERDICT, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND, POD,
+    API_VERSION, CONTAINER, Epitaph, EpitaphAdvice, EpitaphConnections, EpitaphContainer, EpitaphOwner, EpitaphPod,
+    EpitaphReport, EpitaphTimes, KIND, LABEL_NODE, LABEL_REVISION, LABEL_UNCLEAN, LABEL_VERDICT, LABEL_WORKLOAD,
+    LABEL_WORKLOAD_KIND, POD,
 };
 use crate::attribute::Subject;
 use crate::event::ExitStatus;
 use crate::input::Observation;
 use crate::kubernetes::PodContext;
-use crate::pod::{ContainerKind, PodIdentity};
+use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::report::{PodTermination, Report, Termination};
 use crate::termination::{Gaps, MainExit};
 use crate::time::{Boot, WallOffset};
-use crate::verdict::{TrafficAxis, Verdict};
+use crate::verdict::{Advice, AdviceKind, TrafficAxis, Verdict};
 
 /// Longest name in Kubernetes.
-const NAME: usize = 253;
+pub(super) const NAME: usize = 253;
 /// Longest name of a container, a namespace and a revision.
-const SHORT_NAME: usize = 63;
+pub(super) const SHORT_NAME: usize = 63;
 const WORD: usize = 40;
 const GAP: usize = 120;
 /// Characters of a container's id, as the runtimes' own tools show it.
@@ -70,6 +73,7 @@ fn of_pod(p: &PodTermination, clock: WallOffset) -> Option<Epitaph> {
         end: p.end,
         trace: id::of_pod(&p.pod, &p.boot_id).to_string(),
         gaps: gaps.collect(),
+        grace: p.request.as_ref().map(|request| request.grace),
         members,
     };
     Some(about.epitaph(clock))
@@ -92,6 +96,7 @@ fn of_container(t: &Termination, clock: WallOffset) -> Option<Epitaph> {
         end: t.end,
         trace: id::of(t).to_string(),
         gaps: gaps(&t.gaps).into_iter().chain(context.incomplete.clone()).collect(),
+        grace: context.grace,
         members: vec![t],
     };
     Some(about.epitaph(clock))
@@ -108,7 +113,20 @@ struct About<'a> {
     end: Boot,
     trace: String,
     gaps: Vec<String>,
+    grace: Option<Duration>,
     members: Vec<&'a Termination>,
+}
+
+impl EpitaphContainer {
+    fn shorten(&mut self) {
+        *self = EpitaphContainer {
+            kind: None,
+            pre_stop: None,
+            stop_signal: None,
+            killed: None,
+            ..std::mem::take(self)
+        };
+    }
 }
 
 impl About<'_> {
@@ -163,15 +181,34 @@ impl About<'_> {
                 exited: time(clock, self.end),
             },
             stop_signal: stop.map(|stop| stop.signal.to_string()),
+            grace_seconds: self.grace.map(|grace| grace.as_secs()),
             exit_code,
             exit_signal,
             kubectl_shows: self.kubectl_shows(),
             connections: connections(&self.members, verdict.traffic),
             trace_id: self.trace.clone(),
             gaps,
+            advice: self.advice(),
             containers: self.members.iter().filter_map(|of| container(of, clock)).collect(),
         };
         Epitaph::fitted(word(&self.pod.namespace, SHORT_NAME), report)
+    }
+
+    /// The grace period is the pod's, everything else a container's own.
+    fn advice(&self) -> Vec<EpitaphAdvice> {
+        let entry = |advice: &Advice, container| EpitaphAdvice {
+            kind: advice.kind.name().to_owned(),
+            container,
+            seconds: advice.seconds,
+        };
+        let is_of_pod = |advice: &&Advice| matches!(advice.kind, AdviceKind::GraceLonger | AdviceKind::GraceShorter);
+        let of_pod = self.verdict.advice.iter().filter(is_of_pod).map(|advice| entry(advice, None));
+        let of_containers = self.members.iter().flat_map(|of| {
+            let name = container_name(of.kubernetes.as_deref());
+            let own = of.verdict.advice.iter().filter(|advice| !is_of_pod(advice));
+            own.map(move |advice| entry(advice, name.clone()))
+        });
+        of_pod.chain(of_containers).collect()
     }
 }
 
@@ -187,10 +224,7 @@ impl Epitaph {
     /// The same for every writer: a restart of the agent writes the same object again. Kubernetes' own names of objects have at most
     /// 253 characters.
     pub fn name(&self) -> String {
-        let pod = &self.report.pod;
-        let short: String = pod.name.chars().take(200).collect();
-        let short = short.trim_end_matches(['.', '-']);
-        format!("{short}.{}", hex(&format!("{}\n{}", pod.name, pod.uid), 8))
+        name(&self.report.pod)
     }
 
     /// With the container terminations that an earlier report of the pod has: each once, in their order, the last ten. A pod's own
@@ -198,12 +232,17 @@ impl Epitaph {
     #[must_use]
     pub fn after(self, earlier: &EpitaphReport) -> Epitaph {
         let Epitaph { namespace, mut report } = self;
+        let count = report.containers.len();
         let mut all = earlier.containers.clone();
         all.retain(|known| report.containers.iter().all(|new| new.id != known.id));
         all.append(&mut report.containers);
         all.sort_by(|a, b| a.exited.cmp(&b.exited));
         if earlier.terminated == POD && report.terminated == CONTAINER {
             report = earlier.clone();
+        } else {
+            // What settings are derived from is of the latest ones: ten with all of it are larger than the object may be.
+            let latest = all.len() - count;
+            all[..latest].iter_mut().for_each(EpitaphContainer::shorten);
         }
         report.containers = all;
         Epitaph::fitted(namespace, report)
@@ -226,6 +265,7 @@ impl Epitaph {
     pub fn patch(&self, version: Option<&str>) -> Value {
         let mut patch = self.with_nulls();
         // Entries of a list are replaced, not merged: null would stay.
+        strip(&mut patch["report"]["advice"]);
         strip(&mut patch["report"]["containers"]);
         if let Some(version) = version {
             patch["metadata"]["resourceVersion"] = version.into();
@@ -256,8 +296,14 @@ impl Epitaph {
     }
 }
 
+pub(super) fn name(pod: &EpitaphPod) -> String {
+    let short: String = pod.name.chars().take(200).collect();
+    let short = short.trim_end_matches(['.', '-']);
+    format!("{short}.{}", hex(&format!("{}\n{}", pod.name, pod.uid), 8))
+}
+
 /// Removes what is null, at any depth.
-fn strip(value: &mut Value) {
+pub(super) fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());
@@ -290,13 +336,30 @@ fn container(t: &Termination, clock: WallOffset) -> Option<EpitaphContainer> {
     Some(EpitaphContainer {
         name: container_name(t.kubernetes.as_deref()).unwrap_or_default(),
         id: word(&id.0.chars().take(ID).collect::<String>(), WORD),
+        kind: t.kubernetes.as_ref().and_then(|context| context.kind.as_ref()).map(axis),
+        pre_stop: t
+            .kubernetes
+            .as_ref()
+            .and_then(|context| context.pre_stop.as_ref())
+            .map(|run| word(&hook(&run.hook), WORD)),
         verdict: t.verdict.headline.to_owned(),
         cause: axis(&t.verdict.cause),
+        stop_signal: t.stop.as_ref().map(|stop| time(clock, stop.at)),
+        killed: t.kill.as_ref().map(|kill| time(clock, kill.at)),
         exited: time(clock, t.end),
         exit_code,
         exit_signal,
         lost: connections(&[t], t.verdict.traffic).and_then(|of| of.lost),
     })
+}
+
+fn hook(hook: &PreStop) -> String {
+    match hook {
+        PreStop::Exec { program } => format!("exec {program}"),
+        PreStop::HttpGet { .. } => "httpGet".to_owned(),
+        PreStop::TcpSocket { .. } => "tcpSocket".to_owned(),
+        PreStop::Sleep { .. } => "sleep".to_owned(),
+    }
 }
 
 /// A container whose sockets were not observed leaves the number unknown, unless others lost some: then it is the least.
@@ -361,12 +424,12 @@ fn axis(value: &impl serde::Serialize) -> String {
 }
 
 /// To the millisecond, in the one form that sorts.
-fn time(clock: WallOffset, at: Boot) -> String {
+pub(super) fn time(clock: WallOffset, at: Boot) -> String {
     clock.wall(at).rfc3339_millis()
 }
 
 /// For a column: `0.4s`, `31.2s`, `5m10s`.
-fn took(end: Boot, begin: Boot) -> String {
+pub(super) fn took(end: Boot, begin: Boot) -> String {
     let took = end.since(begin);
     match took.as_secs() {
         ..120 => format!("{:.1}s", took.as_secs_f64()),

@@ -1,10 +1,11 @@
 //! The schema of the custom resource, written from the types: `UPDATE_EXPECT=1 cargo test -p epitaph-core --lib resource`.
 
 use expect_test::expect_file;
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::{EpitaphReport, KIND, PLURAL, VERSION};
+use super::{EpitaphObserved, EpitaphReport, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaphReport, PLURAL, VERSION};
 
 /// Longest text, in characters, and most entries of a list, that the API server accepts. An agent stays far below; a node that is
 /// taken over does not fill etcd with one object.
@@ -34,7 +35,8 @@ fn the_chart_has_the_schema_of_the_types() {
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},
                     "metadata": {"type": "object"},
-                    "report": report(),
+                    "report": report::<EpitaphReport>(&["node", "pod", "verdict"]),
+                    "observed": observed(),
                 },
             }},
         }],
@@ -42,6 +44,46 @@ fn the_chart_has_the_schema_of_the_types() {
     let mut text = HEAD.to_owned();
     yaml(&spec, 0, &mut text);
     expect_file!["../../../../../deploy/helm/epitaph/files/crds/epitaphs.yaml"].assert_eq(&text);
+}
+
+#[test]
+fn the_chart_has_the_schema_of_nodes() {
+    let column = |name: &str, of: &str, kind: &str, about: &str| json!({"name": name, "type": kind, "jsonPath": of, "description": about});
+    let mut sentence = column("Sentence", ".report.sentence", "string", "What happened.");
+    sentence["priority"] = 1.into();
+    let spec = json!({
+        "group": super::GROUP,
+        "names": {"kind": NODE_KIND, "listKind": format!("{NODE_KIND}List"), "plural": NODE_PLURAL, "singular": "nodeepitaph"},
+        "scope": "Cluster",
+        "versions": [{
+            "name": VERSION,
+            "served": true,
+            "storage": true,
+            "additionalPrinterColumns": [
+                column("Node", ".report.node", "string", "Name of the node."),
+                column("Event", ".report.event", "string", "Shutdown or loss."),
+                column("Verdict", ".report.verdict", "string", "The verdict in one word."),
+                column("Pods", ".report.pods", "integer", "Pods that it ended, or that hung. Empty: not known."),
+                column("Took", ".report.took", "string", "From the first to the last evidence."),
+                column("Age", ".metadata.creationTimestamp", "date", "Since the object was created."),
+                sentence,
+            ],
+            "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "description": "A shutdown of a node, written by the node's agent, or its loss, written by the observer.",
+                "required": ["report"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "report": report::<NodeEpitaphReport>(&["node", "event", "verdict"]),
+                },
+            }},
+        }],
+    });
+    let mut text = HEAD.replace("resource.rs", "resource/node.rs");
+    yaml(&spec, 0, &mut text);
+    expect_file!["../../../../../deploy/helm/epitaph/files/crds/nodeepitaphs.yaml"].assert_eq(&text);
 }
 
 /// `-o wide` also shows the sentence, and what kubectl shows of the exit.
@@ -78,14 +120,23 @@ fn columns() -> Value {
 }
 
 /// Structural, as Kubernetes asks: every field has a type, and no schema has a reference.
-fn report() -> Value {
+fn report<T: JsonSchema>(required: &[&str]) -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
-    let schema = settings.into_generator().into_root_schema_for::<EpitaphReport>();
+    let schema = settings.into_generator().into_root_schema_for::<T>();
     let mut schema = serde_json::to_value(schema).expect("a schema is JSON");
     structural(&mut schema);
-    schema["required"] = json!(["node", "pod", "verdict"]);
+    schema["required"] = json!(required);
     // The report has one owner, which writes all of it: the API server then notes one field instead of each.
     schema["x-kubernetes-map-type"] = "atomic".into();
+    schema
+}
+
+/// Of the observer, which may not write the rest.
+fn observed() -> Value {
+    let mut schema = report::<EpitaphObserved>(&[]);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("required");
+    }
     schema
 }
 

@@ -47,6 +47,12 @@ fn a_pod_s_termination_is_one_object() {
             "namespace": "shop"
           },
           "report": {
+            "advice": [
+              {
+                "container": "app",
+                "kind": "accept-while-draining"
+              }
+            ],
             "cause": "deleted",
             "connections": {
               "accepted": 2,
@@ -65,8 +71,12 @@ fn a_pod_s_termination_is_one_object() {
                 "exitSignal": "SIGKILL",
                 "exited": "2023-11-14T23:37:10.002Z",
                 "id": "000000000000",
+                "killed": "2023-11-14T23:37:10.000Z",
+                "kind": "main",
                 "lost": 18,
                 "name": "app",
+                "preStop": "exec /bin/drain",
+                "stopSignal": "2023-11-14T23:36:40.000Z",
                 "verdict": "ignored-stop-signal"
               },
               {
@@ -74,8 +84,10 @@ fn a_pod_s_termination_is_one_object() {
                 "exitCode": 0,
                 "exited": "2023-11-14T23:37:10.260Z",
                 "id": "000000000000",
+                "kind": "sidecar",
                 "lost": 0,
                 "name": "proxy",
+                "stopSignal": "2023-11-14T23:37:10.010Z",
                 "verdict": "clean"
               }
             ],
@@ -85,6 +97,7 @@ fn a_pod_s_termination_is_one_object() {
               "the Kubernetes API did not answer for 4.0 s",
               "the exit of container init was not observed"
             ],
+            "graceSeconds": 30,
             "node": "node-7",
             "owner": {
               "kind": "Deployment",

@@ -22,6 +22,7 @@ fn story(what: &str, lines: &[String]) -> Story {
         others,
         more,
         ahead: 0,
+        program: "epitaph",
     }
 }
 
@@ -50,7 +51,7 @@ fn check(story: &Story, expected: Expect) {
 /// A trace's id and a line of configuration are pasted: neither is broken.
 fn assert_fits(text: &str, width: usize) {
     for line in text.lines() {
-        assert!(words::columns(line) <= width, "{} columns: {line}", words::columns(line));
+        assert!(columns(line) <= width, "{} columns: {line}", columns(line));
     }
 }
 
@@ -349,7 +350,7 @@ fn the_objects_are_described() {
     let mut counts = Counts::default();
     counts.add(&serde_json::from_str(&pod()).unwrap());
     let story = story("cart", &[restarted(), pod()]);
-    let doc = include_str!("../../../docs/json.md");
+    let doc = include_str!("../../../../docs/json.md");
     for object in [why_object(&story), summary_json(&counts)] {
         let mut all = Vec::new();
         keys(&serde_json::from_str(&object).unwrap(), &mut all);
@@ -364,7 +365,7 @@ fn the_objects_are_described() {
 fn a_picture_is_the_text_of_a_terminal() {
     let shown = story("cart", &[pod()]);
     let picture = picture(&shown);
-    expect_test::expect_file!["../../../docs/images/why.svg"].assert_eq(&picture);
+    expect_test::expect_file!["../../../../docs/images/why.svg"].assert_eq(&picture);
     let plain = text(&shown, Columns(80), Style::Plain, false);
     // The text is in the picture, and nothing else but markup and the title.
     let content: String = picture
@@ -520,6 +521,7 @@ fn hostile_names_stay_names() {
                 others: vec![Brief::of(&report); 2],
                 more: 2,
                 ahead: 0,
+                program: "epitaph",
                 report,
                 found,
             };

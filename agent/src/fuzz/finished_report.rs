@@ -3,10 +3,12 @@
 use epitaph_core::fixtures::{pods, sample, terminations};
 use epitaph_core::render::json as core_json;
 use epitaph_core::render::text::Style;
+use epitaph_story::history::{Counts, Found, Line, Lines, Match, Search, Wanted};
+use epitaph_story::story::{
+    Brief, Columns, List, Story, columns, markdown, snippets, summary, text as story_text, timeline, why_object,
+};
 
-use super::*;
-use crate::fuzz::{outcome, run};
-use crate::history::{Counts, Line, Lines, Search, Wanted};
+use super::{outcome, run};
 
 #[test]
 fn finished_report() {
@@ -35,7 +37,7 @@ fn finished_report() {
             verdicts.push((report.verdict.to_string(), timeline(&report).len(), snippets(&report).len()));
             let found = Found {
                 line: text.to_owned(),
-                by: crate::history::Match::Name,
+                by: Match::Name,
                 end: None,
                 container: None,
                 same: 0,
@@ -49,8 +51,9 @@ fn finished_report() {
                 others: Vec::new(),
                 more: 0,
                 ahead: 0,
+                program: "epitaph",
             };
-            out.push_str(&super::text(&story, Columns(80), Style::Plain, true));
+            out.push_str(&story_text(&story, Columns(80), Style::Plain, true));
             for other in [markdown(&story), why_object(&story)] {
                 check(&other, usize::MAX);
             }
@@ -67,6 +70,6 @@ fn check(text: &str, width: usize) {
     let bad = text.chars().find(|c| c.is_control() && *c != '\n');
     assert_eq!(bad, None, "{text:?}");
     for line in text.lines() {
-        assert!(words::columns(line) <= width, "{line}");
+        assert!(columns(line) <= width, "{line}");
     }
 }

@@ -26,6 +26,7 @@ fn found(what: &str, lines: &[String]) -> Option<Story> {
         others,
         more,
         ahead: 0,
+        program: "epitaph",
     })
 }
 

@@ -213,7 +213,7 @@ pub struct Asked {
 pub struct Request {
     pub earliest: Option<At>,
     pub latest: Option<At>,
-    pub grace_ms: f64,
+    pub grace_ms: Option<f64>,
     /// Absent in lines of older agents.
     pub spec_grace_ms: Option<f64>,
     #[serde(deserialize_with = "lists::list::<_, _, 1024>")]

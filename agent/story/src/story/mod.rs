@@ -21,7 +21,7 @@ pub use picture::picture;
 pub use snippet::{Snippet, snippets};
 pub use text::{Columns, text};
 pub use timeline::{Mark, Part, Row, timeline};
-pub use words::{many, moment, paragraph};
+pub use words::{cell, columns, cut, many, moment, paragraph};
 
 use crate::history::{Found, Report};
 
@@ -36,6 +36,8 @@ pub struct Story {
     pub more: u64,
     /// Seconds by which clocks of the reader are ahead of UTC, at the end of the report.
     pub ahead: i64,
+    /// The program that the reader asked, for what the text says to ask next.
+    pub program: &'static str,
 }
 
 impl Story {
@@ -46,9 +48,6 @@ impl Story {
     }
 }
 
-#[cfg(test)]
-#[path = "fuzz_tests.rs"]
-mod fuzz;
 #[cfg(test)]
 mod node_tests;
 #[cfg(test)]

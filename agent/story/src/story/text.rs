@@ -12,7 +12,7 @@ use super::list;
 use super::snippet::{Snippet, snippets};
 use super::timeline::timeline;
 use super::words::{between, hanging, local_moment, many, moment, paragraph, short};
-use crate::history::{At, Gaps, Group, Kubernetes, Report, Reported, Subject, Unobserved};
+use crate::history::{At, Connections, Gaps, Group, Kubernetes, Report, Reported, Subject, Unobserved};
 
 /// Columns of a page of text; a wider terminal is not filled.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,8 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
         }
     }
     if !story.others.is_empty() {
-        let head = format!("Earlier, {} (`epitaph why ID`)", story.found.by.in_common());
+        let program = story.program;
+        let head = format!("Earlier, {} (`{program} why ID`)", story.found.by.in_common());
         let _ = writeln!(out, "\n{}", paint.bold(&head));
         let mut list = list::List::new(Some(width), style);
         for other in &story.others {
@@ -60,7 +61,7 @@ pub fn text(story: &Story, Columns(width): Columns, style: Style, evidence: bool
         }
         let more = story.more - story.others.len() as u64;
         if more > 0 {
-            let _ = writeln!(out, "  … and {more} more: `epitaph list`");
+            let _ = writeln!(out, "  … and {more} more: `{program} list`");
         }
     }
     out
@@ -311,6 +312,7 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
             rows.push(("restarts", format!("{} before this", context.restarts)));
         }
     }
+    rows.push(("clients", undated(&shown.connections)));
     rows.push(("before", before(story)));
     if let Some(pod) = shown.pod() {
         rows.push((
@@ -329,6 +331,19 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
     }
     rows.retain(|(_, value)| !value.is_empty());
     rows
+}
+
+/// Lost connections that no row of the timeline shows, because only their number is known.
+fn undated(of: &Connections) -> String {
+    let numbers = [
+        (of.refused, of.refused_first, "refused"),
+        (of.reset, of.reset_first, "reset"),
+        (of.cut, of.cut_first, "cut"),
+        (of.rejected, of.rejected_first, "rejected by the network"),
+    ];
+    let without_time = numbers.into_iter().filter(|(count, first, _)| *count > 0 && first.is_none());
+    let texts: Vec<String> = without_time.map(|(count, _, what)| format!("{count} {what}")).collect();
+    texts.join(", ")
 }
 
 fn facts(story: &Story, width: usize, paint: &Paint) -> String {

@@ -111,7 +111,7 @@ fn event(at: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {
 /// The request is known as an interval: the API server's clock has whole seconds.
 fn requested(request: &Request) -> Vec<Row> {
     let mut rows = Vec::new();
-    let is_other = |own: &f64| duration(*own) != duration(request.grace_ms);
+    let is_other = |own: &f64| request.grace_ms.is_none_or(|asked| duration(*own) != duration(asked));
     let own = request.spec_grace_ms.filter(is_other);
     let own = own.map_or(String::new(), |own| format!(" ({} in the spec)", setting(own)));
     if let (Some(earliest), Some(latest)) = (request.earliest, request.latest) {
@@ -119,7 +119,10 @@ fn requested(request: &Request) -> Vec<Row> {
             at: earliest.0.min(latest.0),
             until: Some(latest.0),
             mark: Mark::Plain,
-            label: format!("deletion requested, grace period {}{own}", setting(request.grace_ms)),
+            label: match request.grace_ms {
+                Some(grace) => format!("deletion requested, grace period {}{own}", setting(grace)),
+                None => "deletion requested".to_owned(),
+            },
         });
     }
     rows.extend(request.shortened.iter().filter_map(|shortened| {
@@ -254,7 +257,8 @@ fn stopped(stop: &Stop, of: &Report, end: Option<Wall>) -> Option<Row> {
     };
     Some(Row {
         at,
-        until: end.filter(|_| stop.handler_entered.is_none()),
+        // Without effect, as far as that is known.
+        until: end.filter(|_| stop.handler_entered.is_none() && !stop.result.is_empty()),
         mark: Mark::Event,
         label: format!("{}{} to {}{how}{repeated}", stop.signal, from(&stop.sender, of), target(of)),
     })
@@ -280,6 +284,8 @@ fn from(sender: &Sender, of: &Report) -> String {
         "kernel" => " from the kernel".to_owned(),
         "inside" if is_unit => format!(" from `{}` of the unit", sender.comm),
         "inside" => format!(" from `{}` in the container", sender.comm),
+        // Of a summary, which has no sender.
+        "" if sender.comm.is_empty() => String::new(),
         _ => format!(" from `{}` (pid {})", sender.comm, sender.pid),
     }
 }
@@ -380,7 +386,8 @@ fn grace_end(of: &Report, context: Option<&Kubernetes>, end: Option<Wall>) -> Op
             let whole = request
                 .earliest
                 .zip(request.latest)
-                .map(|(from, to)| (from, to, request.grace_ms));
+                .zip(request.grace_ms)
+                .map(|((from, to), grace)| (from, to, grace));
             let shortened = request.shortened.iter().filter_map(|s| s.time.map(|at| (at, at, s.grace_ms)));
             whole.into_iter().chain(shortened).collect()
         }

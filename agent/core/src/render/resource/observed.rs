@@ -1,0 +1,176 @@
+//! What only the observer sees of a pod's termination, for the pod's Epitaph: the field `observed`, which the agent does not write.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::fit::{cut, word};
+use super::make::{NAME, SHORT_NAME, name, strip, time, took};
+use super::{API_VERSION, EpitaphPod, KIND};
+use crate::observe::Output;
+use crate::pod::PodIdentity;
+use crate::render::id;
+use crate::text::escape;
+use crate::time::WallOffset;
+
+/// Most Services of one pod.
+const SERVICES: usize = 8;
+/// Longest sentence and remedy of a loss, bytes as JSON.
+const TEXT: usize = 512;
+
+/// What the observer saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct EpitaphObserved {
+    /// The pod that replaced this one.
+    pub replacement: Option<EpitaphReplacement>,
+    /// The removal of the pod from each Service.
+    pub endpoints: Vec<EpitaphEndpoint>,
+    /// The loss of the pod's node.
+    pub loss: Option<EpitaphLoss>,
+}
+
+/// A replacement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct EpitaphReplacement {
+    /// Name of the pod.
+    pub pod: String,
+    /// Node of the pod.
+    pub node: String,
+    /// When the pod was created.
+    pub created: String,
+    /// When the pod became ready; absent where it did not.
+    pub ready: Option<String>,
+}
+
+/// The removal from one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct EpitaphEndpoint {
+    /// Name of the Service.
+    pub service: String,
+    /// When the endpoint was first seen terminating or not ready.
+    pub begin: String,
+    /// When the endpoint was in no EndpointSlice any more.
+    pub removed: String,
+    /// From the first to the second.
+    pub took: String,
+}
+
+/// The loss of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct EpitaphLoss {
+    /// The verdict in one word.
+    pub verdict: String,
+    /// What happened, in one sentence.
+    pub sentence: String,
+    /// What to do.
+    pub remedy: Option<String>,
+    /// The trace of the loss.
+    pub trace_id: String,
+}
+
+/// The observer's part of one pod's Epitaph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    pub namespace: String,
+    pub pod: EpitaphPod,
+    pub observed: EpitaphObserved,
+}
+
+impl Observed {
+    /// None for what is not about one pod's end. `clock`: of the observer's machine.
+    pub fn of(output: &Output, clock: WallOffset) -> Option<Observed> {
+        let (pod, observed) = match output {
+            Output::Removal(removal) => {
+                let endpoint = EpitaphEndpoint {
+                    service: word(&removal.service, SHORT_NAME),
+                    begin: time(clock, removal.begin.at),
+                    removed: time(clock, removal.end.at),
+                    took: took(removal.end.at, removal.begin.at),
+                };
+                let endpoints = vec![endpoint];
+                (
+                    &removal.pod,
+                    EpitaphObserved {
+                        endpoints,
+                        ..EpitaphObserved::default()
+                    },
+                )
+            }
+            Output::Replacement(replacement) => {
+                let by = EpitaphReplacement {
+                    pod: word(&replacement.by.name, NAME),
+                    node: word(&replacement.by.node, NAME),
+                    created: time(clock, replacement.created.at),
+                    ready: replacement.ready.map(|ready| time(clock, ready.at)),
+                };
+                let replacement_of = Some(by);
+                (
+                    &replacement.pod,
+                    EpitaphObserved {
+                        replacement: replacement_of,
+                        ..EpitaphObserved::default()
+                    },
+                )
+            }
+            Output::PodLost(lost) => {
+                let verdict = &lost.verdict;
+                let loss = EpitaphLoss {
+                    verdict: verdict.row.headline.to_owned(),
+                    sentence: cut(&escape(&verdict.sentence), TEXT),
+                    remedy: (!verdict.remedy.is_empty()).then(|| cut(&escape(&verdict.remedy), TEXT)),
+                    trace_id: id::node_loss_trace_id(&lost.loss.node.uid, lost.loss.transition).to_string(),
+                };
+                (
+                    &lost.pod,
+                    EpitaphObserved {
+                        loss: Some(loss),
+                        ..EpitaphObserved::default()
+                    },
+                )
+            }
+            _ => return None,
+        };
+        let pod: &PodIdentity = pod;
+        Some(Observed {
+            namespace: word(&pod.namespace, SHORT_NAME),
+            pod: EpitaphPod {
+                name: word(&pod.name, NAME),
+                uid: word(&pod.uid.0, SHORT_NAME),
+            },
+            observed,
+        })
+    }
+
+    /// That of the agent's object.
+    pub fn name(&self) -> String {
+        name(&self.pod)
+    }
+
+    /// With what was observed before: each Service once.
+    #[must_use]
+    pub fn after(mut self, earlier: &EpitaphObserved) -> Observed {
+        let own = &mut self.observed;
+        own.replacement = own.replacement.take().or_else(|| earlier.replacement.clone());
+        own.loss = own.loss.take().or_else(|| earlier.loss.clone());
+        let mut all = earlier.endpoints.clone();
+        all.retain(|known| own.endpoints.iter().all(|new| new.service != known.service));
+        all.append(&mut own.endpoints);
+        all.truncate(SERVICES);
+        own.endpoints = all;
+        self
+    }
+
+    /// The merge patch. Nothing that the agent writes is in it.
+    pub fn patch(&self) -> Value {
+        let mut observed = json!(self.observed);
+        strip(&mut observed);
+        json!({"apiVersion": API_VERSION, "kind": KIND, "observed": observed})
+    }
+}

@@ -1,0 +1,245 @@
+//! The command line: kubectl's own flags where kubectl has them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use epitaph_core::duration;
+use epitaph_story::when::{self, When};
+
+use crate::failure;
+
+/// Why pods terminated, and what a rollout cost, from the custom resources that Epitaph's agents write.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-epitaph",
+    bin_name = "kubectl epitaph",
+    version,
+    after_help = failure::HELP,
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub access: AccessArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List terminations, the latest first
+    List(ListArgs),
+    /// Show why a pod terminated, gone or not: sentence, timeline, remedy
+    Why(WhyArgs),
+    /// Show a node's last shutdown and loss, its readiness, and terminations on it
+    Node(NodeArgs),
+    /// Show what a rollout cost: pods, lost connections and times, against the revision before, and the setting to change
+    Rollout(RolloutArgs),
+    /// Show terminations as they are reported
+    Watch(WatchArgs),
+    /// Check whether terminations are reported in this cluster, or of one node
+    Doctor(DoctorArgs),
+    /// For kubectl_complete-epitaph: what can follow
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Complete(CompleteArgs),
+}
+
+/// Which cluster is asked, and as whom.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct AccessArgs {
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Kubeconfig file [default: $KUBECONFIG, otherwise ~/.kube/config, otherwise the ServiceAccount of the pod]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Cluster of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Ask as this user, whom the API server lets you impersonate
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub impersonate: Option<String>,
+    /// Namespace [default: the context's]
+    #[arg(long, short, global = true, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Longest time of one request
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub request_timeout: Duration,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct SelectArgs {
+    /// In all namespaces
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+    /// Label selector of Epitaphs, such as epitaph.dev/workload=web,epitaph.dev/verdict!=clean
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Unclean terminations only
+    #[arg(long)]
+    pub unclean: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Only terminations since this time: a duration before now such as 90s, 15m, 1h or 2d; or a date or time in UTC such as today,
+    /// yesterday, 2026-01-02 or 03:04
+    #[arg(long, value_name = "WHEN", value_parser = when::parse)]
+    pub since: Option<When>,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ListOutput,
+    /// Without the line of titles
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListOutput {
+    /// A line each
+    #[default]
+    Table,
+    /// A line each, with node, trace and sentence
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// Name of a pod or its beginning; NAMESPACE/POD; name of a workload or KIND/NAME; beginning of the id of a container, pod or trace.
+    /// Without it, the last termination that the label selector matches
+    #[arg(value_name = "POD", required_unless_present = "selector")]
+    pub what: Option<String>,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: WhyOutput,
+    /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhyOutput {
+    #[default]
+    Text,
+    Json,
+    Yaml,
+    Name,
+    /// For an incident report
+    Markdown,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// Name of the node, gone or not
+    pub node: String,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ObjectOutput,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ObjectOutput {
+    #[default]
+    Text,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub struct RolloutArgs {
+    /// Workload: deployment/NAME, statefulset/NAME or daemonset/NAME
+    #[arg(value_name = "TYPE/NAME", required = true, num_args = 1..=2)]
+    pub workload: Vec<String>,
+    /// What the rollout to this revision cost [default: the last one]
+    #[arg(long, value_name = "NUMBER")]
+    pub revision: Option<u64>,
+    /// Wait until the rollout has settled: the new pods are available, and no old pod was left for the time of --settle
+    #[arg(long)]
+    pub wait: bool,
+    /// Longest wait
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, requires = "wait")]
+    pub timeout: Duration,
+    /// Time without an old pod, in which the last reports arrive
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, requires = "wait")]
+    pub settle: Duration,
+    /// Exit with 2 if the rollout did this; can be repeated
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION")]
+    pub fail_on: Vec<FailOn>,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: RolloutOutput,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// Connections of clients were refused, reset or cut
+    Lost,
+    /// A termination was unclean
+    Unclean,
+    /// A pod has no report, or one without a verdict or without its connections
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RolloutOutput {
+    #[default]
+    Text,
+    Json,
+    Yaml,
+    /// For a summary of a pipeline
+    Markdown,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: WatchOutput,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WatchOutput {
+    #[default]
+    Text,
+    /// One object per line
+    Json,
+    Name,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// One node
+    pub node: Option<String>,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ObjectOutput,
+}
+
+#[derive(Debug, Args)]
+pub struct CompleteArgs {
+    /// The words so far; the last one is to be completed
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    pub words: Vec<OsString>,
+}

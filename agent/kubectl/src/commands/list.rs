@@ -1,0 +1,90 @@
+//! `kubectl epitaph list`.
+
+use epitaph_core::time::Wall;
+
+use super::events;
+use crate::cli::{ListArgs, ListOutput};
+use crate::cluster::{Cluster, EPITAPHS, EVENTS, Place, now};
+use crate::failure::{Exit, Failure};
+use crate::output::{age_of, json, list, names, print, table, yaml};
+use crate::read::{Epitaph, epitaphs, place, selection};
+
+pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
+    let place = place(cluster, &args.select);
+    let now = now();
+    let since = args.since.map(|when| when.before(now));
+    let mut all = match epitaphs(cluster, place, &selection(&args.select)).await {
+        Err(failure) if failure.is_kind_absent => return fallback(cluster, place, args, &failure).await,
+        all => all?,
+    };
+    all.retain(|epitaph| since.is_none_or(|since| epitaph.exited().is_none_or(|exited| exited >= since)));
+    if all.is_empty() && matches!(args.output, ListOutput::Table | ListOutput::Wide) {
+        // As kubectl: an empty list is not a failure.
+        eprintln!("No terminations found{}.", within(place));
+        return Ok(Exit::Done);
+    }
+    let objects = |all: Vec<Epitaph>| all.into_iter().map(|epitaph| epitaph.object);
+    print(&match args.output {
+        ListOutput::Table | ListOutput::Wide => text(&all, args, now),
+        ListOutput::Json => json(&list(EPITAPHS, objects(all)))?,
+        ListOutput::Yaml => yaml(&list(EPITAPHS, objects(all)))?,
+        ListOutput::Name => names(EPITAPHS, objects(all)),
+    })?;
+    Ok(Exit::Done)
+}
+
+pub fn within(place: Place<'_>) -> String {
+    match place {
+        Place::Namespace(namespace) => format!(" in {namespace} namespace"),
+        Place::Cluster => String::new(),
+    }
+}
+
+fn text(all: &[Epitaph], args: &ListArgs, now: Wall) -> String {
+    let (has_namespaces, is_wide) = (args.select.all_namespaces, args.output == ListOutput::Wide);
+    let mut titles = vec!["POD", "VERDICT", "LOST", "TOOK", "EXIT", "AGE"];
+    if is_wide {
+        titles.extend(["NODE", "TRACE", "SENTENCE"]);
+    }
+    if has_namespaces {
+        titles.insert(0, "NAMESPACE");
+    }
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|epitaph| {
+            let report = &epitaph.report;
+            let lost = report.connections.as_ref().and_then(|of| of.lost);
+            let mut row = vec![
+                report.pod.name.clone(),
+                report.verdict.clone(),
+                lost.map_or_else(|| "<unknown>".to_owned(), |lost| lost.to_string()),
+                report.took.clone(),
+                report.exit.clone(),
+                age_of(epitaph.exited(), now),
+            ];
+            if is_wide {
+                row.extend([report.node.clone(), report.trace_id.clone(), report.sentence.clone()]);
+            }
+            if has_namespaces {
+                row.insert(0, epitaph.namespace.clone());
+            }
+            row
+        })
+        .collect();
+    table((!args.no_headers).then_some(&titles), &rows)
+}
+
+async fn fallback(cluster: &Cluster, place: Place<'_>, args: &ListArgs, failure: &Failure) -> Result<Exit, Failure> {
+    let all = events::instead(cluster, place, failure).await?;
+    print(&match args.output {
+        ListOutput::Table | ListOutput::Wide if all.is_empty() => {
+            eprintln!("No Events of Epitaph found{}.", within(place));
+            return Ok(Exit::Done);
+        }
+        ListOutput::Table | ListOutput::Wide => events::text(&all, args.select.all_namespaces, !args.no_headers),
+        ListOutput::Json => json(&list(EVENTS, all))?,
+        ListOutput::Yaml => yaml(&list(EVENTS, all))?,
+        ListOutput::Name => names(EVENTS, all),
+    })?;
+    Ok(Exit::Done)
+}

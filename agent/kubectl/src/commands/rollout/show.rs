@@ -1,0 +1,251 @@
+//! A rollout's cost as text, Markdown and objects.
+
+use std::fmt::Write as _;
+
+use epitaph_core::rollout::{PodCost, RevisionCost};
+use epitaph_core::text::bounded;
+use epitaph_story::story::{many, paragraph};
+
+use super::Rollout;
+use crate::cli::RolloutOutput;
+use crate::failure::Failure;
+use crate::output::{json, page, table, yaml};
+
+pub fn text(of: &Rollout, output: RolloutOutput) -> Result<String, Failure> {
+    match output {
+        RolloutOutput::Text => Ok(plain(of, page())),
+        RolloutOutput::Markdown => Ok(markdown(of)),
+        RolloutOutput::Json => json(of),
+        RolloutOutput::Yaml => yaml(of),
+    }
+}
+
+/// Title of a row, and its value of one revision.
+type Row = (&'static str, fn(&RevisionCost) -> String);
+
+const ROWS: [Row; 11] = [
+    ("pods", |of| of.pods.to_string()),
+    ("unclean", |of| of.unclean.to_string()),
+    ("lost connections", |of| match (of.lost(), of.unobserved) {
+        (lost, 0) => lost.to_string(),
+        (lost, pods) => format!("{lost}, unknown of {}", many(pods, "pod")),
+    }),
+    ("  refused", |of| of.refused.to_string()),
+    ("  reset", |of| of.reset.to_string()),
+    ("  cut", |of| of.cut.to_string()),
+    ("undecided", |of| of.undecided.to_string()),
+    ("median time to exit", |of| seconds(of.took.map(|took| took.median))),
+    ("longest time to exit", |of| seconds(of.took.map(|took| took.worst))),
+    ("without a report", |of| of.missing.len().to_string()),
+    ("verdicts", |of| {
+        let verdicts: Vec<String> = of
+            .verdicts
+            .iter()
+            .map(|(verdict, count)| format!("{count} {verdict}"))
+            .collect();
+        verdicts.join(", ")
+    }),
+];
+
+fn seconds(of: Option<f64>) -> String {
+    of.map_or_else(|| "unknown".to_owned(), |of| format!("{of:.1} s"))
+}
+
+fn title(of: &Rollout) -> String {
+    let name = format!("{} {}/{}", of.kind, of.namespace, of.name);
+    let name = bounded(&name, 400);
+    match (of.revision, &of.cost) {
+        (Some(revision), Some(cost)) => format!(
+            "{name}: what the rollout to revision {revision} cost, by the pods of {}",
+            number(cost)
+        ),
+        (Some(revision), None) => format!("{name}: no pod that the rollout to revision {revision} replaced has a report"),
+        (None, _) => format!("{name}: no revision"),
+    }
+}
+
+fn number(of: &RevisionCost) -> String {
+    match of.revision {
+        Some(revision) => format!("revision {revision}"),
+        None => format!("the revision with hash {}", bounded(&of.hash, 63)),
+    }
+}
+
+/// Against the rollout before, in one sentence.
+fn comparison(of: &Rollout) -> Option<String> {
+    let cost = of.cost.as_ref()?;
+    let Some(before) = &of.before else {
+        return Some("Nothing is known of the rollout before.".to_owned());
+    };
+    let each = |of: &RevisionCost| of.lost() as f64 / of.pods.max(1) as f64;
+    let (now, then) = (each(cost), each(before));
+    Some(match now.total_cmp(&then) {
+        std::cmp::Ordering::Greater => {
+            format!("Worse than the rollout before: {now:.1} lost connections per pod, {then:.1} then.")
+        }
+        std::cmp::Ordering::Less => {
+            format!("Better than the rollout before: {now:.1} lost connections per pod, {then:.1} then.")
+        }
+        std::cmp::Ordering::Equal => format!("As the rollout before: {now:.1} lost connections per pod."),
+    })
+}
+
+/// What the numbers do not have.
+fn notes(of: &Rollout) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(cost) = &of.cost else {
+        notes.push(
+            "Either its pods still terminate, or their clean terminations are older than a day, or no agent runs on their nodes: `kubectl \
+             epitaph doctor`."
+                .to_owned(),
+        );
+        return notes;
+    };
+    if !cost.missing.is_empty() {
+        let names: Vec<String> = cost.missing.iter().map(|name| bounded(name, 253).into_owned()).collect();
+        notes.push(format!(
+            "Without a report: {}. No agent ran on their node, or the report was not written yet.",
+            names.join(", ")
+        ));
+    }
+    if !of.is_missing_known {
+        notes.push(format!("Which pods of a {} have no report is not known.", of.kind));
+    }
+    if cost.before > 0 {
+        notes.push(format!(
+            "{} of the same revision terminated before the rollout and are not counted.",
+            many(cost.before, "pod")
+        ));
+    }
+    if !of.forgotten.is_empty() {
+        notes.push(format!(
+            "The API no longer has the revisions with the hashes {}.",
+            of.forgotten.join(", ")
+        ));
+    }
+    notes
+}
+
+fn plain(of: &Rollout, width: usize) -> String {
+    let mut out = paragraph(&title(of), width, "");
+    if let Some(cost) = &of.cost {
+        out.push('\n');
+        let mut titles = vec![String::new(), number(cost)];
+        titles.extend(of.before.as_ref().map(|before| format!("before: {}", number(before))));
+        let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+        out.push_str(&table(Some(&titles), &rows(of)));
+    }
+    if let Some(comparison) = comparison(of) {
+        let _ = write!(out, "\n{}", paragraph(&comparison, width, ""));
+    }
+    for pod in of.cost.iter().flat_map(|cost| &cost.worst) {
+        let _ = write!(out, "\n{}", paragraph(&line(pod), width, ""));
+        out.push_str(&paragraph(&bounded(&pod.sentence, 2048), width, "  "));
+    }
+    for note in notes(of) {
+        let _ = write!(out, "\n{}", paragraph(&note, width, ""));
+    }
+    for remedy in remedies(of) {
+        let _ = write!(out, "\n{}", paragraph(&format!("Remedy: {remedy}"), width, ""));
+    }
+    for snippet in &of.settings {
+        let _ = write!(out, "\n{}", paragraph(&snippet.about, width, "# "));
+        out.push_str(&snippet.text);
+    }
+    out
+}
+
+fn rows(of: &Rollout) -> Vec<Vec<String>> {
+    let costs = || of.cost.iter().chain(&of.before);
+    let row = |(title, value): &Row| std::iter::once((*title).to_owned()).chain(costs().map(value)).collect();
+    ROWS.iter().map(row).collect()
+}
+
+fn line(pod: &PodCost) -> String {
+    let lost = match pod.lost {
+        Some(0) => String::new(),
+        Some(lost) => format!(", {}", many(lost, "lost connection")),
+        None => ", lost connections unknown".to_owned(),
+    };
+    format!(
+        "{} on {}: {}{lost}",
+        bounded(&pod.pod, 253),
+        bounded(&pod.node, 253),
+        bounded(&pod.verdict, 63)
+    )
+}
+
+/// Each once, of the pods with most losses.
+fn remedies(of: &Rollout) -> Vec<String> {
+    let mut remedies: Vec<String> = Vec::new();
+    for remedy in of
+        .cost
+        .iter()
+        .flat_map(|cost| &cost.worst)
+        .filter_map(|pod| pod.remedy.as_deref())
+    {
+        let remedy = bounded(remedy, 1024).into_owned();
+        // The same remedy with other numbers is for the same setting, which the snippet has.
+        if remedies.len() < 3 && !remedies.contains(&remedy) {
+            remedies.push(remedy);
+        }
+    }
+    if !of.settings.is_empty() {
+        remedies.truncate(1);
+    }
+    remedies
+}
+
+fn markdown(of: &Rollout) -> String {
+    let mut out = format!("## {}\n\n", cell(&title(of)));
+    if let Some(cost) = &of.cost {
+        let before = of.before.as_ref();
+        let _ = writeln!(
+            out,
+            "| | {} |{}",
+            number(cost),
+            before.map_or_else(String::new, |before| format!(" before: {} |", number(before)))
+        );
+        let _ = writeln!(out, "|---|---|{}", if before.is_some() { "---|" } else { "" });
+        for row in rows(of) {
+            let cells: Vec<String> = row.iter().map(|text| cell(text.trim())).collect();
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        out.push('\n');
+    }
+    for text in comparison(of).into_iter().chain(notes(of)) {
+        let _ = writeln!(out, "{}\n", cell(&text));
+    }
+    for pod in of.cost.iter().flat_map(|cost| &cost.worst) {
+        let _ = writeln!(out, "- {}: {}", cell(&line(pod)), cell(&bounded(&pod.sentence, 2048)));
+    }
+    for remedy in remedies(of) {
+        let _ = writeln!(out, "\n**Remedy**: {}", cell(&remedy));
+    }
+    for snippet in &of.settings {
+        let _ = writeln!(
+            out,
+            "\n{}\n\n```{}\n{}```",
+            cell(&snippet.about),
+            snippet.language,
+            snippet.text
+        );
+    }
+    out
+}
+
+/// Text of a workload is not markup.
+fn cell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '|' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '#') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+#[path = "show_tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+//! `kubectl epitaph why`: the same search and the same drawing as `epitaph why`, over what the custom resource holds.
+
+use epitaph_core::render::resource::EpitaphObserved;
+use epitaph_core::text::bounded;
+use epitaph_story::history::{Counts, Report, Search, Wanted};
+use epitaph_story::resource;
+use epitaph_story::story::{self, Brief, Columns, Story};
+use serde_json::Value;
+
+use super::events;
+use super::list::within;
+use crate::cli::{WhyArgs, WhyOutput};
+use crate::cluster::{Cluster, EPITAPHS, Place};
+use crate::failure::{Exit, Failure, shown};
+use crate::output::{json, names, object, page, print, style, yaml};
+use crate::read::{Epitaph, epitaphs, place, selection};
+
+/// Most container terminations before the one that is shown.
+const EARLIER: usize = 10;
+
+pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
+    let named = args.what.as_deref().and_then(|what| what.split_once('/'));
+    let selection = selection(&args.select);
+    let own = place(cluster, &args.select);
+    let (place, mut all) = match epitaphs(cluster, own, &selection).await {
+        Err(failure) if failure.is_kind_absent => return fallback(cluster, own, args, &failure).await,
+        all => (own, all?),
+    };
+    let mut found = find(&all, args.what.as_deref());
+    // `NAMESPACE/POD`, as the node's own `epitaph why` has it, is of another namespace; `deployment/web` is not.
+    if let (None, Some((namespace, _)), false) = (&found, named, args.select.all_namespaces)
+        && let Ok(others) = epitaphs(cluster, Place::Namespace(namespace), &selection).await
+    {
+        all = others;
+        found = find(&all, args.what.as_deref());
+    }
+    let Some((epitaph, story)) = found else {
+        return Err(not_found(args, place));
+    };
+    print(&match args.output {
+        WhyOutput::Text => {
+            let mut text = story::text(&story, Columns(page()), style(args.color), false);
+            text.push_str(&observed(epitaph, page()));
+            text
+        }
+        WhyOutput::Markdown => story::markdown(&story),
+        WhyOutput::Json => json(&object(EPITAPHS, epitaph.object.clone()))?,
+        WhyOutput::Yaml => yaml(&object(EPITAPHS, epitaph.object.clone()))?,
+        WhyOutput::Name => names(EPITAPHS, [epitaph.object.clone()]),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// `all`: the latest first. Without a name, the latest.
+fn find<'a>(all: &'a [Epitaph], what: Option<&str>) -> Option<(&'a Epitaph, Story)> {
+    let latest = all.first()?;
+    let what = what.map_or_else(|| latest.report.pod.uid.clone(), str::to_owned);
+    let mut search = Search::new(Wanted::new(&what));
+    let mut counts = Counts::default();
+    // In the order of time: what came before counts.
+    for epitaph in all.iter().rev() {
+        let line = resource::object(&epitaph.namespace, &epitaph.report).to_string();
+        let Some(report) = read(&line) else { continue };
+        search.look(&report, &line, &counts, Brief::of);
+        counts.add(&report);
+    }
+    let (found, mut others, mut more) = search.finish()?;
+    let report = read(&found.line)?;
+    let uid = report.pod().map(|pod| pod.uid.to_string())?;
+    let epitaph = all.iter().find(|epitaph| epitaph.report.pod.uid == uid)?;
+    let earlier = resource::earlier(&epitaph.namespace, &epitaph.report);
+    let earlier = earlier.iter().filter_map(|value: &Value| read(&value.to_string()));
+    let earlier: Vec<Brief> = earlier.map(|report| Brief::of(&report)).collect();
+    more += earlier.len() as u64;
+    others.splice(..0, earlier);
+    others.truncate(EARLIER);
+    let story = Story {
+        report,
+        found,
+        others,
+        more,
+        ahead: 0,
+        program: "kubectl epitaph",
+    };
+    Some((epitaph, story))
+}
+
+/// What only the observer saw.
+fn observed(epitaph: &Epitaph, width: usize) -> String {
+    let observed = epitaph.object.data.get("observed").cloned().unwrap_or_default();
+    let Ok(observed) = serde_json::from_value::<EpitaphObserved>(observed) else {
+        return String::new();
+    };
+    let mut lines = Vec::new();
+    for endpoint in &observed.endpoints {
+        lines.push(format!("removed from Service {} within {}", endpoint.service, endpoint.took));
+    }
+    if let Some(by) = &observed.replacement {
+        let ready = by
+            .ready
+            .as_ref()
+            .map_or_else(|| "not ready".to_owned(), |at| format!("ready at {at}"));
+        lines.push(format!("replaced by {} on {}, {ready}", by.pod, by.node));
+    }
+    if let Some(loss) = &observed.loss {
+        lines.push(format!("the node was lost ({}): {}", loss.verdict, loss.sentence));
+        lines.extend(loss.remedy.clone());
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let lines = lines.iter().map(|line| story::paragraph(&bounded(line, 1024), width, "  "));
+    format!("\nSeen by the observer\n{}", lines.collect::<String>())
+}
+
+fn read(line: &str) -> Option<Report> {
+    serde_json::from_str(line).ok()
+}
+
+fn not_found(args: &WhyArgs, place: Place<'_>) -> Failure {
+    let of = args.what.as_deref().map_or_else(
+        || "that the selector matches".to_owned(),
+        |what| format!("of `{}`", shown(what)),
+    );
+    let elsewhere = match place {
+        Place::Namespace(_) => ", `-A` looks in all namespaces",
+        Place::Cluster => "",
+    };
+    Failure::new(format!("no termination {of}{}", within(place))).with_remedy(format!(
+        "`kubectl epitaph list` shows what is known{elsewhere}; clean terminations are kept for a day, unclean ones for a week, and a pod \
+         that still runs has none"
+    ))
+}
+
+async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: &Failure) -> Result<Exit, Failure> {
+    let mut all = events::instead(cluster, place, failure).await?;
+    let name = args.what.as_deref().map(|what| what.rsplit('/').next().unwrap_or(what));
+    all.retain(|event| name.is_none_or(|name| events::object(event).1.starts_with(name)));
+    if all.is_empty() {
+        return Err(not_found(args, place));
+    }
+    print(&match args.output {
+        WhyOutput::Json => json(&crate::output::list(crate::cluster::EVENTS, all))?,
+        WhyOutput::Yaml => yaml(&crate::output::list(crate::cluster::EVENTS, all))?,
+        WhyOutput::Name => names(crate::cluster::EVENTS, all),
+        WhyOutput::Text | WhyOutput::Markdown => events::text(&all, args.select.all_namespaces, true),
+    })?;
+    Ok(Exit::Done)
+}

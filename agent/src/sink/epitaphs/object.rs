@@ -1,0 +1,55 @@
+//! What waits to be written: the object of a pod, the object of a node, or the observer's part of a pod's.
+
+use epitaph_core::render::resource::{Epitaph, NodeEpitaph, Observed, POD};
+
+use super::queue::Key;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Object {
+    Pod(Box<Epitaph>),
+    Node(NodeEpitaph),
+    Observed(Observed),
+}
+
+impl Object {
+    pub fn key(&self) -> Key {
+        match self {
+            Object::Pod(epitaph) => Key {
+                namespace: epitaph.namespace.clone(),
+                name: epitaph.name(),
+            },
+            // Takes turns with the namespaces.
+            Object::Node(epitaph) => Key {
+                namespace: String::new(),
+                name: epitaph.name(),
+            },
+            Object::Observed(observed) => Key {
+                namespace: observed.namespace.clone(),
+                name: observed.name(),
+            },
+        }
+    }
+
+    /// Of a pod that lives on: another one follows.
+    pub fn lives_on(&self) -> bool {
+        matches!(self, Object::Pod(epitaph) if epitaph.report.terminated != POD)
+    }
+
+    pub fn is_unclean(&self) -> bool {
+        match self {
+            Object::Pod(epitaph) => epitaph.report.unclean,
+            Object::Node(epitaph) => epitaph.report.unclean,
+            Object::Observed(observed) => observed.observed.loss.is_some(),
+        }
+    }
+
+    /// With what an earlier one of the same name has.
+    #[must_use]
+    pub fn after(self, earlier: &Object) -> Object {
+        match (self, earlier) {
+            (Object::Pod(newer), Object::Pod(earlier)) => Object::Pod(Box::new(newer.after(&earlier.report))),
+            (Object::Observed(newer), Object::Observed(earlier)) => Object::Observed(newer.after(&earlier.observed)),
+            (newer, _) => newer,
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! `kubectl epitaph` against a real API server: as a plugin of the real kubectl, with a user's own rights.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use epitaph::clock;
+use epitaph::sink::epitaphs::EpitaphOutcome;
+use epitaph_core::report::Report;
+use epitaph_core::time::{Boot, WallOffset};
+use epitaph_core::verdict::{Advice, AdviceKind};
+use epitaph_tests::cluster::credentials::write_private;
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::timeout::{holds, until};
+use serde_json::{Value, json};
+
+use crate::stage::{Api, CRD, TIMEOUT, identity, observation, offer, pod, reported, writing};
+
+/// What a run printed.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// The program as one user runs it.
+struct Plugin {
+    directory: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Plugin {
+    fn new(api: &Api, kubeconfig: &Path) -> anyhow::Result<Plugin> {
+        let directory = api.directory.path().join("plugins");
+        fs::create_dir_all(&directory)?;
+        let built = Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("kubectl-epitaph");
+        ensure!(
+            built.exists(),
+            "{}: build it with cargo build -p kubectl-epitaph",
+            built.display()
+        );
+        for name in ["kubectl-epitaph", "kubectl_complete-epitaph"] {
+            let link = directory.join(name);
+            if !link.exists() {
+                symlink(&built, link)?;
+            }
+        }
+        Ok(Plugin {
+            directory,
+            kubeconfig: kubeconfig.to_owned(),
+        })
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(self.directory.join(name));
+        command.env("KUBECONFIG", &self.kubeconfig).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
+        ran(self.command("kubectl-epitaph").args(args))
+    }
+
+    /// Standard output of a run that succeeds.
+    fn out(&self, args: &[&str]) -> anyhow::Result<String> {
+        let ran = self.run(args)?;
+        ensure!(ran.code == Some(0), "{args:?}: {ran:?}");
+        Ok(ran.out)
+    }
+}
+
+fn ran(command: &mut Command) -> anyhow::Result<Ran> {
+    let output = command.output().context("run kubectl-epitaph")?;
+    Ok(Ran {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout)?,
+        err: String::from_utf8(output.stderr)?,
+    })
+}
+
+fn clean(mut report: Report) -> Report {
+    if let Report::PodTerminated(pod) = &mut report {
+        pod.verdict.unclean = false;
+        pod.verdict.headline = "clean";
+    }
+    report
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> {
+    let Some(api) = Api::new("whoever_may_read_a_namespace_asks_with_kubectl")? else {
+        return Ok(());
+    };
+    let (sink, worker) = writing(api.agent("node-1")?).await?;
+    offer(&sink, &pod("shop", "cart-1", "node-1"));
+    offer(&sink, &clean(pod("shop", "cart-2", "node-1")));
+    offer(&sink, &pod("bank", "till-1", "node-1"));
+    reported(&sink, EpitaphOutcome::Written, 3)?;
+
+    api.user("alice")?;
+    let file = api.directory.path().join("alice.kubeconfig");
+    let alice = Plugin::new(&api, &file)?;
+    until("Kubernetes' roles to have the right", || {
+        let ran = alice.run(&["-n", "shop", "list"])?;
+        Ok(holds(ran.code == Some(0), || format!("{ran:?}")))
+    })?;
+
+    // Lists: as kubectl prints them.
+    let list = alice.out(&["list", "-n", "shop"])?;
+    let header: Vec<&str> = list.lines().next().context("no header")?.split_whitespace().collect();
+    assert_eq!(header, ["POD", "VERDICT", "LOST", "TOOK", "EXIT", "AGE"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    ensure!(!list.contains("till-1"), "{list}");
+    let unclean = alice.out(&["-n", "shop", "list", "--unclean", "--no-headers"])?;
+    let row: Vec<&str> = unclean.split_whitespace().collect();
+    assert_eq!(
+        row[..5],
+        ["cart-1", "ignored-stop-signal", "18", "32.7s", "ignored-stop-signal"]
+    );
+    let wide = alice.out(&["list", "-n", "shop", "-o", "wide", "-l", "epitaph.dev/verdict=clean"])?;
+    ensure!(
+        wide.contains("node-1") && wide.contains("cart-2") && !wide.contains("cart-1"),
+        "{wide}"
+    );
+    let none = alice.run(&["list", "-n", "shop", "--since", "1h"])?;
+    assert_eq!((none.code, none.out.as_str()), (Some(0), ""), "{none:?}");
+    ensure!(none.err.contains("No terminations found in shop namespace."), "{none:?}");
+    let by_kubectl = |args: &[&str]| api.kubectl.run(&[&["-n", "shop", "get", "epitaphs"], args].concat());
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(
+        sorted(&alice.out(&["list", "-n", "shop", "-o", "name"])?),
+        sorted(&by_kubectl(&["-o", "name"])?)
+    );
+    let json: Value = serde_json::from_str(&alice.out(&["list", "-n", "shop", "-o", "json"])?)?;
+    let yaml: Value = serde_saphyr::from_str(&alice.out(&["list", "-n", "shop", "-o", "yaml"])?)?;
+    assert_eq!(json, yaml);
+    let wanted: Value = serde_json::from_str(&by_kubectl(&["-o", "json", "--sort-by=.report.pod.name"])?)?;
+    assert_eq!(json["items"].as_array().map(Vec::len), Some(2));
+    for item in wanted["items"].as_array().context("a list")? {
+        ensure!(
+            json["items"].as_array().context("a list")?.contains(item),
+            "{item} is not in {json}"
+        );
+    }
+
+    // Nobody else's.
+    let refused = alice.run(&["list", "-A"])?;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    ensure!(
+        refused.err.contains("forbidden") && refused.err.contains("remedy: ask for the role `view`"),
+        "{refused:?}"
+    );
+
+    // Why: by name, its beginning, its workload, a selector.
+    for what in [
+        &["cart-1"][..],
+        &["cart-1", "-o", "text"],
+        &["shop/cart-1"],
+        &["-l", "epitaph.dev/unclean=true"],
+    ] {
+        let text = alice.out(&[&["-n", "shop", "why"], what].concat())?;
+        for part in [
+            "pod shop/cart-1",
+            "ignored-stop-signal  UNCLEAN",
+            "deletion requested, grace",
+            "SIGKILL",
+            "14 refused",
+        ] {
+            ensure!(text.contains(part), "{what:?}: {part} is not in {text}");
+        }
+    }
+    for what in ["cart", "deployment/cart"] {
+        ensure!(alice.out(&["-n", "shop", "why", what])?.contains("pod shop/cart-"), "{what}");
+    }
+    // Another namespace's by its name, for those who may.
+    let admin = Plugin::new(&api, &api.plane.admin())?;
+    ensure!(admin.out(&["why", "bank/till-1"])?.contains("pod bank/till-1"));
+    let object: Value = serde_json::from_str(&alice.out(&["-n", "shop", "why", "cart-1", "-o", "json"])?)?;
+    assert_eq!(object["report"]["pod"]["name"], "cart-1");
+    let unknown = alice.run(&["-n", "shop", "why", "nobody"])?;
+    assert_eq!((unknown.code, unknown.out.as_str()), (Some(1), ""));
+    ensure!(
+        unknown.err.contains("no termination of `nobody` in shop namespace"),
+        "{unknown:?}"
+    );
+
+    // A node, with what alice may not read named; and with everything.
+    let partly = alice.out(&["-n", "shop", "node", "node-1"])?;
+    ensure!(
+        partly.contains("Unknown: cannot") && partly.contains("that are kept: 2"),
+        "{partly}"
+    );
+    let whole = admin.out(&["node", "node-1"])?;
+    ensure!(whole.contains("that are kept: 3"), "{whole}");
+    let nothing = admin.run(&["node", "node-9"])?;
+    ensure!(
+        nothing.code == Some(1) && nothing.err.contains("nothing is known of a node `node-9`"),
+        "{nothing:?}"
+    );
+
+    // Doctor: the kind is served, and no agent runs.
+    let doctor = admin.run(&["doctor", "-o", "json"])?;
+    let findings: Value = serde_json::from_str(&doctor.out)?;
+    let state = |check: &str| -> anyhow::Result<Value> {
+        let all = findings["findings"].as_array().context("findings")?;
+        Ok(all.iter().find(|of| of["check"] == check).with_context(|| check.to_owned())?["state"].clone())
+    };
+    assert_eq!((state("kind")?, state("reports")?), ("ok".into(), "ok".into()), "{findings}");
+    assert_eq!((state("observer")?, doctor.code), ("failed".into(), Some(1)), "{findings}");
+
+    // Completion, as kubectl asks for it.
+    let complete = |words: &[&str]| ran(alice.command("kubectl_complete-epitaph").args(words)).map(|ran| ran.out);
+    assert_eq!(complete(&["-n", "shop", "why", "cart-"])?, "cart-1\ncart-2\n:4\n");
+    assert_eq!(complete(&["ro"])?, "rollout\n:4\n");
+
+    by_the_real_kubectl(&api, &alice)?;
+    by_an_exec_plugin(&api)?;
+    watches(&alice, || {
+        offer(&sink, &pod("shop", "cart-3", "node-1"));
+        Ok(())
+    })?;
+    without_the_kind(&api, &admin)?;
+    worker.shutdown(TIMEOUT).await;
+    Ok(())
+}
+
+/// kubectl finds the program in the PATH.
+fn by_the_real_kubectl(api: &Api, alice: &Plugin) -> anyhow::Result<()> {
+    let program = api.kubectl.command().get_program().to_owned();
+    let listed = ran(Command::new(program)
+        .args(["epitaph", "list", "-n", "shop", "--kubeconfig"])
+        .arg(&alice.kubeconfig)
+        .env("PATH", &alice.directory)
+        .env_remove("KUBECONFIG"))?;
+    ensure!(listed.code == Some(0) && listed.out.contains("cart-1"), "{listed:?}");
+    Ok(())
+}
+
+/// A credential plugin, as clouds' kubeconfigs have them.
+fn by_an_exec_plugin(api: &Api) -> anyhow::Result<()> {
+    let token = api.plane.token("shop", "reader")?;
+    let plugin = api.directory.path().join("credential");
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
+    });
+    fs::write(&plugin, format!("#!/bin/sh\necho '{credential}'\n"))?;
+    fs::set_permissions(&plugin, Permissions::from_mode(0o700))?;
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(api.with_token("exec", &token)?)?)?;
+    config["users"][0]["user"] = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": plugin, "interactiveMode": "Never",
+    }});
+    // Another context is the current one.
+    config["contexts"][0]["name"] = "far".into();
+    config["contexts"][0]["context"]["namespace"] = "shop".into();
+    let file = api.directory.path().join("exec.kubeconfig");
+    write_private(&file, config.to_string().as_bytes())?;
+    let reader = Plugin::new(api, &file)?;
+    let listed = reader.out(&["--context", "far", "list"])?;
+    ensure!(listed.contains("cart-1"), "{listed}");
+    let wrong = reader.run(&["list", "--context", "nowhere"])?;
+    ensure!(
+        wrong.code == Some(1) && wrong.err.contains("remedy: `kubectl config get-contexts`"),
+        "{wrong:?}"
+    );
+    Ok(())
+}
+
+/// `new`: makes a termination of the pod cart-3.
+fn watches(alice: &Plugin, new: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut child = alice
+        .command("kubectl-epitaph")
+        .args(["-n", "shop", "watch", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut announced = String::new();
+    BufReader::new(child.stderr.take().context("its standard error")?).read_line(&mut announced)?;
+    ensure!(announced.starts_with("watching"), "{announced}");
+    new()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("its standard output")?).read_line(&mut line)?;
+    child.kill()?;
+    child.wait()?;
+    let object: Value = serde_json::from_str(&line)?;
+    // What was there before the begin is not shown.
+    assert_eq!(object["report"]["pod"]["name"], "cart-3", "{line}");
+    Ok(())
+}
+
+/// Events are left, and what is missing is named.
+fn without_the_kind(api: &Api, admin: &Plugin) -> anyhow::Result<()> {
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "cart-1.unclean", "namespace": "shop"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": "cart-1", "namespace": "shop"},
+        "reason": "UncleanTermination", "message": "SIGTERM reached PID 1", "type": "Warning", "action": "Terminate",
+        "eventTime": "2026-01-02T03:04:05.000000Z", "reportingComponent": "epitaph.dev/agent", "reportingInstance": "node-1",
+    });
+    api.kubectl.run_with(&["create", "-f", "-"], &event.to_string())?;
+    api.kubectl.run(&["delete", CRD, "--timeout=60s"])?;
+    let listed = admin.run(&["-n", "shop", "list"])?;
+    ensure!(listed.code == Some(0), "{listed:?}");
+    ensure!(
+        listed.err.contains("this cluster has no kind Epitaph") && listed.err.contains("remedy: install Epitaph's chart"),
+        "{listed:?}"
+    );
+    ensure!(
+        listed.out.contains("pod/cart-1") && listed.out.contains("SIGTERM reached PID 1"),
+        "{listed:?}"
+    );
+    let why = admin.run(&["-n", "shop", "why", "cart"])?;
+    ensure!(why.code == Some(0) && why.out.contains("SIGTERM reached PID 1"), "{why:?}");
+    let doctor = admin.run(&["doctor"])?;
+    ensure!(
+        doctor.code == Some(1)
+            && doctor
+                .out
+                .contains("FAILED   kind: the API server does not know the kind Epitaph"),
+        "{doctor:?}"
+    );
+    Ok(())
+}
+
+/// A Deployment whose pods no node runs: their readiness is the test's to write.
+struct Workload<'a> {
+    kubectl: &'a Kubectl,
+}
+
+impl Workload<'_> {
+    fn apply(&self, revision: u32) -> anyhow::Result<()> {
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "replicas": 2,
+                "strategy": {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}},
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}, "annotations": {"revision": revision.to_string()}},
+                    "spec": {"containers": [{"name": "app", "image": "web"}]},
+                },
+            },
+        });
+        self.kubectl.apply(&deployment.to_string())
+    }
+
+    /// Name and hash of each pod.
+    fn pods(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let list = self
+            .kubectl
+            .json(&["-n", "shop", "get", "pods", "-l", "app=web", "-o", "json"])?;
+        let pods = list["items"].as_array().context("a list")?;
+        let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+        Ok(pods
+            .iter()
+            .map(|pod| {
+                (
+                    text(&pod["metadata"]["name"]),
+                    text(&pod["metadata"]["labels"]["pod-template-hash"]),
+                )
+            })
+            .collect())
+    }
+
+    /// Two pods that are not among `old`, made ready; then the old ones go.
+    fn rolled_out(&self, old: &[(String, String)]) -> anyhow::Result<Vec<(String, String)>> {
+        let new = until("two new pods", || {
+            let mut new = self.pods()?;
+            new.retain(|pod| !old.contains(pod));
+            Ok(if new.len() == 2 { Ok(new) } else { Err(format!("{new:?}")) })
+        })?;
+        let ready = json!({"status": {"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"},
+        ]}});
+        for (name, _) in &new {
+            let args = [
+                "-n",
+                "shop",
+                "patch",
+                "pod",
+                name,
+                "--subresource=status",
+                "--type=merge",
+                "-p",
+            ];
+            self.kubectl.run(&[&args[..], &[&ready.to_string()]].concat())?;
+        }
+        Ok(new)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_pipeline_learns_what_a_rollout_cost() -> anyhow::Result<()> {
+    let Some(api) = Api::new("a_pipeline_learns_what_a_rollout_cost")? else {
+        return Ok(());
+    };
+    let web = Workload { kubectl: &api.kubectl };
+    web.apply(1)?;
+    let first = web.rolled_out(&[])?;
+    let admin = Plugin::new(&api, &api.plane.admin())?;
+    let rollout = |more: &[&str]| admin.run(&[&["-n", "shop", "rollout", "deployment/web"], more].concat());
+
+    // The first rollout replaced nothing.
+    let settled = rollout(&[
+        "--wait",
+        "--settle",
+        "1s",
+        "--timeout",
+        "2m",
+        "--fail-on",
+        "lost,unclean,unknown",
+    ])?;
+    ensure!(settled.code == Some(0) && settled.err.contains("settled"), "{settled:?}");
+
+    web.apply(2)?;
+    let second = web.rolled_out(&first)?;
+    until("the old pods to go", || {
+        let pods = web.pods()?;
+        Ok(holds(pods.len() == 2, || format!("{pods:?}")))
+    })?;
+    let uid = api
+        .kubectl
+        .run(&["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"])?;
+    let (sink, worker) = writing(api.agent("node-1")?).await?;
+    let (reporting, silent) = (&first[0], &first[1]);
+    let mut report = pod("shop", &reporting.0, "node-1");
+    let mut end = Boot(0);
+    if let Report::PodTerminated(pod) = &mut report {
+        end = pod.end;
+        let mut of = identity("shop", &reporting.0, "node-1");
+        of.workload.name = "web".into();
+        of.workload.uid = Some(uid.as_str().into());
+        of.revision = Some(reporting.1.as_str().into());
+        pod.facts.pod = Arc::new(of);
+        let app = &mut pod.containers[0];
+        app.verdict.advice = vec![Advice {
+            kind: AdviceKind::PreStopSleepLonger,
+            seconds: Some(4),
+            text: String::new(),
+        }];
+        app.kubernetes.as_mut().map(Arc::make_mut).context("a pod's")?.pre_stop = None;
+    }
+    // The pod terminated within the rollout: now.
+    let now = clock::wall_offset().wall(clock::now());
+    let mut current = observation();
+    current.wall_offset = WallOffset(now.0.cast_signed() - end.0.cast_signed());
+    sink.offer(&report, &current, Some("node-1"), clock::now());
+    reported(&sink, EpitaphOutcome::Written, 1)?;
+    worker.shutdown(TIMEOUT).await;
+
+    let failed = rollout(&["--wait", "--settle", "1s", "--fail-on", "lost", "-o", "json"])?;
+    assert_eq!(failed.code, Some(2), "{failed:?}");
+    ensure!(failed.err.contains("failed on: lost"), "{failed:?}");
+    let object: Value = serde_json::from_str(&failed.out)?;
+    let cost = &object["cost"];
+    assert_eq!((&object["revision"], &cost["revision"]), (&json!(2), &json!(1)), "{object}");
+    assert_eq!((&cost["pods"], &cost["unclean"]), (&json!(1), &json!(1)), "{object}");
+    assert_eq!(
+        [&cost["refused"], &cost["reset"], &cost["cut"], &cost["undecided"]],
+        [&json!(14), &json!(1), &json!(3), &json!(4)],
+        "{object}"
+    );
+    assert_eq!(cost["missing"], json!([silent.0]), "{object}");
+    assert_eq!(object["before"], Value::Null, "{object}");
+    ensure!(
+        object["settings"][0]["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("seconds: 4")),
+        "{object}"
+    );
+
+    let unknown = rollout(&["--fail-on", "unknown"])?;
+    ensure!(unknown.code == Some(2) && unknown.out.contains(&silent.0), "{unknown:?}");
+    let markdown = rollout(&["-o", "markdown"])?;
+    ensure!(
+        markdown.code == Some(0) && markdown.out.contains("| lost connections | 18 |"),
+        "{markdown:?}"
+    );
+
+    // The rollout before, by its number, and one that never was.
+    web.apply(3)?;
+    let third = web.rolled_out(&second)?;
+    until("the old pods to go", || {
+        let pods = web.pods()?;
+        Ok(holds(pods.len() == third.len(), || format!("{pods:?}")))
+    })?;
+    let before = rollout(&["--revision", "2"])?;
+    ensure!(before.out.contains("what the rollout to revision 2 cost"), "{before:?}");
+    let last = rollout(&["--fail-on", "lost"])?;
+    ensure!(last.code == Some(0), "{last:?}");
+    let never = rollout(&["--revision", "9"])?;
+    ensure!(
+        never.code == Some(1) && never.err.contains("the API has these: "),
+        "{never:?}"
+    );
+    let nobody = admin.run(&["-n", "shop", "rollout", "deployment/nobody"])?;
+    ensure!(
+        nobody.code == Some(1) && nobody.err.contains("Deployment `nobody` does not exist"),
+        "{nobody:?}"
+    );
+
+    // A rollout that cannot settle: its new pods never become ready.
+    web.apply(4)?;
+    let late = rollout(&["--wait", "--timeout", "1s"])?;
+    assert_eq!(late.code, Some(3), "{late:?}");
+    Ok(())
+}

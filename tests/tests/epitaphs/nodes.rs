@@ -1,0 +1,292 @@
+//! NodeEpitaphs, and the observer's part of a pod's Epitaph, on a real API server with the chart's policies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph::clock;
+use epitaph::sink::epitaphs::{EpitaphOutcome, Settings, Sink, start};
+use epitaph::source::pods::{Access, connect};
+use epitaph_core::fixtures::shutdowns;
+use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
+use epitaph_core::observe::{
+    AgentAnswer, EndpointRemoval, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, Output, Replacement, Rule,
+};
+use epitaph_core::report::Report;
+use epitaph_core::time::{Boot, Wall};
+use epitaph_tests::cluster::deploy::as_observer;
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::timeout::until;
+use serde_json::{Value, json};
+
+use crate::stage::{Api, TIMEOUT, identity, observation, offer, pod, reported, writing};
+
+fn at(seconds: u64) -> Moment {
+    Moment {
+        at: Boot(seconds * 1_000_000_000),
+        gap: None,
+    }
+}
+
+fn lost(node: &str) -> Output {
+    let loss = Loss::FencedByTaint;
+    Output::NodeLost(Box::new(NodeLost {
+        key: LossKey {
+            node: Arc::new(NodeIdentity {
+                name: node.into(),
+                uid: format!("uid-of-{node}").into(),
+                boot_id: "boot-1".into(),
+                system_uuid: "".into(),
+                kubelet_version: "v1.36.3".into(),
+                provider: "".into(),
+                unschedulable: false,
+            }),
+            transition: Wall(1_795_261_450_000_000_000),
+        },
+        begin: at(10),
+        end: at(110),
+        ended_by: LossEnd::PodsGone,
+        verdict: LossVerdict {
+            row: loss.row(),
+            sentence: "the node stopped reporting".to_owned(),
+            remedy: "nothing".to_owned(),
+        },
+        steps: Vec::new(),
+        reason: "NodeStatusUnknown".into(),
+        message: "".into(),
+        renewed: None,
+        agent: AgentAnswer::Silent,
+        powered_off: true,
+        stuck: 2,
+        gone: 2,
+        has_dropped: false,
+        pods: Vec::new(),
+        unwatched: None,
+    }))
+}
+
+fn removal(name: &str, service: &str) -> Output {
+    Output::Removal(Box::new(EndpointRemoval {
+        pod: Arc::new(identity("shop", name, "node-1")),
+        service: service.into(),
+        ports: Arc::from(Vec::new()),
+        address_types: Vec::new(),
+        begin: at(20),
+        end: at(23),
+        terminating: Some(at(20)),
+        not_ready: None,
+        not_serving: None,
+        all_terminating: None,
+        publish_not_ready: false,
+        api_clock: None,
+        is_of_lost_node: false,
+    }))
+}
+
+fn replacement(name: &str, by: &str) -> Output {
+    Output::Replacement(Box::new(Replacement {
+        pod: Arc::new(identity("shop", name, "node-1")),
+        by: Arc::new(identity("shop", by, "node-2")),
+        rule: Rule::NextOfReplicaSet,
+        created: at(15),
+        scheduled: None,
+        attached: None,
+        ready: Some(at(19)),
+        end: at(19),
+        api_clock: None,
+        is_of_lost_node: false,
+    }))
+}
+
+fn see(sink: &Sink, output: &Output) {
+    sink.offer_observed(output, observation().wall_offset, clock::now());
+}
+
+fn nodes(kubectl: &Kubectl) -> anyhow::Result<Vec<Value>> {
+    let list = kubectl.json(&["get", "nodeepitaphs", "-o", "json"])?;
+    list["items"].as_array().cloned().context("no list of NodeEpitaphs")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyhow::Result<()> {
+    let Some(api) = Api::new("nodes_have_epitaphs_and_the_observer_completes_those_of_pods")? else {
+        return Ok(());
+    };
+    let (first, second) = (api.agent("node-1")?, api.agent("node-2")?);
+    let observer_file = as_observer(&api.plane)?;
+    let observer_user = api.plane.kubectl_as(&observer_file);
+    if !api.has_policies()? {
+        return Ok(());
+    }
+    let create =
+        |kubectl: &Kubectl, object: &Value| kubectl.run_with(&["create", "--validate=false", "-f", "-"], &object.to_string());
+    let made = |name: &str, node: &str, event: &str| {
+        json!({
+            "apiVersion": "epitaph.dev/v1alpha1", "kind": "NodeEpitaph",
+            "metadata": {"name": name, "labels": {"epitaph.dev/node": node}},
+            "report": {"node": node, "event": event, "verdict": "graceful"},
+        })
+    };
+    // The policies take effect a moment after they were made.
+    for (n, kind) in ["nodeepitaphs", "epitaphs"].into_iter().enumerate() {
+        until("the policies", || {
+            let object = match kind {
+                "epitaphs" => json!({
+                    "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph", "metadata": {"name": format!("any-{n}"), "namespace": "shop"},
+                    "report": {"node": "node-1", "verdict": "clean", "pod": {"name": "a", "uid": "u"}},
+                }),
+                _ => made("any", "node-1", "Shutdown"),
+            };
+            let refused = api.kubectl.run_with(
+                &["create", "--dry-run=server", "--validate=false", "-f", "-"],
+                &object.to_string(),
+            );
+            Ok(match refused {
+                Err(error) if format!("{error:#}").contains("ValidatingAdmissionPolicy") => Ok(()),
+                other => Err(format!("{other:?}")),
+            })
+        })?;
+    }
+
+    // A shutdown, by the node's agent: once, also after a restart; and of its own node only.
+    let shutdown = Report::NodeShutdown(Box::new(shutdowns::truncated()));
+    let offer_of = |sink: &Sink, node: &str| sink.offer(&shutdown, &observation(), Some(node), clock::now());
+    let (sink, worker) = writing(first).await?;
+    offer_of(&sink, "node-1");
+    reported(&sink, EpitaphOutcome::Written, 1)?;
+    offer_of(&sink, "node-1");
+    reported(&sink, EpitaphOutcome::Known, 1)?;
+    offer_of(&sink, "node-2");
+    reported(&sink, EpitaphOutcome::Refused, 1)?;
+    offer(&sink, &pod("shop", "cart-1", "node-1"));
+    reported(&sink, EpitaphOutcome::Written, 2)?;
+
+    // A loss, and what agents cannot see of a pod, by the observer. What comes later is added.
+    let settings = Settings {
+        between: Duration::ZERO,
+        ..Settings::of_observer()
+    };
+    let (seen, observing) = start(connect(&Access::Kubeconfig(observer_file)).await?, settings, clock::now);
+    see(&seen, &lost("node-2"));
+    see(&seen, &removal("cart-1", "web"));
+    reported(&seen, EpitaphOutcome::Written, 2)?;
+    see(&seen, &replacement("cart-1", "cart-2"));
+    reported(&seen, EpitaphOutcome::Written, 3)?;
+    let table = api.kubectl.run(&["get", "nodeepitaphs"])?;
+    let header: Vec<&str> = table.lines().next().context("no header")?.split_whitespace().collect();
+    assert_eq!(header, ["NAME", "NODE", "EVENT", "VERDICT", "PODS", "TOOK", "AGE"]);
+    let of = |event: &str| -> anyhow::Result<Value> {
+        let all = nodes(&api.kubectl)?;
+        let found = all.into_iter().find(|of| of["report"]["event"] == event);
+        found.map(|mut of| of["report"].take()).with_context(|| event.to_owned())
+    };
+    let (down, gone) = (of("Shutdown")?, of("Loss")?);
+    assert_eq!(
+        (&down["node"], &down["verdict"]),
+        (&json!("node-1"), &json!("truncated")),
+        "{down}"
+    );
+    assert_eq!(
+        (&gone["node"], &gone["pods"], &gone["took"]),
+        (&json!("node-2"), &json!(2), &json!("100.0s")),
+        "{gone}"
+    );
+    let written = api.epitaphs("shop")?;
+    let observed = &written[0]["observed"];
+    assert_eq!(observed["replacement"]["pod"], "cart-2", "{observed}");
+    assert_eq!(observed["endpoints"][0]["service"], "web", "{observed}");
+    assert_eq!(observed["endpoints"][0]["took"], "3.0s", "{observed}");
+    assert_eq!(written[0]["report"]["verdict"], "ignored-stop-signal");
+
+    // The agent writes once more: the observer's field stays.
+    let mut again = pod("shop", "cart-1", "node-1");
+    if let Report::PodTerminated(pod) = &mut again {
+        pod.verdict.sentence = "once more".to_owned();
+    }
+    offer(&sink, &again);
+    reported(&sink, EpitaphOutcome::Written, 3)?;
+    let written = api.epitaphs("shop")?;
+    assert_eq!(&written[0]["observed"]["replacement"]["pod"], "cart-2", "{written:?}");
+    assert_eq!(written[0]["report"]["sentence"], "once more");
+
+    // Who is taken over writes no more than that.
+    let (agent, name) = (
+        api.plane.kubectl_as(&second),
+        written[0]["metadata"]["name"].as_str().context("no name")?,
+    );
+    let with_observed = json!({
+        "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph",
+        "metadata": {"name": "false", "namespace": "shop", "labels": {"epitaph.dev/node": "node-2"}},
+        "report": {"node": "node-2", "verdict": "clean", "pod": {"name": "cart-9", "uid": "u"}},
+        "observed": {"replacement": {"pod": "cart-10"}},
+    });
+    let over = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"];
+    let mut cleaned = written[0].clone();
+    cleaned["metadata"] = json!({"name": name, "namespace": "shop", "labels": cleaned["metadata"]["labels"]});
+    cleaned["report"]["verdict"] = "clean".into();
+    let known = nodes(&api.kubectl)?[0]["metadata"]["name"]
+        .as_str()
+        .context("no name")?
+        .to_owned();
+    for (attempt, result, why) in [
+        (
+            "an agent observes",
+            create(&agent, &with_observed),
+            "does not write the observer's field",
+        ),
+        (
+            "an agent reports a loss",
+            create(&agent, &made("loss", "node-2", "Loss")),
+            "the observer losses",
+        ),
+        (
+            "an agent reports another node",
+            create(&agent, &made("other", "node-1", "Shutdown")),
+            "of its own node only",
+        ),
+        (
+            "the observer judges",
+            observer_user.run_with(&over, &cleaned.to_string()),
+            "its own field only",
+        ),
+        (
+            "the observer reports a shutdown",
+            create(&observer_user, &made("down", "node-1", "Shutdown")),
+            "the observer losses",
+        ),
+        (
+            "an administrator changes one",
+            api.kubectl.run(&[
+                "patch",
+                "nodeepitaph",
+                &known,
+                "--type=merge",
+                "-p",
+                r#"{"report":{"verdict":"graceful"}}"#,
+            ]),
+            "ValidatingAdmissionPolicy",
+        ),
+    ] {
+        let refused = format!("{:#}", result.expect_err(attempt));
+        ensure!(refused.contains(why), "{attempt}: {refused}");
+    }
+    create(&agent, &made("own", "node-2", "Shutdown"))?;
+
+    // Nothing to complete: counted, once nobody can expect the agent any more.
+    observing.shutdown(TIMEOUT).await;
+    let settings = Settings {
+        between: Duration::ZERO,
+        give_up: Duration::ZERO,
+        ..Settings::of_observer()
+    };
+    let (seen, observing) = start(
+        connect(&Access::Kubeconfig(as_observer(&api.plane)?)).await?,
+        settings,
+        clock::now,
+    );
+    see(&seen, &removal("nobody", "web"));
+    reported(&seen, EpitaphOutcome::Absent, 1)?;
+    observing.shutdown(TIMEOUT).await;
+    worker.shutdown(TIMEOUT).await;
+    Ok(())
+}
