@@ -334,13 +334,8 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         return finding;
     }
     let Some(stop) = case.stop() else {
-        if case.failed_child.is_some() {
-            return finding(
-                Exit::Crashed,
-                cause(case, Cause::Crash),
-                Why::ChildCrashed,
-                &[Kind::SignalGenerate],
-            );
+        if let Some(finding) = failed_below(case) {
+            return finding;
         }
         // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
         // be in doubt, also if the OOM killer may have killed a child unseen.
