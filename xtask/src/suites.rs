@@ -46,7 +46,7 @@ const PURE: &[&str] = &[
     "epitaph_core (lib)",
     "epitaph_story (lib)",
     "kubectl_epitaph (lib)",
-    "usage",
+    "kubectl_usage",
     "corpus",
     "past",
     "memory",
