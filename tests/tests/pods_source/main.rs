@@ -371,12 +371,12 @@ async fn a_restart_in_place(kubectl: &Kubectl, listener: &mut Listener) -> anyho
     if digits.parse::<u32>()? < 36 {
         return Ok(());
     }
-    let mut restarter = pod("shop", "restarter", &json!({}));
+    let mut restarter = pod("shop", "in-place", &json!({}));
     restarter["spec"]["containers"][0]["restartPolicy"] = json!("Never");
     restarter["spec"]["containers"][0]["restartPolicyRules"] =
         json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]);
     apply(kubectl, &restarter)?;
-    let created = listener.pod("restarter", |_| true).await?;
+    let created = listener.pod("in-place", |_| true).await?;
     let of = &created.spec.containers[0];
     ensure!(
         of.restarts_after(88) == Some(true) && of.restarts_after(1) == Some(false),
@@ -393,12 +393,12 @@ async fn a_restart_in_place(kubectl: &Kubectl, listener: &mut Listener) -> anyho
             "lastState": {"terminated": {"exitCode": 137, "reason": "RestartingAllContainers", "startedAt": null, "finishedAt": null}},
         }],
     });
-    set_status(kubectl, "shop", "restarter", removed)?;
-    let restarting = listener.pod("restarter", |pod| pod.restarting).await?;
+    set_status(kubectl, "shop", "in-place", removed)?;
+    let restarting = listener.pod("in-place", |pod| pod.restarting).await?;
     let last = restarting.containers[0].last.as_ref().context("no last state")?;
     ensure!(last.id.is_none() && last.exit_code == 137, "{last:?}");
-    delete(kubectl, "shop", "restarter", FORCE)?;
-    listener.gone("restarter").await?;
+    delete(kubectl, "shop", "in-place", FORCE)?;
+    listener.gone("in-place").await?;
     Ok(())
 }
 
