@@ -167,6 +167,67 @@ const PLAYS: &[Play] = &[
     play("load-probed", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
     play("refuses", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
     play("refuses-ipv6", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
+    play(
+        "slow-handler",
+        "raise the grace period",
+        "the grace period is longer than the shutdown",
+        "slow-handler-with-time",
+    ),
+    play(
+        "slow-handler-cgroup-kill",
+        "raise the grace period",
+        "the grace period is longer than the shutdown",
+        "slow-handler-with-time",
+    ),
+    play(
+        "oom",
+        "memory limit",
+        "the limit is above what the program takes",
+        "memory-enough",
+    ),
+    play(
+        "oom-child",
+        "memory limit",
+        "the limit is above what the program takes",
+        "memory-enough",
+    ),
+    play(
+        "oom-child-hidden",
+        "memory limit",
+        "the limit is above what the program takes",
+        "memory-enough",
+    ),
+    play("unit-default-action", "install a handler", HANDLER, "unit-handler"),
+    play(
+        "trap-forgets-its-server",
+        "start the program with `exec`",
+        EXEC,
+        "handler-exits-0",
+    ),
+    play(
+        "leaves-its-server-behind",
+        "start it in the foreground",
+        "the service is the first process",
+        "handler-exits-0",
+    ),
+    play(
+        "aborts-downloads",
+        "finish the requests in flight",
+        "the server answers the open requests before its exit",
+        "drains",
+    ),
+    play(
+        "cut-below-a-shell-that-cleans-up",
+        "finish the requests in flight",
+        "the server answers the open requests before its exit",
+        "drains",
+    ),
+    play(
+        "cut-below-a-shell",
+        "finish the requests in flight",
+        "the server answers the open requests before its exit",
+        "drains",
+    ),
 ];
 
 const OWN_FAULT: &str = "the remedy is in the program, and its log or core dump has the reason";
@@ -180,13 +241,8 @@ const NOT_PLAYED: &[(&str, &str)] = &[
     ("segmentation-fault", OWN_FAULT),
     ("exits-1-by-itself", OWN_FAULT),
     ("exits-1-beside-the-host", OWN_FAULT),
-    ("oom", NO_RECORDING),
-    ("oom-child", NO_RECORDING),
     ("cut-by-the-kill", NO_RECORDING),
-    ("slow-handler", NO_RECORDING),
-    ("slow-handler-cgroup-kill", NO_RECORDING),
     ("tini-slow", NO_RECORDING),
-    ("unit-default-action", "no story plays a unit with a handler"),
 ];
 
 fn judged(name: &str) -> Termination {
