@@ -107,6 +107,7 @@ impl Subjects {
     /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
     fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
         if let What::Exit(exit) = what
+            && (exit.unobserved || exit.held.is_some_and(|held| held.unix_listener))
             && let Some(state) = self.subjects.get_mut(&home)
         {
             let is_container = matches!(state.subject, Subject::Container { .. });

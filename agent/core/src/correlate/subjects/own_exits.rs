@@ -26,7 +26,7 @@ pub(super) struct OwnExits {
     unrecorded: Vec<Span>,
     /// Exits of processes with sockets of clients that no probe observes.
     unobserved: Vec<Span>,
-    /// Exits of processes whose listener on a Unix socket nobody else held.
+    /// Exits of processes with a listener on a Unix socket; of a unit only where no other process held it.
     unix: Vec<Span>,
 }
 
