@@ -202,6 +202,12 @@ impl Connection {
         self.fin_sent.filter(|sent| self.fin_arrived.is_none_or(|at| at < *sent))
     }
 
+    /// Its client got a FIN whose own record is still to come.
+    pub fn is_fin_late(&self) -> bool {
+        let is_end_known = self.fin_sent.is_some() || self.closed.is_some() || self.ended.is_some();
+        self.fin_arrived.is_some() && !is_end_known
+    }
+
     /// An RST by the listener for a client whose connection is not known to have ended before.
     pub fn reset_by_listener(&self) -> Option<Boot> {
         let end = earlier(self.closed, self.ended.map(|(at, _)| at));

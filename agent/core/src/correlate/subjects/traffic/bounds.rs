@@ -131,7 +131,8 @@ impl Sockets {
         } = self;
         connections.retain(|pair, connection| {
             let is_open = connection.closing.is_some_and(|(_, closing)| !is_decided(&closing, served));
-            let only = connection.is_only_accepted() && !is_open;
+            // Merged, the record of its FIN would be a connection of its own, which nobody acknowledged.
+            let only = connection.is_only_accepted() && !is_open && !connection.is_fin_late();
             let at = connection.accepted.filter(|_| only);
             if connection.by_kubelet {
                 count(kubelet_accepted, at);
