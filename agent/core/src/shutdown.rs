@@ -80,6 +80,8 @@ pub struct Signs {
     pub stopping: Option<Boot>,
     /// A signal to PID 1 that asks for a shutdown.
     pub signal: Option<InitSignal>,
+    /// systemd stopped pods and services alike: on a busy machine the kernel's records show it before the bus does.
+    pub swept: Option<Boot>,
     /// systemd-shutdown's SIGTERM to all processes, and its SIGKILL.
     pub terminated: Option<Boot>,
     pub killed: Option<Boot>,
@@ -223,14 +225,26 @@ impl Signs {
         [job, self.stopping, self.terminated, self.killed].into_iter().flatten().min()
     }
 
-    /// Something other than a spoofed signal or a plan shows a shutdown.
-    pub fn is_real(&self) -> bool {
-        self.prepared.is_some() || self.services().is_some() || self.signal.is_some()
+    /// The same, by the kernel's records where the bus shows nothing.
+    pub fn stopped_since(&self) -> Option<Boot> {
+        self.services().or(self.swept)
     }
 
-    /// PID 1 got a signal, and nothing followed: its target is masked, for example.
-    pub fn only_signal(&self) -> bool {
-        self.signal.is_some() && self.prepared.is_none() && self.services().is_none()
+    /// Something other than a spoofed signal or a plan shows a shutdown.
+    pub fn is_real(&self) -> bool {
+        self.prepared.is_some() || self.services().is_some() || self.signal.is_some() || self.swept.is_some()
+    }
+
+    /// Nobody announced it, and systemd's state does not show it: a signal to PID 1 whose target is masked, for example. When that was.
+    pub fn only_signals(&self) -> Option<Boot> {
+        let signals = [self.signal.map(|signal| signal.at), self.swept];
+        let first = signals.into_iter().flatten().min()?;
+        (self.prepared.is_none() && self.services().is_none()).then_some(first)
+    }
+
+    /// Nothing but systemd's stop signals shows it: perhaps only units were stopped.
+    pub fn only_swept(&self) -> bool {
+        self.signal.is_none() && self.only_signals().is_some()
     }
 
     /// What announced it, in the order of importance.
@@ -241,6 +255,7 @@ impl Signs {
             Signs { stopping: Some(_), .. } => "SystemState=stopping",
             Signs { signal: Some(_), .. } => "signal to PID 1",
             Signs { terminated: Some(_), .. } | Signs { killed: Some(_), .. } => "systemd-shutdown",
+            Signs { swept: Some(_), .. } => "stop signals of PID 1",
             Signs { spoofed: Some(_), .. } => "spoofed PrepareForShutdown",
             _ => "none",
         }

@@ -368,6 +368,7 @@ impl Correlator {
 
     fn take_events(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
+        let mut swept = None;
         for mut event in self.events.drain(..) {
             // Nearly all: only the pods take them.
             if let SubjectEvent::CameIn { .. } | SubjectEvent::Exited { .. } = event {
@@ -384,7 +385,13 @@ impl Correlator {
                     subject: Subject::Container { pod: Some(_), id, .. },
                     ..
                 } => self.node.pod_seen(id),
-                SubjectEvent::StopSent { at, own } => self.node.stop_sent(*at, *own),
+                SubjectEvent::StopSent { at, own, by_init } => {
+                    self.node.stop_sent(*at, *own);
+                    swept = by_init
+                        .take()
+                        .and_then(|subject| self.node.stopped_by_init(*at, *own, &subject))
+                        .or(swept);
+                }
                 SubjectEvent::Ended(facts) => self.node.ended(facts),
                 _ => {}
             }
@@ -395,6 +402,9 @@ impl Correlator {
             }
         }
         self.events.shrink_to(KEPT);
+        if let Some(since) = swept {
+            self.of_node(answers, |node, out| node.swept(since, out));
+        }
         self.follow(from_pods, answers);
     }
 

@@ -3,7 +3,7 @@
 mod kubernetes;
 
 use super::judge::Case;
-use super::sentence::{actor, is_named, many, seconds, target};
+use super::sentence::{actor, is_named, is_systemd, many, seconds, target};
 use super::{Evidence, Source};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
@@ -237,7 +237,7 @@ fn role(case: &Case<'_>, sender: &Actor) -> &'static str {
     let is_unit = matches!(case.subject, Subject::Unit { .. });
     match sender.role {
         Role::Runtime if is_named(case, sender) => "the parent of the process, or in a unit around it",
-        Role::Runtime if is_unit => "systemd",
+        Role::Runtime if is_unit || is_systemd(sender) => "systemd",
         Role::Runtime => "the container runtime",
         Role::Itself => "the process itself",
         Role::Inside if is_unit => "another process of the unit",

@@ -333,6 +333,8 @@ fn killed(case: &Case<'_>) -> String {
 fn runtime(case: &Case<'_>, sender: &Actor) -> String {
     match sender.role {
         Role::Runtime if is_named(case, sender) => actor(sender),
+        // It manages the scopes of containers, and ends them with the machine.
+        Role::Runtime if is_systemd(sender) => "systemd".to_owned(),
         Role::Runtime => the_runtime(case).to_owned(),
         _ => actor(sender),
     }
@@ -340,11 +342,20 @@ fn runtime(case: &Case<'_>, sender: &Actor) -> String {
 
 /// The manager of a unit that is not systemd: the process that started a scope's, or another that has the unit below its own.
 pub(super) fn is_named(case: &Case<'_>, sender: &Actor) -> bool {
-    const SYSTEMD: [&[u8]; 3] = [b"systemd", b"init", b"systemd-shutdow"];
     let is_unit = matches!(case.subject, Subject::Unit { .. });
     let is_users = matches!(&sender.place, Attribution::Subject(Subject::Unit { name }, _) if name.starts_with("user@"));
-    let is_systemd = (sender.tgid == Pid(1) || is_users) && SYSTEMD.contains(&sender.comm.as_bytes());
-    is_unit && sender.role == Role::Runtime && !is_systemd
+    let is_manager = is_systemd(sender) || is_users && has_its_name(sender);
+    is_unit && sender.role == Role::Runtime && !is_manager
+}
+
+/// PID 1 of the machine.
+pub(super) fn is_systemd(sender: &Actor) -> bool {
+    sender.tgid == Pid(1) && has_its_name(sender)
+}
+
+fn has_its_name(sender: &Actor) -> bool {
+    const SYSTEMD: [&[u8]; 3] = [b"systemd", b"init", b"systemd-shutdow"];
+    SYSTEMD.contains(&sender.comm.as_bytes())
 }
 
 fn the_runtime(case: &Case<'_>) -> &'static str {
@@ -681,7 +692,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         };
         clauses.push(match (why.as_str(), traffic.unseen_clients) {
             ("", false) if is_about_others => {
-                "a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed".to_owned()
+                "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
             }
             ("", true) => {
                 "the listener closed, and this kernel does not show whether clients of other machines were refused".to_owned()

@@ -48,8 +48,8 @@ pub const NOBODY: u32 = 65_534;
 /// In a node shutdown the kubelet ends the role with the agent: the role goes on until the agent is gone, for so long at most.
 const LINGER: Duration = Duration::from_secs(25);
 
-/// What the bus has sent by the stop signal is with the agent within this time.
-const SETTLE: Duration = Duration::from_secs(1);
+/// What the bus has sent by the stop signal is with the agent within this time, on a busy machine too. Nearly always it takes milliseconds.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// systemd's job for the shutdown that logind announced, which has stopped the role, is on the bus within this time.
 const JOB: Duration = Duration::from_secs(5);

@@ -21,6 +21,7 @@ impl InProgress {
             signs.prepared,
             signs.services(),
             signs.signal.map(|signal| signal.at),
+            signs.swept,
             signs.spoofed.as_ref().map(|(at, _)| *at),
         ];
         facts.begin = begins.into_iter().flatten().min().unwrap_or(facts.begin).min(facts.begin);
@@ -34,7 +35,7 @@ impl InProgress {
             }
         }
         facts.more_pods = self.runs.more;
-        let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.services());
+        let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.stopped_since());
         let ignored = self.runs.ignored();
         let pods = self.runs.into_list().map(|run| {
             let ended = run.ended();
@@ -79,6 +80,10 @@ impl InProgress {
 
     fn fill_gaps(&mut self, ending: Ending, node: &NodeMachine) {
         let is_announced = self.facts.signs.prepared.is_some();
+        // What the bus did not show any more is what the kernel's records stand for.
+        if self.facts.signs.only_swept() {
+            self.facts.gaps.bus = None;
+        }
         self.facts.kubelet.is_there = node.has_kubelet;
         let gaps = &mut self.facts.gaps;
         // Without a kubelet there are no pods to know.

@@ -1,8 +1,14 @@
-//! What the kernel shows of a shutdown: signals to PID 1, and those of systemd-shutdown, which is PID 1 by then.
+//! What the kernel shows of a shutdown: signals to PID 1, those of systemd-shutdown, which is PID 1 by then, and systemd's own stop signals
+//! to pods and services alike.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::open::InProgress;
 use super::{FromNode, NodeMachine};
+use crate::attribute::Subject;
 use crate::event::{Event, Kind, SignalGenerate};
-use crate::ids::{CgroupId, Pid, Signal};
+use crate::ids::{CgroupId, Pid, PodUid, Signal};
 use crate::node::ShutdownKind;
 use crate::shutdown::{InitSignal, Signs};
 use crate::time::Boot;
@@ -13,7 +19,75 @@ const SHUTDOWN: &[u8] = b"systemd-shutdow";
 /// glibc's SIGRTMIN.
 const RTMIN: u8 = 34;
 
+/// systemd sends the stop signals of a shutdown to all units that do not wait for others, one after the other.
+const SWEEP: Duration = Duration::from_secs(10);
+/// Pods, and services, that are stopped within [`SWEEP`]: fewer are somebody's `systemctl stop`.
+const SWEPT: usize = 2;
+/// Most stop signals that are kept of one.
+const STOPS: usize = 512;
+
+/// What systemd has stopped of late. It knows containers as scopes, which only their runtime ends, until the machine goes down.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    stops: VecDeque<Stop>,
+}
+
+#[derive(Debug)]
+struct Stop {
+    at: Boot,
+    own: CgroupId,
+    /// None: a service.
+    pod: Option<PodUid>,
+}
+
+impl Sweep {
+    /// When it began, once it is one.
+    fn add(&mut self, stop: Stop) -> Option<Boot> {
+        let since = stop.at.minus(SWEEP);
+        self.stops.retain(|known| known.at >= since);
+        if self.stops.len() < STOPS {
+            self.stops.push_back(stop);
+        }
+        let pods: BTreeSet<&PodUid> = self.stops.iter().filter_map(|stop| stop.pod.as_ref()).collect();
+        let services: BTreeSet<CgroupId> = self
+            .stops
+            .iter()
+            .filter(|stop| stop.pod.is_none())
+            .map(|stop| stop.own)
+            .collect();
+        let is_sweep = pods.len() >= SWEPT && services.len() >= SWEPT;
+        self.stops.iter().map(|stop| stop.at).min().filter(|_| is_sweep)
+    }
+
+    /// Those from before the shutdown was known.
+    pub fn show(&self, open: &mut InProgress) {
+        for stop in &self.stops {
+            open.runs.stop_sent(stop.at, stop.own);
+        }
+    }
+}
+
 impl NodeMachine {
+    /// PID 1 sent a main process its stop signal. When systemd began to stop pods and services alike, if it has.
+    pub fn stopped_by_init(&mut self, at: Boot, own: CgroupId, subject: &Subject) -> Option<Boot> {
+        let pod = match subject {
+            Subject::Container { pod: Some(pod), .. } => Some(pod.clone()),
+            Subject::Container { pod: None, .. } => return None,
+            _ => None,
+        };
+        self.sweep.add(Stop { at, own, pod })
+    }
+
+    pub fn swept(&mut self, since: Boot, out: &mut FromNode) {
+        // Without a source about the node there is nothing to report.
+        if !self.active {
+            return;
+        }
+        let open = self.real(since, out);
+        let first = open.facts.signs.swept.get_or_insert(since);
+        *first = since.min(*first);
+    }
+
     pub fn kernel(&mut self, at: Boot, event: &Event, out: &mut FromNode) {
         let Event::SignalGenerate(signal) = event else { return };
         if is_to_init(signal) {
@@ -36,12 +110,14 @@ impl NodeMachine {
         if is_to_init(signal) {
             return asks(signal.signal).is_some() && !is_known(|signs| signs.signal.map(|signal| signal.at));
         }
-        by_shutdown(signal)
-            && match signal.signal {
+        if by_shutdown(signal) {
+            return match signal.signal {
                 Signal::TERM => !is_known(|signs| signs.terminated),
                 Signal::KILL => !is_known(|signs| signs.killed),
                 _ => false,
-            }
+            };
+        }
+        by_init(signal) && !is_known(|signs| signs.swept)
     }
 
     /// Records were lost: exits may be missing, of this subject or of any.
@@ -92,6 +168,9 @@ fn asks(signal: Signal) -> Option<ShutdownKind> {
 }
 
 fn by_shutdown(signal: &SignalGenerate) -> bool {
-    let sender = &signal.sender;
-    sender.tgid == INIT && sender.ns_level == 0 && sender.comm.as_bytes() == SHUTDOWN && !signal.from_kernel
+    by_init(signal) && signal.sender.comm.as_bytes() == SHUTDOWN
+}
+
+fn by_init(signal: &SignalGenerate) -> bool {
+    signal.sender.tgid == INIT && signal.sender.ns_level == 0 && !signal.from_kernel
 }

@@ -28,6 +28,7 @@ use crate::time::{Boot, WallOffset};
 use crate::verdict::Cause;
 
 use bus::Bus;
+use kernel::Sweep;
 pub(super) use kernel::may_be_sign;
 use next_boot::Previous;
 use open::InProgress;
@@ -89,6 +90,7 @@ pub(super) struct NodeMachine {
     /// The kubelet let go of its lock at a spoofed signal, and has taken none since.
     kubelet_dropped: bool,
     previous: Option<Box<Previous>>,
+    sweep: Sweep,
     /// Cgroups that systemd-oomd has killed, the latest last: when, which, and why.
     oom_kills: VecDeque<(Boot, String, String)>,
 }
@@ -246,11 +248,11 @@ impl NodeMachine {
                 self.close(now, Ending::Continued, out);
             } else if let Some(gone) = open.jobs_gone.filter(|gone| is_cancelled(*gone)) {
                 self.continued(gone, out);
-            } else if let Some(signal) = signs.signal.filter(|_| signs.only_signal()) {
+            } else if let Some(at) = signs.only_signals() {
                 let is_observed = self.bus.doubt(now, None).is_none();
                 let bound = if is_observed { STILL_UP } else { JOBS_DONE };
-                if signal.at.plus(bound) <= now {
-                    self.close(signal.at, Ending::Continued, out);
+                if at.plus(bound) <= now {
+                    self.close(at, Ending::Continued, out);
                 }
             }
         }
@@ -313,6 +315,7 @@ impl NodeMachine {
         if let Some(open) = &mut self.open {
             open.facts.gaps.pods |= running.is_none() || !all;
             open.runs.show(running.unwrap_or_default());
+            self.sweep.show(open);
         }
     }
 

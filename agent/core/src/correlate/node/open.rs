@@ -106,15 +106,19 @@ impl InProgress {
     /// with the services. Of a pod's container whose stop signal may be lost, the shutdown that may have stopped it.
     pub fn ended_by(&self, facts: &TerminationFacts) -> Option<EndedByShutdown> {
         let is_pods = matches!(facts.subject, Subject::Container { pod: Some(_), .. });
-        let services = self.facts.signs.services();
         let since = match (is_pods, self.facts.signs.is_real()) {
             (true, _) if self.may_end_pods() => self.facts.begin,
-            (false, true) => services?,
+            (false, true) => self.facts.signs.stopped_since()?,
             (..) => return None,
         };
-        // Also what was not stopped, if the machine went down under it.
+        // Also what was not stopped, if the machine went down under it. systemd's own stop signals begin a time, and do not end it.
+        let services = self.facts.signs.services();
         let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
         let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
+        // Perhaps only units were stopped, where the machine did not go down.
+        if self.facts.signs.only_swept() && !went_down {
+            return None;
+        }
         let is_under_it = went_down && self.facts.signs.is_real();
         let may_be = is_pods && facts.missing.stop_lost_since.is_some() && facts.end >= since;
         let is_by_it = stopped_at(facts).map_or(is_under_it || may_be, |at| at >= since);

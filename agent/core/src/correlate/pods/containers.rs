@@ -29,7 +29,7 @@ impl Pods {
                 process,
                 status,
             } => self.exited(at, own, process, status),
-            SubjectEvent::StopSent { at, own } => self.stop_sent(at, own, now),
+            SubjectEvent::StopSent { at, own, .. } => self.stop_sent(at, own, now),
             SubjectEvent::Removed { at, cgroup } => self.removed(at, cgroup, now),
             SubjectEvent::CountsUntil { own, until } => self.counts_until(own, until, now),
             SubjectEvent::StopIgnored(early) => out.reports.extend(self.early(now, early).map(Report::StopSignalIgnored)),

@@ -292,7 +292,8 @@ impl Subjects {
         }
         let is_mains = main.is_none_or(|main| main.id.is(target));
         if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
-            out.push(SubjectEvent::StopSent { at, own });
+            let by_init = (fact.sender.tgid == INIT).then(|| state.subject.clone());
+            out.push(SubjectEvent::StopSent { at, own, by_init });
         }
         self.warn(own, &fact, out);
         let is_discarded = signal.result == SignalResult::Ignored && matches!(fact.sender.role, Role::Itself | Role::Inside);

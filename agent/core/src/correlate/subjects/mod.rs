@@ -80,6 +80,8 @@ pub(super) enum SubjectEvent {
     StopSent {
         at: Boot,
         own: CgroupId,
+        /// The subject, if PID 1 of the machine sent it.
+        by_init: Option<Subject>,
     },
     /// A cgroup was removed: the subject's own or another.
     Removed {

@@ -114,6 +114,11 @@ fn signs(facts: &NodeShutdownFacts) -> Vec<Evidence> {
     }
     let kernel = Source::Probe(Kind::SignalGenerate);
     add(
+        signs.swept,
+        kernel,
+        "systemd sent stop signals to pods and services alike".to_owned(),
+    );
+    add(
         signs.terminated,
         kernel,
         "systemd-shutdown sent SIGTERM to all processes".to_owned(),

@@ -124,10 +124,13 @@ fn why(facts: &NodeShutdownFacts) -> Why {
         return Why::Cancelled;
     }
     if facts.ending == Ending::Continued {
-        return Why::Unknown(match signs.only_signal() && !gaps.observation {
+        return Why::Unknown(match signs.only_signals().is_some() && !gaps.observation {
             true => Missing::NothingFollowed,
             false => Missing::Gap,
         });
+    }
+    if signs.only_swept() {
+        return swept(facts);
     }
     let services = signs.services();
     let is_late = |prepared: Boot| services.is_some_and(|services| prepared > services.plus(APART));
@@ -138,6 +141,19 @@ fn why(facts: &NodeShutdownFacts) -> Why {
         };
     }
     protected(facts)
+}
+
+/// systemd stopped epitaph, too, before the bus showed anything. Without a lock logind does not wait, announced or not; only the next boot
+/// proves that it was for the end of the machine.
+fn swept(facts: &NodeShutdownFacts) -> Why {
+    let gaps = &facts.gaps;
+    let went_down = matches!(facts.ending, Ending::Down { .. });
+    match &gaps.bus {
+        Some(reason) => Why::Unknown(Missing::Bus(reason.clone())),
+        None if went_down && facts.kubelet.held == Some(false) => Why::Unprotected(no_lock(facts)),
+        None if gaps.agent_ended => Why::Unknown(Missing::AgentEnded),
+        None => Why::Unknown(Missing::ObservationEnded),
+    }
 }
 
 /// logind announced it: did the kubelet have the time that its pods needed?
@@ -230,7 +246,7 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
 /// The node was drained before, as the remedy says: no pod ran but those that a drain leaves.
 fn had_nothing_to_lose(row: &table::Row, facts: &NodeShutdownFacts) -> bool {
     let is_about_pods = matches!(row.outcome, ShutdownOutcome::Bypassed | ShutdownOutcome::Unprotected);
-    let over = facts.signs.services().unwrap_or(facts.end);
+    let over = facts.signs.stopped_since().unwrap_or(facts.end);
     let gaps = &facts.gaps;
     let are_known = facts.kubelet.is_there && !gaps.pods && !gaps.observation && facts.more_pods == 0;
     let stays = |pod: &PodInShutdown| pod.pod.is_static || pod.pod.workload.kind == "DaemonSet";

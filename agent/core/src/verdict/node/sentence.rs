@@ -410,6 +410,7 @@ fn how_begun(facts: &NodeShutdownFacts) -> String {
         (Some(signal), _) => format!("`{}` (pid {}) sent PID 1 {}", signal.comm, signal.pid, signal.signal),
         (None, Some((_, unit))) => format!("systemd began a job for {unit}"),
         (None, None) if signs.stopping.is_some() => "systemd's state was `stopping`".to_owned(),
+        (None, None) if signs.only_swept() => "systemd sent stop signals to pods and services alike".to_owned(),
         (None, None) => "systemd-shutdown stopped all processes".to_owned(),
     }
 }
@@ -425,7 +426,7 @@ fn back(facts: &NodeShutdownFacts) -> String {
 
 /// Pods that had not ended when systemd stopped everything, or at the last evidence.
 fn pods_ran(facts: &NodeShutdownFacts, before: &str, after: &str) -> String {
-    let over = facts.signs.services().unwrap_or(facts.end);
+    let over = facts.signs.stopped_since().unwrap_or(facts.end);
     match facts.others().filter(|pod| pod.ran_at(over)).count() as u64 {
         0 => String::new(),
         count => format!("{before}{}{after}", many(count, "pod")),

@@ -52,8 +52,8 @@ pub const TABLE: [Row; 9] = [
         outcome: ShutdownOutcome::Unprotected,
         unclean: true,
         severity: Severity::Critical,
-        meaning: "logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop. On a drained node the severity is info and the shutdown is not unclean.",
-        proof: "The complete list of logind's inhibitors had no delay lock of the kubelet for `shutdown` when PrepareForShutdown came.",
+        meaning: "The kubelet held no lock that delays the shutdown: the pods had no time of their own to stop. On a drained node the severity is info and the shutdown is not unclean.",
+        proof: "The complete list of logind's inhibitors had no delay lock of the kubelet for `shutdown` when PrepareForShutdown came; or when PID 1 sent its stop signals to pods and services alike, where the agent was stopped before a message of the bus arrived, and the next boot began.",
         remedy: "Set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides.",
     },
     Row {

@@ -7,6 +7,7 @@ mod proof;
 mod properties;
 mod signs;
 mod stayed_ready;
+mod swept;
 
 use std::fmt::Write;
 

@@ -175,7 +175,7 @@ fn systemd_shutdown_shows_itself() {
               the shutdown did not go through logind: systemd-shutdown stopped all processes, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
               fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
             +74.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 systemd-shutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`; systemd-shutdown sent SIGKILL to all processes, before its own grace period of 30.0 s was over; the node was shutting down
+              container `app`: systemd sent SIGTERM to PID 1 `app`; systemd-shutdown sent SIGKILL to all processes, before its own grace period of 30.0 s was over; the node was shutting down
         "#]],
     );
 }

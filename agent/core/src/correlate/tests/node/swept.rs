@@ -1,0 +1,174 @@
+//! systemd stops pods and services alike: on a busy machine the kernel's records are there before the messages of the bus, and the agent is
+//! stopped with the others.
+
+use expect_test::expect;
+
+use super::*;
+
+/// No lock of the kubelet, two pods, two services.
+const UNPROTECTED: &str = "
+    -90 node bus connected
+    -90 node limit 5
+    -90 node locks
+    -90 node kubelet 0 0
+    -60 mkdir cron.service
+    proc cron in=cron.service pid=60 start=-60 parent=systemd comm=cron
+    -60 exec cron
+    -60 mkdir db.service
+    proc db in=db.service pid=61 start=-60 parent=systemd comm=db
+    -60 exec db
+    ";
+const SWEEP: &str = "
+    +1 TERM systemd -> main handler
+    +1.01 enter main TERM
+    +1.02 TERM systemd -> cron
+    +1.03 TERM systemd -> dns handler
+    +1.04 enter dns TERM
+    +1.05 TERM systemd -> db
+    ";
+
+fn unprotected(rest: &str) -> String {
+    node(&format!("{UNPROTECTED}{rest}"))
+}
+
+#[test]
+fn the_stop_signals_of_systemd_begin_a_shutdown() {
+    check(
+        &unprotected(&format!(
+            "{SWEEP}
+            +1.1 node bus gone the_role_has_ended
+            +1.5 exit dns 0
+            +1.6 rmdir dns:dns
+            +1.8 node agent-ends
+            +4 reboot back=+49
+            +5 node kubelet-state"
+        )),
+        expect![[r#"
+            +4.000 unit cron.service unknown: NodeShutdown, by 1 stop signals of PID 1
+              How `cron` (pid 60) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +4.000 unit db.service unknown: NodeShutdown, by 1 stop signals of PID 1
+              How `db` (pid 61) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +4.000 container 000000000000 clean-exit: Unknown
+              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the sockets of the container were not observed
+            +34.000 down +3.800…+49.000 of 1
+            +34.000 node 1 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3649000000000) }
+              no lock of the kubelet delayed the shutdown, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
+            +64.000 container 000000000000 unknown: NodeShutdown, by 1 stop signals of PID 1
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+        "#]],
+    );
+}
+
+/// The kubelet had its lock: then logind's announcement is a message that did not arrive, and nothing shows how the delay went.
+#[test]
+fn with_a_lock_the_announcement_is_missing() {
+    let script = node(&format!(
+        "
+        -60 mkdir cron.service
+        proc cron in=cron.service pid=60 start=-60 parent=systemd comm=cron
+        -60 exec cron
+        -60 mkdir db.service
+        proc db in=db.service pid=61 start=-60 parent=systemd comm=db
+        -60 exec db
+        {SWEEP}
+        +1.8 node agent-ends
+        +4 reboot back=+49
+        +5 node kubelet-state"
+    ));
+    assert_eq!(verdicts(&script), ["unknown"]);
+}
+
+/// The bus was not observed, so that the list of locks may be older than a lock.
+#[test]
+fn without_the_bus_nothing_shows_the_lock() {
+    let script = unprotected(&format!(
+        "-1 node bus gone the_role_has_ended\n{SWEEP}\n+1.8 node agent-ends\n+4 reboot back=+49\n+5 node kubelet-state"
+    ));
+    assert_eq!(verdicts(&script), ["unknown"]);
+}
+
+/// The message arrives after all: the shutdown is the announced one.
+#[test]
+fn a_late_message_is_of_the_same_shutdown() {
+    check(
+        &unprotected(&format!(
+            "{SWEEP}
+            +1.5 exit dns 0
+            +1.6 rmdir dns:dns
+            +2.9 node prepare true poweroff
+            +3 node job poweroff.target
+            +3.1 exit main 0
+            +3.2 rmdir web:app
+            +3.3 node agent-ends
+            +9 end"
+        )),
+        expect![[r#"
+            +9.000 unit cron.service unknown: Stopped
+              How `cron` (pid 60) terminated is unknown: epitaph stopped while this unit was still shutting down; SIGTERM had been sent before
+            +9.000 unit db.service unknown: Stopped
+              How `db` (pid 61) terminated is unknown: epitaph stopped while this unit was still shutting down; SIGTERM had been sent before
+            +9.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: systemd sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.1 s later; the node was shutting down
+            +9.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the node was shutting down
+            +9.000 node 1 Critical +1.000…+9.000 unprotected UNCLEAN ObservationEnded
+              no lock of the kubelet delayed the power-off, so that 1 pod ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
+        "#]],
+    );
+}
+
+/// Somebody stops the containers' slice and two services by hand: no shutdown ended them.
+#[test]
+fn what_is_stopped_by_hand_is_no_shutdown() {
+    check(
+        &unprotected(&format!(
+            "{SWEEP}
+            +1.5 exit dns 0
+            +1.6 rmdir dns:dns
+            +3.1 exit main 0
+            +3.2 rmdir web:app
+            +3.5 exit cron TERM
+            +3.6 rmdir cron.service
+            +60 tick
+            +70 end"
+        )),
+        expect![[r#"
+            +5.600 unit cron.service default-action: Stopped
+              SIGTERM terminated `cron` (pid 60): the process has no SIGTERM handler, so any work in flight was lost
+            +31.000 node 1 Warning +1.000…+1.000 unknown Continued
+              how the shutdown went is unknown: systemd sent stop signals to pods and services alike, nothing followed, and the node stayed up
+              fix: read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example
+            +33.600 container 000000000000 clean-exit: Unknown
+              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the reason for the termination is unknown: the pod\'s status did not report the exit within 30 s; the sockets of the container were not observed
+            +35.200 container 000000000000 clean-exit: Unknown
+              container `app`: systemd sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.1 s later; the reason for the termination is unknown: the pod\'s status did not report the exit within 30 s; the sockets of the container were not observed
+            +70.000 unit db.service unknown: Stopped
+              How `db` (pid 61) terminated is unknown: epitaph stopped while this unit was still shutting down; SIGTERM had been sent before
+        "#]],
+    );
+}
+
+/// The next cases: one pod of the two, or its containers alone.
+#[test]
+fn fewer_stops_are_somebodys() {
+    for stops in [
+        "+1 TERM systemd -> main handler\n+1.1 TERM systemd -> cron\n+1.2 TERM systemd -> db",
+        "+1 TERM systemd -> main handler\n+1.1 TERM systemd -> dns handler\n+1.2 TERM systemd -> cron",
+        "+1 TERM systemd -> main handler\n+1.1 TERM systemd -> dns handler\n+1.2 TERM systemd -> cron\n+12 TERM systemd -> db",
+    ] {
+        assert_eq!(
+            verdicts(&unprotected(&format!(
+                "{stops}\n+15 node agent-ends\n+20 reboot back=+49\n+21 node kubelet-state"
+            ))),
+            ["unknown"],
+            "{stops}"
+        );
+        assert_eq!(
+            verdicts(&unprotected(&format!("{stops}\n+60 tick\n+70 end"))),
+            [""; 0],
+            "{stops}"
+        );
+    }
+}
