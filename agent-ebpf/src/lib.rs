@@ -213,6 +213,12 @@ pub mod deliver_flags {
     /// action. Not set for SIGKILL and SIGSTOP, which are not discarded here, nor for SIGCONT and SIGWINCH, whose default
     /// action terminates no process.
     pub const DISCARDED: u32 = 1 << 0;
+    /// While the sockets of the task's cgroup are recorded, a handler starts in a process that has these sockets open, of which no probe
+    /// observes the clients: a bound UDP socket, a listener on a Unix stream socket, and one that nobody else holds. It may close them
+    /// long before it exits.
+    pub const UDP: u32 = super::armed_flags::UDP;
+    pub const UNIX_LISTENER: u32 = super::armed_flags::UNIX_LISTENER;
+    pub const UNIX_LAST: u32 = super::armed_flags::UNIX_LAST;
 }
 
 /// The exit of a whole process, once, whichever thread was last.
@@ -255,6 +261,8 @@ pub mod armed_flags {
     /// With `UNIX_LISTENER`: nobody else held one of them, so that no client can connect to it any more. A unit's listener that systemd made
     /// lives on.
     pub const UNIX_LAST: u32 = 1 << 10;
+    /// With `UNOBSERVED`: a UDP socket.
+    pub const UDP: u32 = 1 << 11;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.

@@ -1,10 +1,10 @@
-//! The open files of a process that exits: the sockets among them that clients may use.
+//! The open files of a process that exits, or that handles a signal in a stop: the sockets among them that clients may use.
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
 use epitaph_ebpf::{Field, armed_flags};
 
-use super::kernel::{Direct, Probed, Ptr, Read, has};
+use super::kernel::{Probed, Ptr, Read, has};
 
 /// Descriptors that are looked at: a process with more is a server, and counts as one with a listener.
 const MOST: u32 = 128;
@@ -22,17 +22,26 @@ const FIN_WAIT2: u8 = 5;
 const CLOSE_WAIT: u8 = 8;
 const LISTEN: u8 = 10;
 
-/// What the loop has found: in memory, so that the verifier does not follow each set of flags through the loop. No other run of the program
-/// comes between on the same CPU: the kernel skips it.
+/// What the loop has found: in memory, so that the verifier does not follow each set of flags through the loop. No other run of the same
+/// program comes between on the same CPU: the kernel skips it.
 #[map]
-static FOUND: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+static FOUND: PerCpuArray<u32> = PerCpuArray::with_max_entries(2, 0);
+
+/// Whose place in [`FOUND`].
+#[derive(Clone, Copy)]
+pub enum Look {
+    AtExit = 0,
+    AtHandler = 1,
+}
 
 /// Of [`armed_flags`], what [`armed_flags::LOOKED`] announces; 0 if there is no place to look.
 #[inline(always)]
-pub unsafe fn look(task: Ptr) -> u32 {
+pub unsafe fn look<R: Read>(task: Ptr, when: Look) -> u32 {
     unsafe {
-        let Some(found) = FOUND.get_ptr_mut(0) else { return 0 };
-        let files: Ptr = Direct::get(task, Field::TaskFiles);
+        let Some(found) = FOUND.get_ptr_mut(when as u32) else {
+            return 0;
+        };
+        let files: Ptr = R::get(task, Field::TaskFiles);
         let table: Ptr = Probed::get(files, Field::FilesTable);
         let most: u32 = Probed::get(table, Field::TableMost);
         let all: Ptr = Probed::get(table, Field::TableFiles);
@@ -93,7 +102,9 @@ unsafe fn held(file: Ptr) -> u32 {
                 _ => 0,
             },
             // A client mostly connects; what a resolver sends without that has gone by the time of an exit.
-            IPPROTO_UDP if state != ESTABLISHED && Probed::get::<u16>(sk, Field::SockNum) != 0 => armed_flags::UNOBSERVED,
+            IPPROTO_UDP if state != ESTABLISHED && Probed::get::<u16>(sk, Field::SockNum) != 0 => {
+                armed_flags::UNOBSERVED | armed_flags::UDP
+            }
             _ => 0,
         }
     }

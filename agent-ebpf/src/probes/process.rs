@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Class, Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags, watch};
 
-use super::files;
+use super::files::{self, Look};
 use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, hierarchy, ns_level, ns_pid, place, task_cgroups};
 use super::maps::{self, Charge, Owner};
 
@@ -42,7 +42,7 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
 const OF_CLIENTS: u32 = armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
 
 /// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
-const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;
+const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;
 
 /// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]
@@ -51,7 +51,7 @@ unsafe fn process_exit(task: Ptr) {
         let cgroups = task_cgroups::<Direct>(task);
         // First of all: the verifier goes through the loop once for each set of values that it knows by then.
         let held = if hierarchy() == 0 && maps::watched(cgroups.id)[watch::BITS] & watch::SELF != 0 {
-            files::look(task)
+            files::look::<Direct>(task, Look::AtExit)
         } else {
             0
         };

@@ -8,8 +8,10 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Class, Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, deliver_flags, disposition, signal_flags};
 
+use super::files::{self, Look};
 use super::kernel::{
-    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, place, task_cgroups, with_current,
+    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, hierarchy, ns_level, ns_pid, offset, place, task_cgroups,
+    with_current,
 };
 use super::maps::{self, Charge};
 
@@ -302,9 +304,24 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
         if sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
             return 0;
         }
-        with_current!(deliver(sig, flags));
+        let held = if flags == 0 { with_current!(held_in_stop()) } else { 0 };
+        with_current!(deliver(sig, flags | held));
     }
     0
+}
+
+/// What a process that handles a signal may close before it exits. Looked at only while its sockets are recorded anyway; who signals itself
+/// then pays for the look itself.
+#[inline(always)]
+unsafe fn held_in_stop<R: Read>(current: Ptr) -> u32 {
+    unsafe {
+        let cgroups = task_cgroups::<R>(current);
+        if hierarchy() != 0 || !maps::is_any_armed(cgroups.id) {
+            return 0;
+        }
+        files::look::<R>(current, Look::AtHandler)
+            & (deliver_flags::UDP | deliver_flags::UNIX_LISTENER | deliver_flags::UNIX_LAST)
+    }
 }
 
 #[inline(always)]

@@ -9,7 +9,7 @@ use epitaph_ebpf::{Kind, armed_flags, deliver_flags, disposition, signal_flags, 
 use crate::event::{
     Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, HeldSockets, OomVictim, PeerAnnouncement,
     ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp,
-    TcpCounts, TcpOp, TcpProgress, TcpState, si_code,
+    TcpCounts, TcpOp, TcpProgress, TcpState, UnseenSockets, si_code,
 };
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::text::escape;
@@ -78,9 +78,19 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         }
         Kind::SignalDeliver => {
             let (task, signal) = (task(b, form), signal(b.get_u32_le())?);
-            match form.has_containers() && b.get_u32_le() & deliver_flags::DISCARDED != 0 {
+            let flags = if form.has_containers() { b.get_u32_le() } else { 0 };
+            let has = |flag: u32| flags & flag != 0;
+            match has(deliver_flags::DISCARDED) {
                 true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
-                false => Event::SignalDeliver(SignalDeliver { task, signal }),
+                false => Event::SignalDeliver(SignalDeliver {
+                    task,
+                    signal,
+                    open: UnseenSockets {
+                        udp: has(deliver_flags::UDP),
+                        unix_listener: has(deliver_flags::UNIX_LISTENER),
+                        last_unix_listener: has(deliver_flags::UNIX_LAST),
+                    },
+                }),
             }
         }
         Kind::ProcessExit => Event::ProcessExit(process_exit(b, form)?),

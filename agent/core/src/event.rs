@@ -190,6 +190,25 @@ pub struct PeerAnnouncement {
 pub struct SignalDeliver {
     pub task: Task,
     pub signal: Signal,
+    /// Open while the subject stops, and perhaps closed before the process exits.
+    pub open: UnseenSockets,
+}
+
+/// Sockets of clients that no probe observes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnseenSockets {
+    /// A bound UDP socket that is not connected.
+    pub udp: bool,
+    /// A listener on a Unix stream socket.
+    pub unix_listener: bool,
+    /// The same, and nobody else held it: no client can connect once it is closed.
+    pub last_unix_listener: bool,
+}
+
+impl UnseenSockets {
+    pub fn is_any(self) -> bool {
+        self.udp || self.unix_listener
+    }
 }
 
 /// A namespace's init read a signal for which it has no handler, and the kernel discarded it.

@@ -167,7 +167,7 @@ pub struct Traffic {
     pub cgroup_v1: bool,
     /// The cgroup still existed when counting stopped: sockets of the exited process may not have been closed yet.
     pub unclosed: bool,
-    /// A process had a Unix or UDP socket for clients when it exited: what these lost is not observed.
+    /// A process served clients by a Unix or UDP socket in the stop: what these lost is not observed.
     pub other_sockets: bool,
     /// A listener closed, and this kernel does not show the refused clients of other machines.
     pub unseen_clients: bool,

@@ -4,8 +4,10 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, thread};
@@ -45,6 +47,12 @@ fn main() -> anyhow::Result<()> {
             wait()
         }
         "handler" => {
+            let _held: Option<OwnedFd> = match args.next().as_deref() {
+                Some("unix") => Some(unix_listener()?.into()),
+                Some("udp") => Some(UdpSocket::bind("127.0.0.1:0")?.into()),
+                Some("tcp") => Some(TcpListener::bind("127.0.0.1:0")?.into()),
+                _ => None,
+            };
             extern "C" fn nothing(_: libc::c_int) {}
             // SAFETY: the handler does nothing.
             unsafe {
@@ -347,6 +355,12 @@ fn holds(what: &str, kept: &TcpListener) -> anyhow::Result<i32> {
         "a child that holds {what}"
     );
     Ok(child.as_raw())
+}
+
+/// Without a file of its own.
+fn unix_listener() -> anyhow::Result<UnixListener> {
+    let name = format!("epitaph-{}", std::process::id());
+    Ok(UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?)?)
 }
 
 fn open_files(what: &str, kept: &TcpListener, at: SocketAddr) -> io::Result<Vec<OwnedFd>> {

@@ -12,7 +12,7 @@ use epitaph::source::pods::{Access, Allowed, PodSource, PodsCounters};
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::event::{
     CgroupMkdir, Disposition, Event, ExitStatus, Kind, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, SignalResult,
-    TargetState, Task, si_code,
+    TargetState, Task, UnseenSockets, si_code,
 };
 use epitaph_core::ids::{CgroupId, Comm, ContainerId, Pid, Signal};
 use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProbeState};
@@ -292,6 +292,7 @@ impl Agent {
         let entered = Event::SignalDeliver(SignalDeliver {
             task,
             signal: Signal::TERM,
+            open: UnseenSockets::default(),
         });
         let handled = sent(task, Signal::TERM, SignalResult::Delivered, Disposition::Handler);
         let later = |millis| at.plus(Duration::from_millis(millis));

@@ -13,7 +13,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use epitaph::source::kernel::{Kernel, Loss, Options, announcement};
 use epitaph_core::decode::decode;
 use epitaph_core::event::{
-    Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
+    Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState,
+    UnseenSockets, si_code,
 };
 use epitaph_core::ids::{CgroupId, Pid, Signal};
 use epitaph_core::input::{LossScope, ProbeState, SeenClients};

@@ -385,10 +385,20 @@ fn event() -> impl Strategy<Value = Event> {
         generate,
         (task(), 0..=wire::announcement::NONCE)
             .prop_map(|(task, nonce)| Event::PeerAnnouncement(PeerAnnouncement { task, nonce })),
-        (task(), signal, any::<bool>()).prop_map(|(task, signal, discarded)| match discarded {
-            true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
-            false => Event::SignalDeliver(SignalDeliver { task, signal }),
-        }),
+        (task(), signal, any::<[bool; 4]>()).prop_map(
+            |(task, signal, [discarded, udp, unix_listener, last])| match discarded {
+                true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
+                false => Event::SignalDeliver(SignalDeliver {
+                    task,
+                    signal,
+                    open: UnseenSockets {
+                        udp,
+                        unix_listener,
+                        last_unix_listener: last,
+                    },
+                }),
+            }
+        ),
         (task(), exit, armed_at_exit(), held(), any::<[bool; 2]>()).prop_map(|(task, status, armed, held, flags)| {
             let [unobserved, leaves_others] = flags;
             let armed = Some(armed);

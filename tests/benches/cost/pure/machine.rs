@@ -7,7 +7,7 @@ use std::ops::Range;
 use epitaph_core::decode::encode::encode;
 use epitaph_core::event::{
     Armed, CgroupMkdir, CgroupRmdir, Disposition, Event, ExitStatus, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate,
-    SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+    SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState, UnseenSockets,
 };
 use epitaph_core::ids::{CgroupId, Comm, Pid, Signal};
 use epitaph_core::time::Boot;
@@ -259,6 +259,7 @@ impl Machine {
         self.record(&Event::SignalDeliver(SignalDeliver {
             task: process.task(),
             signal,
+            open: UnseenSockets::default(),
         }));
     }
 

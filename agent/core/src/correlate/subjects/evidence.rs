@@ -106,18 +106,26 @@ impl Subjects {
 
     /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
     fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
-        if let What::Exit(exit) = what
-            && (exit.unobserved || exit.held.is_some_and(|held| held.unix_listener))
+        // A handler may close what is open at its start long before the exit.
+        let unseen = match what {
+            What::Exit(exit) => {
+                let held = exit.held.unwrap_or_default();
+                (exit.unobserved, held.unix_listener, held.last_unix_listener)
+            }
+            What::Deliver(deliver) => (deliver.open.udp, deliver.open.unix_listener, deliver.open.last_unix_listener),
+            _ => (false, false, false),
+        };
+        let (unobserved, unix_listener, is_last) = unseen;
+        if (unobserved || unix_listener)
             && let Some(state) = self.subjects.get_mut(&home)
         {
-            let is_container = matches!(state.subject, Subject::Container { .. });
             // All processes of a container can end at once, each the holder of what the others still have. systemd holds the listener of a
             // socket unit on.
-            let is_gone = |held: HeldSockets| held.unix_listener && (is_container || held.last_unix_listener);
-            if exit.unobserved {
+            let is_container = matches!(state.subject, Subject::Container { .. });
+            if unobserved {
                 state.rare_mut().own_exits.add_unobserved(at);
             }
-            if exit.held.is_some_and(is_gone) {
+            if unix_listener && (is_container || is_last) {
                 state.rare_mut().own_exits.add_unix(at);
             }
         }

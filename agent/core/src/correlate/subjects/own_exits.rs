@@ -24,9 +24,9 @@ pub(super) struct OwnExits {
     recorded: Vec<Span>,
     /// The kernel did not record the sockets from that exit on.
     unrecorded: Vec<Span>,
-    /// Exits of processes with sockets of clients that no probe observes.
+    /// Exits of processes with sockets of clients that no probe observes, and handlers that started with a UDP socket open.
     unobserved: Vec<Span>,
-    /// Exits of processes with a listener on a Unix socket; of a unit only where no other process held it.
+    /// The same with a listener on a Unix socket; of a unit only where no other process held it.
     unix: Vec<Span>,
 }
 

@@ -238,6 +238,11 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         6 => Event::SignalDeliver(SignalDeliver {
             task: task(a, b),
             signal: signal(f),
+            open: UnseenSockets {
+                udp: i.is_multiple_of(13),
+                unix_listener: i.is_multiple_of(7),
+                last_unix_listener: i.is_multiple_of(14),
+            },
         }),
         7 => Event::ProcessExit(ProcessExit {
             task: task(a, b),

@@ -149,26 +149,40 @@ fn clients_of_other_sockets_are_not_quiet() {
     check(
         &server("other-sockets armed", ""),
         expect![[r#"
-        clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed
-    "#]],
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process served clients by a Unix or UDP socket, and what those lost is not observed
+        "#]],
     );
     check(
         &server("", "+1.5 exit worker 0 other-sockets armed"),
         expect![[r#"
-        clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed
-    "#]],
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; a process served clients by a Unix or UDP socket, and what those lost is not observed
+        "#]],
     );
     // Its clients had all closed, or had not come: no kernel tells.
     assert!(is_unknown(&server("on-a-path armed", "")));
     assert!(!is_unknown(&server("on-a-path armed", "+1.2 tcp app accepted 80 5001")));
     assert!(!is_unknown(&server("on-a-path armed", "+1.5 tcp app closed 80")));
+    // The handler closed it long before the exit.
+    assert!(is_unknown(&handler("on-a-path")));
+    assert!(is_unknown(&handler("udp")));
+    assert!(!is_unknown(&handler("")));
     // The next cases to it: none, and of a worker that left before.
     for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets armed")] {
         let shown = super::script::show(&super::script::run(&server(of_main, before)), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
     }
+}
+
+fn handler(open: &str) -> String {
+    container(&format!(
+        "
+        +1 TERM runc -> main handler armed
+        +1.001 enter main TERM {open}
+        +2 exit main 0 looked already-armed
+        "
+    ))
 }
 
 fn is_unknown(script: &str) -> bool {
@@ -209,7 +223,7 @@ fn clients_of_other_sockets_below_a_wrapper_are_not_quiet() {
         ),
         expect![[r#"
             clean-exit: Completed/Clean/Unknown
-              PID 1 `app` exited by itself with code 0; a process had a Unix or UDP socket for clients when it exited, and what those lost is not observed
+              PID 1 `app` exited by itself with code 0; a process served clients by a Unix or UDP socket, and what those lost is not observed
         "#]],
     );
 }
