@@ -24,9 +24,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let only: Option<String> = args.opt_value_from_str("--only")?;
     done(args)?;
     if let Some(part) = only.as_deref()
-        && !["core", "signals", "connections", "agents", "journal", "attacks"].contains(&part)
+        && !["core", "signals", "connections", "exits", "agents", "journal", "attacks"].contains(&part)
     {
-        bail!("no part `{part}`; the parts are core, signals, connections, agents, journal, attacks");
+        bail!("no part `{part}`; the parts are core, signals, connections, exits, agents, journal, attacks");
     }
     if !shell::is_root() {
         bail!("the measurements need root: they load probes and create cgroups");

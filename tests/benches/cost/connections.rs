@@ -83,10 +83,10 @@ fn of_a_stop(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// This process, in a scope until dropped.
-struct Inside(Vec<PathBuf>);
+pub struct Inside(Vec<PathBuf>);
 
 impl Inside {
-    fn enter(scope: &Scope) -> anyhow::Result<Inside> {
+    pub fn enter(scope: &Scope) -> anyhow::Result<Inside> {
         scope.join(std::process::id())?;
         // Of the slice that all scopes are in.
         let around = |dir: &Path| dir.parent().map(Path::to_owned);

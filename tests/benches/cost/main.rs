@@ -5,6 +5,7 @@
 mod agents;
 mod attacks;
 mod connections;
+mod exits;
 mod journal;
 mod pure;
 mod signals;
@@ -23,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | signals | connections | agents | journal | attacks]")?;
+        .context("usage: cost EPITAPH [core | signals | connections | exits | agents | journal | attacks]")?;
     let only = args.next();
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
     ensure!(
@@ -40,6 +41,9 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("connections") {
         connections::measure(&mut table)?;
+    }
+    if wanted("exits") {
+        exits::measure(&mut table)?;
     }
     if wanted("agents") {
         agents::measure(&epitaph, &mut table)?;
