@@ -5,13 +5,13 @@ pub mod placed;
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::node::quoted;
 use super::node_name;
 use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
@@ -31,7 +31,7 @@ const LATE: Duration = Duration::from_secs(4);
 const AT_ONCE: usize = 3;
 /// Two emulated nodes on two processors need minutes for a pod.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// Clients' errors count for so long after the exit.
+/// Clients' errors count for so long after the exit, and longer while the pod is an endpoint.
 const COUNTED: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,30 +126,27 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
             placed: None,
         })
     });
-    let over = AtomicBool::new(false);
-    scope(|threads| {
-        let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, 1, &over)));
-        let mut rows = several(stage, every.collect(), AT_ONCE);
-        if let Ok(rows) = &mut rows {
-            // The advised sleep is the longest that any of the pods got.
-            let again = SERVERS.iter().filter_map(|&server| {
-                let of_server = rows.iter().filter(|row| row.rollout.server == server);
-                let seconds = u32::try_from(of_server.filter_map(|row| row.advised).max()?).ok()?;
-                Some(Rollout {
-                    server,
-                    sleep: Sleep::Seconds(seconds),
-                    late_proxy,
-                    placed: None,
-                })
-            });
-            rows.extend(several(stage, again.collect(), AT_ONCE)?);
-        }
-        over.store(true, Ordering::Relaxed);
-        if let Some(held) = held {
-            held.join().expect("the thread that holds kube-proxy panicked")?;
-        }
-        rows
-    })
+    let play = || {
+        let mut rows = several(stage, every.collect(), AT_ONCE)?;
+        // The advised sleep is the longest that any of the pods got.
+        let again = SERVERS.iter().filter_map(|&server| {
+            let of_server = rows.iter().filter(|row| row.rollout.server == server);
+            let seconds = u32::try_from(of_server.filter_map(|row| row.advised).max()?).ok()?;
+            Some(Rollout {
+                server,
+                sleep: Sleep::Seconds(seconds),
+                late_proxy,
+                placed: None,
+            })
+        });
+        let again = again.collect();
+        rows.extend(several(stage, again, AT_ONCE)?);
+        Ok(rows)
+    };
+    match late_proxy {
+        true => with_late_proxies(stage, &[1], play),
+        false => play(),
+    }
 }
 
 /// What the rows of [`all`] do not prove, a line each; empty if they prove that the agent counts as the clients do, and that
@@ -241,18 +238,28 @@ fn head(error: &anyhow::Error) -> String {
     format!("{error:#}").chars().take(200).collect()
 }
 
-/// Every change reaches the rules up to [`LATE`] later.
-fn hold_proxy(stage: &Stage, node: u8, over: &AtomicBool) -> anyhow::Result<()> {
-    let node = stage.cluster.node(&node_name(node))?;
-    while !over.load(Ordering::Relaxed) {
-        node.hold("kube-proxy", true)?;
-        // The subject is time: how late the rules come.
-        sleep(LATE);
-        node.hold("kube-proxy", false)?;
-        // The subject is time: for the rules to come.
-        sleep(Duration::from_secs(1));
-    }
-    Ok(())
+/// Every change reaches the rules of these nodes up to [`LATE`] later. A unit of the node pauses its kube-proxy, and lets it run for a second
+/// in between: commands from here would cost an emulated machine a tenth of a processor.
+fn with_late_proxies<T>(stage: &Stage, nodes: &[u8], play: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    const UNIT: &str = "late-proxy";
+    let on_each = |script: &str| {
+        nodes.iter().try_for_each(|&node| {
+            let node = stage.cluster.node(&node_name(node))?;
+            node.run(script).map(drop)
+        })
+    };
+    // Its main process alone: a child that it runs may have the lock of iptables, for which the kubelet waits.
+    let late = LATE.as_secs();
+    let hold = format!("while kill -STOP $0; do sleep {late}; kill -CONT $0; sleep 1; done");
+    on_each(&format!(
+        "exec systemd-run --quiet --collect --unit={UNIT} sh -c {} $(systemctl show --value --property=MainPID kube-proxy)",
+        quoted(&hold)
+    ))?;
+    let played = play();
+    on_each(&format!(
+        "systemctl stop {UNIT}; systemctl kill --kill-whom=main --signal=CONT kube-proxy"
+    ))?;
+    played
 }
 
 impl Stage {
@@ -275,14 +282,27 @@ impl Stage {
                 Some(Called::Pod) => format!("{}:8080", text(&called["status"]["podIP"])),
                 Some(Called::PodByIpv6) => format!("[{}]:8080", text(&called["status"]["podIPs"][1]["ip"])),
             };
-            let load = container("app", &["load", &address, "--clients=4", "--pause-ms=60"]);
-            let mut spec = json!({"restartPolicy": "Never", "containers": [load]});
+            // Five kinds of clients at once are a load for an emulated machine.
+            let pace = if of.is_some() {
+                ["--clients=2", "--pause-ms=150"]
+            } else {
+                ["--clients=4", "--pause-ms=60"]
+            };
+            let load = [&["load", &address][..], &pace].concat();
             if let Some(of) = of {
-                merge(&mut spec, json!({"nodeName": of.node()}));
+                of.until_answered(&self.cluster, &address)?;
+            }
+            if let Some(far) = of.filter(|of| !of.near) {
+                far.start(&self.cluster, client, &load)?;
+                continue;
+            }
+            let mut spec = json!({"restartPolicy": "Never", "containers": [container("app", &load)]});
+            if of.is_some() {
+                merge(&mut spec, json!({"nodeName": Placed::SERVERS}));
             }
             self.apply(&[pod(client, spec)])?;
         }
-        for (client, _) in &clients {
+        for (client, _) in clients.iter().filter(|(_, of)| of.is_none_or(|of| of.near)) {
             here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=900s"])?;
         }
         // The subject is time: calls before the rollout.
@@ -300,10 +320,15 @@ impl Stage {
         sleep(Duration::from_secs(3));
         let mut logs = Vec::new();
         for (client, of) in &clients {
-            here(&["exec", client, "--", "sh", "-c", "kill -TERM 1"])?;
-            let over = format!("pod/{client}");
-            here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=900s"])?;
-            let log = here(&["logs", client])?;
+            let log = match of.filter(|of| !of.near) {
+                Some(far) => far.end(&self.cluster, client)?,
+                None => {
+                    here(&["exec", client, "--", "sh", "-c", "kill -TERM 1"])?;
+                    let over = format!("pod/{client}");
+                    here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=900s"])?;
+                    here(&["logs", client])?
+                }
+            };
             let log = log.lines().rfind(|line| line.starts_with('{'));
             let log = log.with_context(|| format!("{client} logged nothing"))?;
             let totals: Totals = serde_json::from_str(log).with_context(|| format!("read {client}'s log: {log}"))?;
@@ -312,7 +337,7 @@ impl Stage {
             let is_gone = if is_by_pod { totals.timeout + totals.unreachable } else { 0 };
             ensure!(
                 totals.timeout + totals.other + totals.unreachable == is_gone,
-                "unexpected result at {client}: {log}"
+                "unexpected result at {client}: {totals:?}"
             );
             logs.push((client, is_by_pod, totals));
         }
@@ -329,9 +354,17 @@ impl Stage {
         };
         let mut over = None;
         for uid in &before {
-            let exit = self.add(uid, &mut row)?;
+            let (exit, last) = self.add(uid, &mut row)?;
             if *uid == text(&called["metadata"]["uid"]) {
-                over = Some(exit + COUNTED);
+                // Clients that call the pod's address ask on, each every few milliseconds: what is counted until the last of them is the window.
+                ensure!(
+                    rollout.placed.is_none()
+                        || rollout.sleep != Sleep::None
+                        || last + Duration::from_millis(500) >= exit + COUNTED,
+                    "{rollout}: the last refused connection was {:?} after the exit",
+                    last.saturating_sub(exit)
+                );
+                over = Some(last);
             }
         }
         let over = over.context("the pod that was called is none of the old ones")?;
@@ -355,9 +388,10 @@ impl Stage {
         Ok(row)
     }
 
-    /// Adds the counts of the agent's trace of a pod; when its last container had exited, since the epoch.
-    fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<Duration> {
-        let mut exit = Duration::ZERO;
+    /// Adds the counts of the agent's trace of a pod; when its last container had exited, and when the last connection was counted, since the
+    /// epoch.
+    fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<(Duration, Duration)> {
+        let mut last = Duration::ZERO;
         let stops = until(TIMEOUT, "the trace of a deleted pod", || {
             let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
             let spans = traces
@@ -369,7 +403,7 @@ impl Stage {
         })?;
         for span in stops.iter().filter(|span| kind_of(span) == "container.stop") {
             row.verdicts.push(text(&tag(span, "epitaph.verdict")));
-            exit = exit.max(Duration::from_micros(end(span)));
+            last = last.max(Duration::from_micros(end(span)));
             row.lost += lost(span)?;
             let is_observed = tag(span, "epitaph.connections.observed") == true;
             ensure!(is_observed || row.lost > 0, "the sockets were not observed: {span}");
@@ -394,7 +428,12 @@ impl Stage {
                 row.advised = row.advised.max(seconds);
             }
         }
-        Ok(exit)
+        let exits = stops.iter().filter(|span| text(&span["operationName"]).ends_with("→ exit"));
+        let exit = exits
+            .map(|span| Duration::from_micros(end(span)))
+            .max()
+            .context("no exit in the trace")?;
+        Ok((exit, last))
     }
 
     fn uids(&self, name: &str) -> anyhow::Result<Vec<String>> {
@@ -417,7 +456,10 @@ impl Stage {
             ];
             self.kubectl.run(&args)?;
         }
-        Ok(())
+        // Its ReplicaSet deletes them a little later.
+        until(TIMEOUT, &format!("the pods of {name} to be gone"), || {
+            Ok(self.uids(name)?.is_empty().then_some(()))
+        })
     }
 }
 

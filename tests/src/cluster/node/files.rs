@@ -170,7 +170,8 @@ route replace ::/0 dev eth1
              route replace fd00:10:244:{other}::/64 via fd00:10:77::{host}\n"
         ));
     }
-    // One process each, because thirty take seconds. Only eth0 leads out of the cluster, where the pods' addresses are unknown.
+    // One process each, because thirty take seconds. Only eth0 leads out of the cluster, where the pods' addresses are unknown, and
+    // an address of a Service for which kube-proxy has no rule is somebody else's.
     format!(
         "#!/bin/sh -e
 ip -batch - <<'END'
@@ -182,6 +183,10 @@ table ip epitaph {{
   chain out {{
     type nat hook postrouting priority srcnat;
     oifname eth0 ip saddr 10.244.0.0/16 masquerade
+  }}
+  chain services {{
+    type filter hook postrouting priority filter;
+    oifname eth0 ip daddr 10.96.0.0/12 drop
   }}
 }}
 END

@@ -277,22 +277,17 @@ impl Node {
     /// # Errors
     /// As [`Node::run`], or the program is not healthy in time.
     pub fn until_healthy(&self, program: &str, port: u16) -> anyhow::Result<()> {
-        let healthy = format!("busybox wget -qO- http://127.0.0.1:{port}/healthz");
-        self.run(&format!("for i in $(seq 300); do {healthy} && exit; sleep 0.2; done; exit 1"))
-            .map(drop)
-            .with_context(|| format!("wait for the {program} of node {}", self.known.name))
+        self.until(&format!("busybox wget -qO- http://127.0.0.1:{port}/healthz"), program)
     }
 
-    /// Pauses `unit` (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.
+    /// Waits until the command succeeds, which asks for `what`.
     ///
     /// # Errors
-    /// As [`Node::run`].
-    pub fn hold(&self, unit: &str, held: bool) -> anyhow::Result<()> {
-        let signal = if held { "STOP" } else { "CONT" };
-        let unit = quoted(unit);
-        // Its main process alone: a child that kube-proxy runs may have the lock of iptables, for which the kubelet waits.
-        self.run(&format!("systemctl kill --kill-whom=main --signal={signal} {unit}"))
+    /// As [`Node::run`], or it does not succeed in time.
+    pub fn until(&self, command: &str, what: &str) -> anyhow::Result<()> {
+        self.run(&format!("for i in $(seq 300); do {command} && exit; sleep 0.2; done; exit 1"))
             .map(drop)
+            .with_context(|| format!("wait for {what} at node {}", self.known.name))
     }
 
     /// The kernel's id of the current boot: a new one after a reboot.

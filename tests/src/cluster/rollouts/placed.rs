@@ -2,14 +2,14 @@
 //! a client's socket knows the address that it called, and only the packets know the pod's.
 
 use std::fmt::{self, Display, Formatter};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::scope;
 
 use anyhow::Context as _;
 
-use super::{Rollout, Row, Sleep, hold_proxy, several};
-use crate::cluster::node_name;
+use super::{Rollout, Row, Sleep, several, with_late_proxies};
+use crate::cluster::images::VICTIM;
+use crate::cluster::node::quoted;
 use crate::cluster::play::Stage;
+use crate::cluster::{Cluster, node_name};
 
 /// By which address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,45 @@ pub struct Client {
 }
 
 impl Client {
-    #[must_use]
-    pub const fn node(self) -> &'static str {
-        match self.near {
-            true => Placed::SERVERS,
-            false => Placed::OTHERS,
-        }
+    /// The rules of a late kube-proxy come after the pods.
+    ///
+    /// # Errors
+    /// The node does not answer, or the server does not.
+    pub(super) fn until_answered(self, cluster: &Cluster, address: &str) -> anyhow::Result<()> {
+        let node = if self.near { Placed::SERVERS } else { Placed::OTHERS };
+        cluster
+            .node(node)?
+            .until(&format!("busybox wget -qO /dev/null http://{address}/"), address)
     }
+
+    /// As a unit of the other node.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    pub(super) fn start(self, cluster: &Cluster, name: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let arguments = arguments.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let script = format!(
+            "systemctl stop {name} 2>/dev/null || true
+             exec systemd-run --quiet --collect --unit={name} --property=StandardOutput=truncate:{log} \
+               chroot {ROOT} /victim {arguments}",
+            log = log(name),
+        );
+        cluster.node(Placed::OTHERS)?.run(&script).map(drop)
+    }
+
+    /// Its log.
+    ///
+    /// # Errors
+    /// As [`Client::start`].
+    pub(super) fn end(self, cluster: &Cluster, name: &str) -> anyhow::Result<String> {
+        // Until the unit's end: its log is whole then.
+        let script = format!("systemctl stop {name} && cat {}", log(name));
+        cluster.node(Placed::OTHERS)?.run(&script)
+    }
+}
+
+fn log(client: &str) -> String {
+    format!("/run/{client}.json")
 }
 
 impl Display for Client {
@@ -85,6 +117,8 @@ const PROXIES: [&str; 2] = ["iptables", DEFAULT];
 /// What the nodes are made with.
 const DEFAULT: &str = "nftables";
 const NODES: [u8; 2] = [1, 2];
+/// Where the victim's image is mounted for the clients on the other node.
+const ROOT: &str = "/run/victim";
 
 /// By each mode of kube-proxy, with proxies that are late: a rollout with a client of each kind, and one with the preStop sleep that was
 /// advised, which helps clients of the Service.
@@ -92,9 +126,21 @@ const NODES: [u8; 2] = [1, 2];
 /// # Errors
 /// A rollout could not be played.
 pub fn all(stage: &Stage) -> anyhow::Result<Vec<Row>> {
+    // Whatever runs there takes time from the servers' node, for emulation has the same processors for both. The clients there are units, and
+    // kube-proxy is one.
+    let others = stage.cluster.node(Placed::OTHERS)?;
+    others.run(&format!(
+        "mountpoint -q {ROOT} || {{ mkdir -p {ROOT} && ctr --namespace k8s.io images mount {VICTIM} {ROOT}; }}; systemctl stop kubelet containerd"
+    ))?;
+    let rows = by_each_proxy(stage);
+    others.run("systemctl start containerd kubelet")?;
+    rows
+}
+
+fn by_each_proxy(stage: &Stage) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for proxy in PROXIES {
-        let played = set_proxy(stage, proxy).and_then(|()| with_late_proxies(stage, proxy));
+        let played = set_proxy(stage, proxy).and_then(|()| rolled(stage, proxy));
         match played {
             Ok(of_proxy) => rows.extend(of_proxy),
             Err(error) => {
@@ -139,30 +185,19 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
     problems
 }
 
-fn with_late_proxies(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<Row>> {
+fn rolled(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<Row>> {
     let rollout = |sleep, clients| Rollout {
         server: "close-and-drain",
         sleep,
         late_proxy: true,
         placed: Some(Placed { proxy, clients }),
     };
-    let over = AtomicBool::new(false);
-    scope(|threads| {
-        let held = NODES.map(|node| {
-            let over = &over;
-            threads.spawn(move || hold_proxy(stage, node, over))
-        });
-        let mut rows = several(stage, vec![rollout(Sleep::None, ALL)], 1);
-        if let Ok(rows) = &mut rows {
-            let advised = rows.iter().filter_map(|row| u32::try_from(row.advised?).ok()).max();
-            let cure = advised.map(|seconds| rollout(Sleep::Seconds(seconds), BY_SERVICE));
-            rows.extend(several(stage, cure.into_iter().collect(), 1)?);
-        }
-        over.store(true, Ordering::Relaxed);
-        for held in held {
-            held.join().expect("a thread that holds kube-proxy panicked")?;
-        }
-        rows
+    with_late_proxies(stage, &NODES, || {
+        let mut rows = several(stage, vec![rollout(Sleep::None, ALL)], 1)?;
+        let advised = rows.iter().filter_map(|row| u32::try_from(row.advised?).ok()).max();
+        let cure = advised.map(|seconds| rollout(Sleep::Seconds(seconds), BY_SERVICE));
+        rows.extend(several(stage, cure.into_iter().collect(), 1)?);
+        Ok(rows)
     })
 }
 
