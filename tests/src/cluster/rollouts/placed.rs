@@ -171,8 +171,13 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
             ));
         }
         if !is_cure {
-            let unharmed = row.unharmed.iter();
-            problems.extend(unharmed.map(|client| format!("{client}: no connection was lost")));
+            // Which of two proxies is late enough is chance.
+            let (by_service, by_pod): (Vec<&String>, Vec<&String>) =
+                row.unharmed.iter().partition(|name| name.ends_with("-service"));
+            problems.extend(by_pod.iter().map(|client| format!("{client}: no connection was lost")));
+            if by_service.len() == BY_SERVICE.len() {
+                problems.push(format!("{rollout}: no client of the Service lost a connection"));
+            }
         }
         let is_cured = |other: &Row| {
             let proxy = |of: &Row| of.rollout.placed.map(|placed| placed.proxy);
@@ -259,6 +264,12 @@ mod tests {
         assert_eq!(
             broken(|rows| rows[0].unharmed.push("roll-far-pod".to_owned())),
             ["roll-far-pod: no connection was lost"]
+        );
+        let services = ["roll-near-service", "roll-far-service"];
+        assert_eq!(broken(|rows| rows[0].unharmed.push(services[0].to_owned())), [""; 0]);
+        assert_eq!(
+            broken(|rows| rows[0].unharmed.extend(services.map(str::to_owned))),
+            ["close-and-drain-no-sleep-late-iptables: no client of the Service lost a connection"]
         );
         assert_eq!(
             broken(|rows| rows[1] = row(Sleep::Seconds(5), 2, None)),
