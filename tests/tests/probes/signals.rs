@@ -53,38 +53,6 @@ fn an_entered_handler_is_reported_and_a_default_action_is_not() {
     );
 }
 
-/// Long before its exit, a server may have closed what no other probe observes.
-#[test]
-fn an_entered_handler_shows_other_sockets_while_they_are_recorded() {
-    let mut probes = need!(Probes::load(), "not root");
-    let cgroup = need!(container(&mut probes), "no cgroup v2");
-    let none = UnseenSockets::default();
-    let unix = UnseenSockets {
-        unix_listener: true,
-        last_unix_listener: true,
-        ..none
-    };
-    let udp = UnseenSockets { udp: true, ..none };
-    for (held, is_armed, open) in [
-        ("unix", false, none),
-        ("unix", true, unix),
-        ("udp", true, udp),
-        ("tcp", true, none),
-    ] {
-        let (player, _) = Player::ready(&["--cgroup", path(&cgroup), "handler", held]);
-        match is_armed {
-            true => probes.kernel.arm(cgroup.id()).expect("arm"),
-            false => probes.kernel.disarm(cgroup.id()).expect("disarm"),
-        };
-        player.kill(signal::Signal::SIGTERM);
-        let entered = probes.wait("handler entered", |event| match event {
-            Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(player.pid()) => Some(*deliver),
-            _ => None,
-        });
-        assert_eq!(entered.open, open, "{held}, {is_armed}");
-    }
-}
-
 #[test]
 fn stopped_and_frozen_targets_are_reported() {
     let mut probes = need!(Probes::load(), "not root");
