@@ -415,11 +415,14 @@ fn an_unknown_variable_is_reported_but_not_a_services() {
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Configuration of `epitaph agent` and `epitaph observer`\n\n\
-         Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
+         This page answers: which settings does the program have, and how is each set?\n\n\
+         <!-- Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit. -->\n\n\
          A TOML file (`--config FILE` or `EPITAPH_CONFIG`), environment variables override the file, and flags override both; every key can be given as\n\
          `--set KEY=VALUE`. An unknown key is an error, an unknown `EPITAPH_*` variable a warning. `epitaph agent --print-config` shows the effective configuration with\n\
          secrets redacted, and keys without a value as comments at its end. Durations are `10s`, `500ms`, `1m 30s`; a bare\n\
-         number is milliseconds.\n\n{}",
+         number is milliseconds.\n\n{}\n\
+         Next: [the values of the chart](../deploy/helm/epitaph/README.md#values), which have these settings under `config`, or\n\
+         [what Epitaph costs](cost.md).\n",
         settings::markdown()
     );
     expect_file!["../../../docs/config.md"].assert_eq(&doc);

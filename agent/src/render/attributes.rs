@@ -288,8 +288,10 @@ table! {
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Attributes\n\n\
-        Generated from the table in `agent/src/render/attributes.rs`; a test compares both (`UPDATE_EXPECT=1 cargo test -p epitaph attributes` \
-        writes this file). Keys outside `epitaph.*` are from OpenTelemetry's semantic conventions.\n\n\
+        This page answers: which attributes do spans and their events have, and what does each mean?\n\n\
+        <!-- Generated from the table in `agent/src/render/attributes.rs` by `UPDATE_EXPECT=1 cargo test -p epitaph attributes`; do not \
+        edit. -->\n\n\
+        Keys outside `epitaph.*` are from OpenTelemetry's semantic conventions.\n\n\
         False flags and counts of 0 are absent. An attribute that was not measured is absent, too: if the difference \
         matters, the row of the count names the flag that proves a 0.\n",
     );
@@ -300,6 +302,7 @@ pub fn markdown() -> String {
             let _ = writeln!(text, "| `{}` | {} | {unit} | {} |", a.key, a.value.name(), a.meaning);
         }
     }
+    text += "\nNext: [what to search in Jaeger](kubernetes.md#what-to-search), or [the metrics](metrics.md).\n";
     text
 }
 

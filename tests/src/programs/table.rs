@@ -10,7 +10,9 @@ use crate::story::{End, Story};
 const HEAD: &str = "\
 # Real programs
 
-What programs of Debian's packages do on a stop signal, and how Epitaph judges it. Each row is a test: the program runs as a container, gets
+This page answers: what do real programs do on a stop signal, and which verdict do they get?
+
+The programs are those of Debian's packages. Each row is a test: the program runs as a container, gets
 the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
 runtimes and the servers under load (without Java, which needs a JDK), `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
@@ -30,6 +32,7 @@ pub fn table() -> String {
     for story in rows {
         row(&mut page, story);
     }
+    page += "\nNext: [which connections count as lost](traffic.md), or [what the verdicts mean](verdicts.md).\n";
     page
 }
 

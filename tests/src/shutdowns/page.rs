@@ -7,7 +7,9 @@ use super::{CASES, CUTS, Case, Debian, LOCKS, Seen, Then, When};
 const HEAD: &str = "\
 # Shutdowns of a node, measured
 
-What logind does when a machine is shut down, and what Epitaph reports, by the way in which it is shut down. Each row was played on emulated
+This page answers: which command shuts a node down gracefully, and what does Epitaph report of each?
+
+Each row was played on emulated
 machines with the Debian package of Epitaph; `cargo xtask test systemd` (`--debian 11` for the older machine) plays all rows again, and fails if
 a machine does something else. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib shutdowns` writes this page from the table of the tests
 (`tests/src/shutdowns.rs`).
@@ -28,6 +30,10 @@ without it, a unit that exits 4 s after its stop signal is observed to its exit.
 
 | what is done | reported |
 |---|---|
+";
+
+const NEXT: &str = "
+Next: [would this node shut its pods down gracefully?](doctor.md#would-this-node-shut-its-pods-down-gracefully), or [a node that rebooted](start/rebooted-node.md).
 ";
 
 /// The whole page.
@@ -51,6 +57,7 @@ pub fn page() -> String {
             lock.who, lock.state
         );
     }
+    page.push_str(NEXT);
     page
 }
 

@@ -12,6 +12,8 @@ use super::cases::{CASES, Case};
 const HEAD: &str = "\
 # Lost connections, measured
 
+This page answers: which connections count as lost when a server exits, and which are `undecided`?
+
 When a server exits, the kernel knows of each of its open connections who sent the last bytes, how many bytes there were, and whether the
 other side has acknowledged them. This proves some losses, not all:
 
@@ -68,6 +70,10 @@ servers end by the stop signal; PostgreSQL waits for its clients at SIGTERM, unt
 |---|---|---|---|---|---|---|---|---|
 ";
 
+const NEXT: &str = "
+Next: [why a rollout gives 502](start/rollout-502.md), or [clients that are not counted](limits/clients.md).
+";
+
 /// Compares, or writes the page with `UPDATE_EXPECT=1`.
 pub fn check<'a>(played: impl Iterator<Item = (&'a Case, &'a Outcome)>) -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/traffic.md");
@@ -91,11 +97,13 @@ pub fn check<'a>(played: impl Iterator<Item = (&'a Case, &'a Outcome)>) -> anyho
                 outcome.verdict
             )?;
         }
+        text.push_str(NEXT);
         return fs::write(&path, text).with_context(|| format!("writing {}", path.display()));
     }
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let rows = text
         .strip_prefix(HEAD)
+        .and_then(|rows| rows.strip_suffix(NEXT))
         .context("docs/traffic.md has another text; write it with UPDATE_EXPECT=1")?;
     let rows: Vec<&str> = rows.lines().collect();
     let is_of = |row: &str, case: &Case| {

@@ -458,8 +458,9 @@ fn an_unknown_name_suggests_the_nearest() {
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Verdicts\n\n\
-         Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. `epitaph explain VERDICT`\n\
-         shows the same in a terminal.\n\n{}{}",
+         This page answers: what does each verdict mean, what proves it, and what do I do? `epitaph explain VERDICT` shows the same in a terminal.\n\n\
+         <!-- Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. -->\n\n{}{}\n\
+         Next: [137, 143, 255, OOMKilled: who is right](exit-codes.md), or [why a verdict is `unknown`](limits/verdicts.md).\n",
         markdown(),
         plays_tests::markdown()
     );

@@ -274,12 +274,14 @@ async fn the_table_matches_both_exports() {
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Metrics\n\n\
-         Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
+         This page answers: which metrics are there, with which labels, and what does each count?\n\n\
+         <!-- Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit. -->\n\n\
          The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. A counter of terminations appears with the\n\
          first termination, and a container can crash before the first scrape: `increase` then sees nothing. An alert on a single\n\
          termination compares a `_timestamp_seconds` with `time()`, as the rules in `deploy/alerts` do. Over OTLP the labels of a\n\
          workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
-         `epitaph.workload.name`.\n\n{}",
+         `epitaph.workload.name`.\n\n{}\n\
+         Next: [the alerts and the dashboard](../deploy/alerts/README.md), which are made of these metrics.\n",
         markdown()
     );
     expect_file!["../../../../docs/metrics.md"].assert_eq(&doc);

@@ -266,8 +266,8 @@ fn markdown(page: &Page, groups: &[Group]) -> String {
     let severities: BTreeSet<&str> = rules().map(|rule| rule.severity).collect();
     let severities: Vec<&str> = severities.into_iter().collect();
     let mut out = format!(
-        "# {}\n\nGenerated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit.\n\nSeverity: {}.\n\n## What \
-         it means\n\n{}\n\n## What proves it\n\n{}\n\n## What to do\n\n",
+        "# {}\n\n<!-- Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit. -->\n\nSeverity: \
+         {}.\n\n## What it means\n\n{}\n\n## What proves it\n\n{}\n\n## What to do\n\n",
         page.alert,
         severities.join(", "),
         page.means,
@@ -299,8 +299,9 @@ fn section(row: &VerdictRow) -> String {
 
 fn list(groups: &[Group]) -> String {
     let mut out = String::from(
-        "# Runbooks\n\nGenerated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit.\n\nOne page for each \
-         alert of `deploy/alerts`.\n\n| Alert | Group | Severity | Means |\n|---|---|---|---|\n",
+        "# Runbooks\n\nThis page answers: which alert has which page? Each page has what the alert means, what proves it, what to do, \
+         and when to silence it.\n\n<!-- Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit. \
+         -->\n\n| Alert | Group | Severity | Means |\n|---|---|---|---|\n",
     );
     for page in all() {
         let (mut of, mut severities) = (BTreeSet::new(), BTreeSet::new());
@@ -320,5 +321,6 @@ fn list(groups: &[Group]) -> String {
             join(severities)
         );
     }
+    out += "\nNext: [how to install and change the alerts](../../deploy/alerts/README.md).\n";
     out
 }
