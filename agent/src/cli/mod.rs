@@ -327,8 +327,8 @@ pub struct KubernetesArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
-    /// Send traces and metrics to this collector, such as http://localhost:4317: of all terminations, whatever is shown (`epitaph replay`
-    /// sends no metrics)
+    /// Send traces and metrics to this collector, such as http://localhost:4317. Filters do not apply: those of all terminations are sent
+    /// (`epitaph replay` sends no metrics)
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]

@@ -95,7 +95,7 @@ pub const ALL: &[Setting] = &[
         about: "service.name of the agent's own spans and metrics",
         set: |c, v| put(&mut c.export.agent_service_name, v) },
     Setting { key: "export.resource_attributes", env: &["OTEL_RESOURCE_ATTRIBUTES"], flag: None,
-        about: "resource attributes of all traces and metrics, `name=value,name=value` percent-encoded; a table of names (in quotes) and values in the file; the agent's own attributes, including service.name, win over these",
+        about: "resource attributes of all traces and metrics. In the variable: `name=value,name=value`, percent-encoded; in the file: a table of names (in quotes) and values. Where the agent sets the same attribute, such as service.name, the agent's value applies",
         set: |c, v| { c.export.resource_attributes = resource_attributes(v)?; Ok(()) } },
     Setting { key: "kernel.btf", env: &["EPITAPH_BTF"], flag: Some("--btf"),
         about: "file with the BTF (type information) of the running kernel, where /sys/kernel/btf/vmlinux does not exist",

@@ -65,8 +65,8 @@ pub const DROPPED: Row = Row {
 
 const NODE: (&str, &str) = (
     "k8s.node.name",
-    "nodes that are lost, or have the taint `out-of-service`: at most 200, the same for every metric: up to 40 for each alert about one, \
-     the others by stuck pods, pods that may run twice, volumes left, and name",
+    "nodes that are lost, or have the taint `out-of-service`; at most 200, the same nodes for every metric. Beyond that: first those with \
+     an alert (up to 40 for each alert), then those with the most stuck pods, pods that may run twice, and volumes left",
 );
 /// Most nodes with series of their own: in a lost zone, the first of them show enough.
 const NODES: usize = 200;
@@ -150,7 +150,7 @@ pub const EPITAPHS: Row = Row {
     shape: Shape::Gauge,
     unit: "{object}",
     labels: &[],
-    about: "Epitaphs of the cluster after the observer's last look, every five minutes; 0 on an observer that is not active",
+    about: "Number of Epitaphs in the cluster, counted by the active observer every five minutes; 0 on an observer that is not active",
 };
 pub const EPITAPHS_REMOVED: Row = Row {
     name: "epitaph.observer.epitaphs.removed",
