@@ -182,6 +182,7 @@ pub const WORDS: [Word; 60] = [
         names: &[
             "ECONNRESET",
             "connection reset by peer",
+            "connection reset",
             "EPIPE",
             "broken pipe",
             "unexpected EOF",
