@@ -502,7 +502,8 @@ fn pods_get_what_their_values_say() -> anyhow::Result<()> {
         "affinity": {"nodeAffinity": {}}, "podLabels": {"l": "1"}, "podAnnotations": {"a": "1"},
         "extraEnv": [{"name": "E", "value": "1"}], "extraVolumes": [{"name": "v", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}], "resources": {"limits": {"memory": "1Gi"}},
-        "dnsPolicy": "Default", "podSecurityContext": {"fsGroup": 7}, "readinessProbe": {"periodSeconds": 3, "timeoutSeconds": 2},
+        "dnsPolicy": "Default", "dnsConfig": {"searches": ["s"]}, "hostAliases": [{"ip": "10.0.0.5", "hostnames": ["c"]}],
+        "revisionHistoryLimit": 0, "annotations": {"o": "1"}, "podSecurityContext": {"fsGroup": 7}, "readinessProbe": {"periodSeconds": 3, "timeoutSeconds": 2},
         "serviceAccount": {"create": false, "name": "mine"},
     });
     let values = json!({
@@ -519,12 +520,22 @@ fn pods_get_what_their_values_say() -> anyhow::Result<()> {
             ("tolerations", &pod["tolerations"]),
             ("affinity", &pod["affinity"]),
             ("dnsPolicy", &pod["dnsPolicy"]),
+            ("dnsConfig", &pod["dnsConfig"]),
+            ("hostAliases", &pod["hostAliases"]),
             ("serviceAccountName", &json!("mine")),
             ("imagePullSecrets", &values["imagePullSecrets"]),
         ] {
             assert_eq!(spec[field], *expected, "{name} {field}");
         }
         assert_eq!(spec["securityContext"]["fsGroup"], 7, "{name}");
+        assert_eq!(
+            (
+                &object["metadata"]["annotations"]["o"],
+                &object["spec"]["revisionHistoryLimit"]
+            ),
+            (&json!("1"), &json!(0)),
+            "{name}"
+        );
         let probe = &spec["containers"][0]["readinessProbe"];
         assert_eq!(
             (&probe["periodSeconds"], &probe["httpGet"]["path"]),
@@ -553,6 +564,70 @@ fn pods_get_what_their_values_say() -> anyhow::Result<()> {
             "a label is missing"
         );
     }
+    Ok(())
+}
+
+/// Who installs the CustomResourceDefinitions, binds the roles or scrapes is not always who installs the chart.
+#[test]
+fn what_other_teams_own_is_a_value() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("what_other_teams_own_is_a_value")? else {
+        return Ok(());
+    };
+    let definitions = |values: &Value| -> anyhow::Result<Vec<Value>> {
+        let objects = rendering.objects(values)?;
+        let is_definition = |object: &Value| object["kind"] == "CustomResourceDefinition";
+        Ok(objects.into_iter().filter(is_definition).collect())
+    };
+    let kept = |objects: &[Value]| {
+        let policy = |object: &Value| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep";
+        objects.iter().filter(|object| policy(object)).count()
+    };
+    let default = definitions(&json!({}))?;
+    assert_eq!((default.len(), kept(&default)), (2, 2));
+    let removed = definitions(&json!({"crds": {"keep": false}}))?;
+    assert_eq!((removed.len(), kept(&removed)), (2, 0));
+    assert!(definitions(&json!({"crds": {"enabled": false}}))?.is_empty());
+
+    let objects = rendering.objects(&json!({
+        "rbac": {"aggregate": false}, "service": {"annotations": {"prometheus.io/scrape": "true"}},
+        "serviceMonitor": {
+            "enabled": true, "namespace": "monitoring", "scrapeTimeout": "9s", "honorLabels": true, "annotations": {"a": "1"},
+            "relabelings": [{"targetLabel": "t", "replacement": "v"}], "metricRelabelings": [{"action": "drop", "regex": "x"}],
+        },
+        "prometheusRule": {"enabled": true, "namespace": "monitoring", "annotations": {"a": "1"}},
+        "dashboard": {"enabled": true, "namespace": "grafana", "annotations": {"grafana_folder": "f"}},
+        "extraObjects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "as-it-is"}, "data": {"x": "{{ .Release.Name }}"}},
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-of-a-template'}\n",
+        ],
+    }))?;
+    let labels = &find(&objects, "ClusterRole", "epitaph-view")?["metadata"]["labels"];
+    assert!(labels["rbac.authorization.k8s.io/aggregate-to-view"].is_null(), "{labels}");
+    for service in ["epitaph-agent", "epitaph-observer"] {
+        let annotations = &find(&objects, "Service", service)?["metadata"]["annotations"];
+        assert_eq!(annotations["prometheus.io/scrape"], "true", "{service}");
+    }
+    let monitor = find(&objects, "ServiceMonitor", "epitaph")?;
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(monitor["spec"]["namespaceSelector"]["matchNames"], json!(["epitaph"]));
+    assert_eq!(
+        (&endpoint["scrapeTimeout"], &endpoint["honorLabels"]),
+        (&json!("9s"), &json!(true))
+    );
+    // After the chart's own.
+    assert_eq!(endpoint["relabelings"][2]["targetLabel"], "t");
+    assert_eq!(endpoint["metricRelabelings"][0]["action"], "drop");
+    for (kind, name, namespace) in [
+        ("ServiceMonitor", "epitaph", "monitoring"),
+        ("PrometheusRule", "epitaph", "monitoring"),
+        ("ConfigMap", "epitaph-dashboard", "grafana"),
+    ] {
+        let meta = &find(&objects, kind, name)?["metadata"];
+        assert_eq!(meta["namespace"], namespace, "{kind}");
+        assert!(meta["annotations"].is_object(), "{kind}");
+    }
+    assert_eq!(find(&objects, "ConfigMap", "as-it-is")?["data"]["x"], "{{ .Release.Name }}");
+    find(&objects, "ConfigMap", "epitaph-of-a-template")?;
     Ok(())
 }
 
