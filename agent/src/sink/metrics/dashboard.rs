@@ -27,6 +27,9 @@ const RANGE: &str = "$__range";
 /// What the reader selected: workloads, and nodes by the name that their agents have in Prometheus.
 const SELECTED: &str = "cluster=~\"$cluster\",k8s_namespace_name=~\"$namespace\",epitaph_workload_name=~\"$workload\"";
 const ON_NODE: &str = "cluster=~\"$cluster\",instance=~\"$node\"";
+const OF_CLUSTER: &str = "cluster=~\"$cluster\"";
+/// What an empty panel means where no other setting can be the reason.
+const UNSCRAPED: &str = "None, or Prometheus does not scrape the agents (chart value serviceMonitor.enabled)";
 /// A workload in a legend.
 const WORKLOAD: &str = "{{epitaph_workload_kind}} {{k8s_namespace_name}}/{{epitaph_workload_name}}";
 
@@ -47,7 +50,7 @@ pub struct Panel {
     /// Of [`json::WIDTH`] columns.
     pub width: u64,
     pub queries: Vec<Query>,
-    /// What an empty panel means where a setting can be the reason: otherwise it looks as if all were well.
+    /// What an empty panel means: otherwise it looks as if all were well. [`UNSCRAPED`] if empty.
     pub off: &'static str,
     /// Alerts about the same, which have a runbook.
     pub alerts: Vec<&'static str>,
@@ -121,7 +124,7 @@ fn latest() -> Panel {
         unit: "dateTimeAsIso",
         width: 14,
         queries: vec![query(expr, "")],
-        off: "None, or Prometheus does not scrape the agents (chart value serviceMonitor.enabled)",
+        off: UNSCRAPED,
         alerts: alerts.into_iter().collect(),
     }
 }
@@ -141,7 +144,7 @@ fn latest_on_hosts() -> Panel {
         unit: "dateTimeAsIso",
         width: 10,
         queries: vec![query(expr, "")],
-        off: "None, or Prometheus does not scrape the agents (chart value serviceMonitor.enabled)",
+        off: UNSCRAPED,
         alerts: vec!["EpitaphHostUncleanTermination"],
     }
 }
@@ -279,7 +282,7 @@ fn connections() -> Panel {
 fn stop_duration() -> Panel {
     Panel {
         title: "From the stop signal to the exit",
-        about: "How long main processes took to exit after the stop signal, over the last hour, on all nodes. A line near the grace period \
+        about: "How long main processes took to exit after the stop signal, over the last hour, on the selected nodes. A line near the grace period \
                 means that processes are killed, or soon will be.",
         alerts: vec!["EpitaphGraceTooShort"],
         ..quantiles(STOP_DURATION)
@@ -289,7 +292,7 @@ fn stop_duration() -> Panel {
 fn refusal_duration() -> Panel {
     Panel {
         title: "Refusal window",
-        about: "How long clients were refused after a listener had closed, over the last hour, on all nodes: the preStop sleep that was \
+        about: "How long clients were refused after a listener had closed, over the last hour, on the selected nodes: the preStop sleep that was \
                 missing.",
         alerts: vec!["EpitaphConnectionsLost"],
         ..quantiles(REFUSAL_DURATION)
@@ -298,7 +301,7 @@ fn refusal_duration() -> Panel {
 
 fn quantiles(of: Row) -> Panel {
     let window = duration(RATE * 60);
-    let buckets = format!("sum by (subject, le) (increase({}_bucket[{window}]))", of.prometheus());
+    let buckets = format!("sum by (subject, le) (increase({}_bucket{{{ON_NODE}}}[{window}]))", of.prometheus());
     let quantile = |of: &str| {
         query(
             format!("histogram_quantile({of}, {buckets})"),
@@ -318,27 +321,34 @@ fn quantiles(of: Row) -> Panel {
 }
 
 fn agents() -> Panel {
-    let away = format!("count({}{{state=\"away\"}} == 1)", KUBERNETES_STATE.prometheus());
+    let away = format!("count({}{{{OF_CLUSTER},state=\"away\"}} == 1)", KUBERNETES_STATE.prometheus());
+    let unanswered = unanswered(6 * 3600).replacen("up ", &format!("up{{{OF_CLUSTER}}} "), 1);
     Panel {
         title: "Agents and observers",
         about: "Agents and observers by version; those that had metrics within the last six hours and do not answer Prometheus now; and agents \
                 without a connection to the Kubernetes API; the nodes that the observer knows, each of which should have an agent; and the \
-                observers that are active, which should be one. A node without an agent has no terminations here.",
+                observers that are active, which should be one for each selected cluster. A node without an agent has no terminations here.",
         view: View::Lines,
         unit: "short",
         width: 12,
         queries: vec![
-            query(format!("count by (version) ({})", BUILD.prometheus()), "version {{version}}"),
             query(
-                format!("count(\n  {}\n)", unanswered(6 * 3600).replace('\n', "\n  ")),
+                format!("count by (version) ({}{{{OF_CLUSTER}}})", BUILD.prometheus()),
+                "version {{version}}",
+            ),
+            query(
+                format!("count(\n  {}\n)", unanswered.replace('\n', "\n  ")),
                 "do not answer",
             ),
             query(away, "away from the Kubernetes API"),
             query(
-                format!("max({}{{object=\"nodes\"}})", KNOWN.prometheus()),
-                "nodes of the cluster",
+                format!("sum(max by (cluster) ({}{{{OF_CLUSTER},object=\"nodes\"}}))", KNOWN.prometheus()),
+                "nodes of the clusters",
             ),
-            query(format!("sum({})", ACTIVE.prometheus()), "active observers: 1"),
+            query(
+                format!("sum({}{{{OF_CLUSTER}}})", ACTIVE.prometheus()),
+                "active observers: 1 for each cluster",
+            ),
         ],
         off: "No agent is scraped (chart value serviceMonitor.enabled)",
         alerts: vec![
@@ -448,11 +458,11 @@ fn spans() -> Panel {
         width: 12,
         queries: vec![
             query(
-                format!("sum by (outcome) (rate({}[{STEP}]))", EXPORT_SPANS.prometheus()),
+                format!("sum by (outcome) (rate({}{{{OF_CLUSTER}}}[{STEP}]))", EXPORT_SPANS.prometheus()),
                 "spans: {{outcome}}",
             ),
             query(
-                format!("sum(rate({}[{STEP}]))", EXPORT_RETRIES.prometheus()),
+                format!("sum(rate({}{{{OF_CLUSTER}}}[{STEP}]))", EXPORT_RETRIES.prometheus()),
                 "requests sent again",
             ),
         ],

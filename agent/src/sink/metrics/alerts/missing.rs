@@ -9,8 +9,9 @@ use crate::sink::metrics::table::KUBERNETES_STATE;
 pub(super) fn agents(of: &Rules) -> Rule {
     let nodes = format!("max by (cluster) ({}{{object=\"nodes\"}})", KNOWN.prometheus());
     let agents = format!("count by (cluster) ({}{{state=\"synced\"}})", KUBERNETES_STATE.prometheus());
+    // Without any agent the count has no series, and the difference would have none.
     Rule {
-        expr: format!("{nodes}\n- on (cluster) {agents}\n> 0"),
+        expr: format!("{nodes}\n- on (cluster) ({agents} or 0 * {nodes})\n> 0"),
         lasting: of.seconds(LASTING),
         ..rule(
             "EpitaphAgentsMissing",
@@ -23,12 +24,13 @@ pub(super) fn agents(of: &Rules) -> Rule {
     }
 }
 
-/// Only where agents use the API of Kubernetes: a machine without a cluster has no observer.
+/// Only where agents use the API of Kubernetes: a machine without a cluster has no observer. By cluster: the observer of another one does
+/// not make up for it.
 pub(super) fn observer(of: &Rules) -> Rule {
     let active = ACTIVE.prometheus();
     let agents = KUBERNETES_STATE.prometheus();
     Rule {
-        expr: format!("sum by (cluster) ({active}) != 1\nor\nabsent({active}) unless absent({agents})"),
+        expr: format!("sum by (cluster) ({active}) != 1\nor\ncount by (cluster) ({agents}) unless on (cluster) {active}"),
         lasting: of.seconds(LASTING),
         ..rule(
             "EpitaphObserverMissing",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BUILD, Panel, Query, Section, View, WORKLOAD_TERMINATIONS};
+use super::{BUILD, Panel, Query, Section, UNSCRAPED, View, WORKLOAD_TERMINATIONS};
 
 /// Columns of a dashboard.
 pub(super) const WIDTH: u64 = 24;
@@ -97,9 +97,7 @@ fn one(panel: &Panel, id: usize, at: &Value) -> Value {
         .collect();
     let (kind, mut defaults, options, transformations) = view(&panel.view);
     defaults["unit"] = panel.unit.into();
-    if !panel.off.is_empty() {
-        defaults["noValue"] = panel.off.into();
-    }
+    defaults["noValue"] = if panel.off.is_empty() { UNSCRAPED } else { panel.off }.into();
     json!({
         "id": id, "gridPos": at, "type": kind, "title": panel.title, "description": described(panel), "datasource": datasource(),
         "targets": targets, "links": [], "fieldConfig": {"defaults": defaults, "overrides": to_traces(&panel.view)}, "options": options,
@@ -129,18 +127,26 @@ fn described(panel: &Panel) -> String {
 }
 
 /// From a verdict in a table to the traces that have it. The service of a pod's traces is the application, mostly the workload's name.
+/// From a lost node to its traces: they come after the loss, with one name for every verdict.
 fn to_traces(view: &View) -> Value {
-    let service = match view {
-        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "epitaph_workload_name") => {
-            "${__data.fields.workload}"
-        }
-        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "verdict") => "epitaph",
-        _ => return json!([]),
+    let link = |column: &str, service: &str, tag: &str, title: &str| {
+        let tags = format!("%7B%22{tag}%22%3A%22${{__value.text}}%22%7D");
+        let url = format!("${{traces:raw}}/search?service={service}&tags={tags}&lookback=2d");
+        let link = json!({"title": title, "url": url, "targetBlank": true});
+        json!([{"matcher": {"id": "byName", "options": column}, "properties": [{"id": "links", "value": [link]}]}])
     };
-    let tags = "%7B%22epitaph.verdict%22%3A%22${__value.text}%22%7D";
-    let url = format!("${{traces:raw}}/search?service={service}&tags={tags}&lookback=2d");
-    let link = json!({"title": "Traces with this verdict", "url": url, "targetBlank": true});
-    json!([{"matcher": {"id": "byName", "options": "verdict"}, "properties": [{"id": "links", "value": [link]}]}])
+    match view {
+        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "epitaph_workload_name") => {
+            link("verdict", "${__data.fields.workload}", "epitaph.verdict", "Traces with this verdict")
+        }
+        View::Table(columns, _) if columns.iter().any(|column| column == "k8s_node_name") => {
+            link("k8s_node_name", "epitaph", "k8s.node.name", "Traces of this node")
+        }
+        View::Table(columns, _) if columns.iter().any(|column| column == "verdict") => {
+            link("verdict", "epitaph", "epitaph.verdict", "Traces with this verdict")
+        }
+        _ => json!([]),
+    }
 }
 
 /// Grafana's type of the panel, the defaults of its fields, its options, its transformations.

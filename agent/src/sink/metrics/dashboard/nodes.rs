@@ -1,6 +1,6 @@
 //! Panels about lost nodes, by the observer's metrics.
 
-use super::{Panel, View, query};
+use super::{OF_CLUSTER, Panel, View, query};
 use crate::sink::metrics::observer::{LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE, STUCK_PODS};
 
 pub(super) fn panels() -> Vec<Panel> {
@@ -9,7 +9,7 @@ pub(super) fn panels() -> Vec<Panel> {
 
 fn nodes() -> Panel {
     let labels = ["cluster", "k8s_node_name", "verdict"].map(str::to_owned);
-    let expr = format!("max by ({}) ({})", labels.join(", "), LOST_NODE.prometheus());
+    let expr = format!("max by ({}) ({}{{{OF_CLUSTER}}})", labels.join(", "), LOST_NODE.prometheus());
     Panel {
         title: "Nodes that are not ready, or have the taint out-of-service",
         about: "`lost`: nothing on the node answers. `unreachable`: its agent answers, or its kubelet reports `Ready=False`, so \
@@ -25,8 +25,8 @@ fn nodes() -> Panel {
 }
 
 fn held() -> Panel {
-    let by_node = format!("max by (cluster, k8s_node_name) ({})", LOST_NODE_PODS.prometheus());
-    let by_holder = format!("max by (cluster, holder) ({})", STUCK_PODS.prometheus());
+    let by_node = format!("max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}})", LOST_NODE_PODS.prometheus());
+    let by_holder = format!("max by (cluster, holder) ({}{{{OF_CLUSTER}}})", STUCK_PODS.prometheus());
     Panel {
         title: "Pods that hang in Terminating",
         about: "Pods of the cluster that are still there long after their grace period: by what holds them, and of each lost node.",
@@ -40,9 +40,9 @@ fn held() -> Panel {
 }
 
 fn left() -> Panel {
-    let volumes = format!("max by (cluster, k8s_node_name) ({})", LOST_NODE_VOLUMES.prometheus());
-    let taints = format!("max by (cluster, k8s_node_name, ready) ({})", OUT_OF_SERVICE.prometheus());
-    let twice = format!("max by (cluster, k8s_node_name) ({}) > 0", RUN_TWICE.prometheus());
+    let volumes = format!("max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}})", LOST_NODE_VOLUMES.prometheus());
+    let taints = format!("max by (cluster, k8s_node_name, ready) ({}{{{OF_CLUSTER}}})", OUT_OF_SERVICE.prometheus());
+    let twice = format!("max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}}) > 0", RUN_TWICE.prometheus());
     Panel {
         title: "Volumes, taints and running pods left on nodes",
         about: "Volumes attached to a lost node whose pods are gone, nodes with the taint out-of-service, and deleted pods whose \
