@@ -415,7 +415,7 @@ pub const WORKLOAD_STUCK: Row = Row {
     shape: Shape::Counter,
     unit: "{container}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Containers that were still running 15 s after the grace period of the pod's deletion (the grace period counts from the stop signal if that came later), counted then, before they exit; appears with the first",
+    about: "Containers that were still running 15 s after the end of the grace period, counted before they exit. The grace period begins with the deletion request, or with the stop signal if that came later. Appears with the first",
 };
 pub const WORKLOAD_DISAGREES: Row = Row {
     name: "epitaph.workload.status.disagrees",
