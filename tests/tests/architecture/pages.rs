@@ -97,7 +97,11 @@ fn every_page_is_reached_from_the_index() {
     for (page, text) in pages.iter().filter(|(page, _)| read_alone(page)) {
         let answers = text.lines().take(6).any(|line| line.starts_with("This page answers"));
         // The last paragraph.
-        let next = text.trim_end().rsplit("\n\n").next().is_some_and(|last| last.starts_with("Next: "));
+        let next = text
+            .trim_end()
+            .rsplit("\n\n")
+            .next()
+            .is_some_and(|last| last.starts_with("Next: "));
         let is_short = !page.starts_with(docs.join("start")) || text.lines().count() <= 60;
         assert!(
             is_short && answers && next,
@@ -108,7 +112,8 @@ fn every_page_is_reached_from_the_index() {
 }
 
 fn names_an_alert(page: &std::path::Path) -> bool {
-    page.file_name().is_some_and(|name| name.to_string_lossy().starts_with("Epitaph"))
+    page.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("Epitaph"))
 }
 
 /// The pages for people, by their path.

@@ -301,7 +301,10 @@ fn refusal_duration() -> Panel {
 
 fn quantiles(of: Row) -> Panel {
     let window = duration(RATE * 60);
-    let buckets = format!("sum by (subject, le) (increase({}_bucket{{{ON_NODE}}}[{window}]))", of.prometheus());
+    let buckets = format!(
+        "sum by (subject, le) (increase({}_bucket{{{ON_NODE}}}[{window}]))",
+        of.prometheus()
+    );
     let quantile = |of: &str| {
         query(
             format!("histogram_quantile({of}, {buckets})"),
@@ -336,13 +339,13 @@ fn agents() -> Panel {
                 format!("count by (version) ({}{{{OF_CLUSTER}}})", BUILD.prometheus()),
                 "version {{version}}",
             ),
-            query(
-                format!("count(\n  {}\n)", unanswered.replace('\n', "\n  ")),
-                "do not answer",
-            ),
+            query(format!("count(\n  {}\n)", unanswered.replace('\n', "\n  ")), "do not answer"),
             query(away, "away from the Kubernetes API"),
             query(
-                format!("sum(max by (cluster) ({}{{{OF_CLUSTER},object=\"nodes\"}}))", KNOWN.prometheus()),
+                format!(
+                    "sum(max by (cluster) ({}{{{OF_CLUSTER},object=\"nodes\"}}))",
+                    KNOWN.prometheus()
+                ),
                 "nodes of the clusters",
             ),
             query(
@@ -458,7 +461,10 @@ fn spans() -> Panel {
         width: 12,
         queries: vec![
             query(
-                format!("sum by (outcome) (rate({}{{{OF_CLUSTER}}}[{STEP}]))", EXPORT_SPANS.prometheus()),
+                format!(
+                    "sum by (outcome) (rate({}{{{OF_CLUSTER}}}[{STEP}]))",
+                    EXPORT_SPANS.prometheus()
+                ),
                 "spans: {{outcome}}",
             ),
             query(

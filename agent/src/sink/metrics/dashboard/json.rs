@@ -136,9 +136,12 @@ fn to_traces(view: &View) -> Value {
         json!([{"matcher": {"id": "byName", "options": column}, "properties": [{"id": "links", "value": [link]}]}])
     };
     match view {
-        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "epitaph_workload_name") => {
-            link("verdict", "${__data.fields.workload}", "epitaph.verdict", "Traces with this verdict")
-        }
+        View::Table(columns, Some(_)) if columns.iter().any(|column| column == "epitaph_workload_name") => link(
+            "verdict",
+            "${__data.fields.workload}",
+            "epitaph.verdict",
+            "Traces with this verdict",
+        ),
         View::Table(columns, _) if columns.iter().any(|column| column == "k8s_node_name") => {
             link("k8s_node_name", "epitaph", "k8s.node.name", "Traces of this node")
         }

@@ -25,7 +25,10 @@ fn nodes() -> Panel {
 }
 
 fn held() -> Panel {
-    let by_node = format!("max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}})", LOST_NODE_PODS.prometheus());
+    let by_node = format!(
+        "max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}})",
+        LOST_NODE_PODS.prometheus()
+    );
     let by_holder = format!("max by (cluster, holder) ({}{{{OF_CLUSTER}}})", STUCK_PODS.prometheus());
     Panel {
         title: "Pods that hang in Terminating",
@@ -40,9 +43,18 @@ fn held() -> Panel {
 }
 
 fn left() -> Panel {
-    let volumes = format!("max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}})", LOST_NODE_VOLUMES.prometheus());
-    let taints = format!("max by (cluster, k8s_node_name, ready) ({}{{{OF_CLUSTER}}})", OUT_OF_SERVICE.prometheus());
-    let twice = format!("max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}}) > 0", RUN_TWICE.prometheus());
+    let volumes = format!(
+        "max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}})",
+        LOST_NODE_VOLUMES.prometheus()
+    );
+    let taints = format!(
+        "max by (cluster, k8s_node_name, ready) ({}{{{OF_CLUSTER}}})",
+        OUT_OF_SERVICE.prometheus()
+    );
+    let twice = format!(
+        "max by (cluster, k8s_node_name) ({}{{{OF_CLUSTER}}}) > 0",
+        RUN_TWICE.prometheus()
+    );
     Panel {
         title: "Volumes, taints and running pods left on nodes",
         about: "Volumes attached to a lost node whose pods are gone, nodes with the taint out-of-service, and deleted pods whose \
