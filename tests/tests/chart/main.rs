@@ -3,6 +3,7 @@
 mod api;
 mod defaults;
 mod monitoring;
+mod owners;
 mod rendering;
 mod values;
 
