@@ -170,6 +170,8 @@ impl Rules {
             "EpitaphConnectionsLost" => advised("pre-stop-sleep-longer", "preStop sleep"),
             _ => String::new(),
         };
+        // The last sentence; an alert about a workload is not about a unit.
+        let meaning = row.meaning.split(" For a systemd unit ").next().unwrap_or(row.meaning);
         Some(Rule {
             expr: self.within(&workload_labels(), &latest),
             kept: self.seconds(KEPT),
@@ -178,7 +180,7 @@ impl Rules {
             ..rule(
                 alert,
                 format!("{WORKLOAD}: {}", row.headline),
-                format!("{} {}{advice} {}", row.meaning, row.remedy, evidence(row)),
+                format!("{meaning} {}{advice} {}", row.remedy, evidence(row)),
             )
         })
     }
