@@ -177,8 +177,8 @@ fn all_with_a_line_each() {
             reasons     Killed, OOMKilled, OOM, oom-kill, unclean, Error, CrashLoopBackOff, BackOff,
                         Completed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway
                         Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
-                        connection reset by peer, EPIPE, broken pipe, unexpected EOF, socket hang up, upstream
-                        prematurely closed connection, Terminating, RestartingAllContainers,
+                        connection reset by peer, connection reset, EPIPE, broken pipe, unexpected EOF, socket
+                        hang up, upstream prematurely closed connection, Terminating, RestartingAllContainers,
                         AllContainersRestarting, RestartAllContainers, ContainerStatusUnknown, StartError,
                         RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
                         Aborted, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated,
