@@ -6,8 +6,10 @@ use epitaph_ebpf::{Field, armed_flags};
 
 use super::kernel::{Probed, Ptr, Read, has};
 
-/// Descriptors that are looked at: a process with more is a server, and counts as one with a listener.
-const MOST: u32 = 128;
+/// Descriptors that are looked at, at an exit: a process with more is a server, and counts as one with a listener.
+pub const AT_EXIT: u32 = 128;
+/// When a handler starts: a server opens its listeners before it has clients.
+pub const AT_HANDLER: u32 = 64;
 const S_IFMT: u16 = 0o170_000;
 const S_IFSOCK: u16 = 0o140_000;
 const AF_UNIX: u16 = 1;
@@ -36,7 +38,7 @@ pub enum Look {
 
 /// Of [`armed_flags`], what [`armed_flags::LOOKED`] announces; 0 if there is no place to look.
 #[inline(always)]
-pub unsafe fn look<R: Read>(task: Ptr, when: Look) -> u32 {
+pub unsafe fn look<R: Read, const MOST: u32>(task: Ptr, when: Look) -> u32 {
     unsafe {
         let Some(found) = FOUND.get_ptr_mut(when as u32) else {
             return 0;
