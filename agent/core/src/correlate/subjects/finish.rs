@@ -176,17 +176,17 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let own_exits = is_unasked.then(|| &state.rare().own_exits);
     let own_since = own_exits.and_then(|own| own.since(before, begin));
     let clients_since = state.requested.or(own_since).map_or(begin, |at| at.min(begin));
-    // What a process had open is in the record of its exit.
+    // What a process had open is in the record of its exit, and of the handler that may close it before.
     let exits_since = if is_unasked { before } else { clients_since };
-    let exits_lost = || {
+    let is_any_lost = |of: Kind| {
         let lost = context.coverage.losses_inside(home, exits_since, until);
-        lost.iter().any(|(kind, _)| *kind == Kind::ProcessExit)
+        lost.iter().any(|(kind, _)| *kind == of)
     };
     let is_recorded = own_exits.is_none_or(|own| {
         let is_watched = own_since.is_none_or(|at| state.is_watched_since(at));
         is_watched && !own.has_unrecorded(before, end)
     });
-    let is_recorded = is_recorded && !exits_lost();
+    let is_recorded = is_recorded && !is_any_lost(Kind::ProcessExit);
     let of_each_kind = |of: &dyn Fn(Boot) -> Vec<(Kind, u64)>| -> Vec<(Kind, u64)> {
         let others = of(reach).into_iter().filter(|(kind, _)| *kind != Kind::Tcp);
         let sockets = of(reach.min(clients_since))
@@ -275,6 +275,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
     let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
     let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
+    traffic.observed &= serves_tcp || !is_any_lost(Kind::SignalDeliver);
     traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;

@@ -157,7 +157,7 @@ fn a_lost_handler_entry_does_not_matter_where_it_was_ignored() {
         ),
         expect![[r#"
             early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
               `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
@@ -176,7 +176,7 @@ fn a_lost_handler_entry_makes_never_entered_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of started signal handlers were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
