@@ -275,7 +275,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
     let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
     let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
-    traffic.observed &= serves_tcp || !is_any_lost(Kind::SignalDeliver);
+    let sees_handlers = !context.coverage.inactive_probes().iter().any(|name| name == "signal_deliver");
+    traffic.observed &= serves_tcp || sees_handlers && !is_any_lost(Kind::SignalDeliver);
     traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;

@@ -516,7 +516,7 @@ fn signal_deliver_not_active_makes_143_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               PID 1 `app` exited with code 143, but the reason is unknown: the probe for started signal handlers was not active
               fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
         "#]],
@@ -534,8 +534,8 @@ fn signal_deliver_not_active_leaves_exit_0_clean() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, and the process exited with code 0, 0.5 s later
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
         "#]],
     );
 }
