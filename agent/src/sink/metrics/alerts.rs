@@ -4,6 +4,7 @@
 //! A rule about terminations compares the time of the latest one with the present: the first termination of a workload fires, scraped
 //! before or not; a restart of the agent, a gap in the scrapes or a rollout of the DaemonSet does not. Rates need counters.
 
+mod disagrees;
 mod epitaphs;
 mod missing;
 mod nodes;
@@ -20,7 +21,8 @@ use super::observer::{
 };
 use super::table::{
     BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_EPITAPHS, KUBERNETES_STATE, LOST, NODE_READY,
-    PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN,
+    PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS,
+    WORKLOAD_UNCLEAN,
 };
 
 pub use pages::{Page, names, page, pages};
@@ -71,7 +73,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
         },
         Group {
             name: "epitaph-rates",
-            rules: vec![rules.rate(), rules.ratio()],
+            rules: vec![rules.rate(), rules.ratio(), disagrees::status(&rules)],
         },
         Group {
             name: "epitaph-hosts",
@@ -467,7 +469,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 24] {
+pub fn used() -> [Row; 25] {
     [
         ACTIVE,
         KNOWN,
@@ -490,6 +492,7 @@ pub fn used() -> [Row; 24] {
         PROBE,
         REFUSED_CLIENTS,
         WORKLOAD_ADVICE,
+        WORKLOAD_DISAGREES,
         WORKLOAD_INCIDENT,
         WORKLOAD_TERMINATIONS,
         WORKLOAD_UNCLEAN,

@@ -14,8 +14,8 @@ use super::alerts::{RATE, UNCLEAN_RATIO, alert_of, duration, unanswered, workloa
 use super::observer::{ACTIVE, KNOWN};
 use super::table::{
     BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY,
-    NODE_SHUTDOWN_LAST, PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT,
-    WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
+    NODE_SHUTDOWN_LAST, PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_IGNORED,
+    WORKLOAD_INCIDENT, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 
 pub use json::json;
@@ -85,6 +85,7 @@ pub fn sections() -> Vec<Section> {
                 out_of_memory(),
                 no_reaction(),
                 advice(),
+                disagreements(),
             ],
         },
         Section {
@@ -217,6 +218,24 @@ fn out_of_memory() -> Panel {
         ],
         off: "",
         alerts: vec!["EpitaphOutOfMemory"],
+    }
+}
+
+fn disagreements() -> Panel {
+    let labels = with(&workload_labels(), &["said", "was"]).join(", ");
+    Panel {
+        title: "kubectl shows another exit",
+        about: "Exits of which the pod's status, and kubectl with it, shows something else than the kernel recorded, since the agents \
+                started: a step is an exit, a fall is the restart of an agent.",
+        view: View::Lines,
+        unit: "short",
+        width: 24,
+        queries: vec![query(
+            format!("sum by ({labels}) ({}{{{SELECTED}}}) > 0", WORKLOAD_DISAGREES.prometheus()),
+            &format!("{WORKLOAD}: {{{{said}}}}, was {{{{was}}}}"),
+        )],
+        off: "",
+        alerts: vec!["EpitaphStatusDisagrees"],
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 
-use super::{Group, alert_of, epitaphs, groups, missing, nodes, refused, severity, shutdowns};
+use super::{Group, alert_of, disagrees, epitaphs, groups, missing, nodes, refused, severity, shutdowns};
 
 /// The text of one page that no table has.
 pub struct Page {
@@ -232,7 +232,7 @@ const PAGES: [Page; 16] = [
 pub(super) fn all() -> impl Iterator<Item = &'static Page> {
     PAGES
         .iter()
-        .chain([&refused::PAGE, &epitaphs::PAGE])
+        .chain([&disagrees::PAGE, &refused::PAGE, &epitaphs::PAGE])
         .chain(&missing::PAGES)
         .chain(&nodes::PAGES)
         .chain(&shutdowns::PAGES)
