@@ -160,7 +160,7 @@ fn all_with_a_line_each() {
 
             ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
             ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
-            ! unprotected  logind announced the shutdown, and the kubelet held no lock that delays it: the pods had no time of their own to stop.
+            ! unprotected  The kubelet held no lock that delays the shutdown: the pods had no time of their own to stop.
             ! truncated    logind announced the shutdown, and it was cut: the time of a phase of the kubelet or of logind's delay was over before all pods had finished, or the machine lost its power or was reset before the shutdown was over.
             ! spoofed      A process other than logind sent PrepareForShutdown.
               blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
