@@ -55,7 +55,7 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
         );
     }
     drop(inside);
-    scope.remove()
+    Ok(scope.remove()?)
 }
 
 /// Microseconds per process.
