@@ -205,12 +205,6 @@ pub struct UnseenSockets {
     pub last_unix_listener: bool,
 }
 
-impl UnseenSockets {
-    pub fn is_any(self) -> bool {
-        self.udp || self.unix_listener
-    }
-}
-
 /// A namespace's init read a signal for which it has no handler, and the kernel discarded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalDiscarded {
