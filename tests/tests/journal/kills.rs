@@ -91,14 +91,17 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
     let lines: Vec<Line> = (0..agents as u64).map(|n| Line::new(&stage, n)).collect::<Result<_, _>>()?;
     // Lines that still kill.
     let left = AtomicUsize::new(lines.len());
-    let (stage, left) = (&stage, &left);
+    let ended = AtomicUsize::new(0);
+    let (stage, left, ended) = (&stage, &left, &ended);
     let (plays, lines) = std::thread::scope(|scope| {
         let playing: Vec<_> = (1..=PLAYERS)
-            .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), left)))
+            .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), left, ended)))
             .collect();
         let killing: Vec<_> = lines
             .into_iter()
-            .map(|mut line| scope.spawn(move || kill_and_restart(stage, &mut line, kills, most, left).map(|runs| (line, runs))))
+            .map(|mut line| {
+                scope.spawn(move || kill_and_restart(stage, &mut line, kills, most, (left, ended)).map(|runs| (line, runs)))
+            })
             .collect();
         let lines: Vec<_> = killing.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         let mut plays = Vec::new();
@@ -135,7 +138,7 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
     Ok(())
 }
 
-fn play(stage: &Stage, mut random: Random, left: &AtomicUsize) -> anyhow::Result<Vec<Play>> {
+fn play(stage: &Stage, mut random: Random, left: &AtomicUsize, ended: &AtomicUsize) -> anyhow::Result<Vec<Play>> {
     let mut plays = Vec::new();
     while left.load(Ordering::Relaxed) > 0 {
         let story: &'static Story = Box::leak(Box::new(any(&mut random)));
@@ -144,6 +147,7 @@ fn play(stage: &Stage, mut random: Random, left: &AtomicUsize) -> anyhow::Result
         let differs = played.differs(&role);
         ensure!(differs.is_empty(), "{}: {}", story.name, differs.join("\n"));
         plays.push(Play::of(role.subject.as_str(), story, &played)?);
+        ended.fetch_add(1, Ordering::Relaxed);
         // The subject is time: the moments of the kills.
         std::thread::sleep(Duration::from_millis(random.below(1_000) as u64));
     }
@@ -219,7 +223,7 @@ fn kill_and_restart(
     line: &mut Line,
     kills: usize,
     most: Duration,
-    left: &AtomicUsize,
+    (left, ended): (&AtomicUsize, &AtomicUsize),
 ) -> anyhow::Result<Vec<Run>> {
     let begin = now();
     let killing = Killing(left);
@@ -256,8 +260,12 @@ fn kill_and_restart(
     let started = boot_now();
     let mut last = stage.agent_with(journal, *port, &ROOM)?;
     let ready = Some(boot_now());
-    // The subject is time: what terminates meanwhile is the last agent's.
-    std::thread::sleep(Duration::from_secs(2));
+    // Of the next plays that end, more than were under way: one at least began while the last agent observed.
+    let before = ended.load(Ordering::Relaxed);
+    until_within(Duration::from_secs(600), "a play that the last agent sees begin", || {
+        let since = ended.load(Ordering::Relaxed) - before;
+        Ok(holds(since as u64 > PLAYERS, || format!("{since} have ended")))
+    })?;
     drop(killing);
     until_within(Duration::from_secs(600), "the plays to end", || {
         let left = left.load(Ordering::Relaxed);
