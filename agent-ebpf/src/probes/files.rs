@@ -6,10 +6,6 @@ use epitaph_ebpf::{Field, armed_flags};
 
 use super::kernel::{Probed, Ptr, Read, has};
 
-/// Descriptors that are looked at, at an exit: a process with more is a server, and counts as one with a listener.
-pub const AT_EXIT: u32 = 128;
-/// When a handler starts: a server opens its listeners before it has clients.
-pub const AT_HANDLER: u32 = 64;
 const S_IFMT: u16 = 0o170_000;
 const S_IFSOCK: u16 = 0o140_000;
 const AF_UNIX: u16 = 1;
@@ -36,9 +32,22 @@ pub enum Look {
     AtHandler = 1,
 }
 
+impl Look {
+    /// Descriptors that are looked at.
+    const fn most(self) -> u32 {
+        match self {
+            // A process with more is a server, and counts as one with a listener.
+            Look::AtExit => 128,
+            // A server opens its listeners before it has clients.
+            Look::AtHandler => 64,
+        }
+    }
+}
+
 /// Of [`armed_flags`], what [`armed_flags::LOOKED`] announces; 0 if there is no place to look.
 #[inline(always)]
-pub unsafe fn look<R: Read, const MOST: u32>(task: Ptr, when: Look) -> u32 {
+pub unsafe fn look<R: Read>(task: Ptr, when: Look) -> u32 {
+    let bound = when.most();
     unsafe {
         let Some(found) = FOUND.get_ptr_mut(when as u32) else {
             return 0;
@@ -49,14 +58,14 @@ pub unsafe fn look<R: Read, const MOST: u32>(task: Ptr, when: Look) -> u32 {
         let all: Ptr = Probed::get(table, Field::TableFiles);
         let open: Ptr = Probed::get(table, Field::TableOpen);
         found.write_volatile(armed_flags::LOOKED);
-        if most > MOST {
+        if most > bound {
             // The lowest free descriptor is taken first: one far above is a single one that was put there, as the script of a shell.
-            if Probed::read::<u64>(open.add(MOST as usize / 8)) != 0 {
+            if Probed::read::<u64>(open.add(bound as usize / 8)) != 0 {
                 found.write_volatile(armed_flags::LOOKED | armed_flags::MORE);
             }
         }
         let (mut fd, mut bits) = (0, 0_u64);
-        while fd < MOST {
+        while fd < bound {
             if fd % u64::BITS == 0 {
                 if fd >= most {
                     break;

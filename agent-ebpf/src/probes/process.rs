@@ -51,7 +51,7 @@ unsafe fn process_exit(task: Ptr) {
         let cgroups = task_cgroups::<Direct>(task);
         // First of all: the verifier goes through the loop once for each set of values that it knows by then.
         let held = if hierarchy() == 0 && maps::watched(cgroups.id)[watch::BITS] & watch::SELF != 0 {
-            files::look::<Direct, { files::AT_EXIT }>(task, Look::AtExit)
+            files::look::<Direct>(task, Look::AtExit)
         } else {
             0
         };

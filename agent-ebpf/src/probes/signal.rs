@@ -319,7 +319,7 @@ unsafe fn held_in_stop<R: Read>(current: Ptr) -> u32 {
         if hierarchy() != 0 || !maps::is_any_armed(cgroups.id) {
             return 0;
         }
-        files::look::<R, { files::AT_HANDLER }>(current, Look::AtHandler)
+        files::look::<R>(current, Look::AtHandler)
             & (deliver_flags::UDP | deliver_flags::UNIX_LISTENER | deliver_flags::UNIX_LAST)
     }
 }
