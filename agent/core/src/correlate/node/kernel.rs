@@ -1,7 +1,7 @@
 //! What the kernel shows of a shutdown: signals to PID 1, those of systemd-shutdown, which is PID 1 by then, and systemd's own stop signals
 //! to pods and services alike.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::open::InProgress;
@@ -21,7 +21,7 @@ const RTMIN: u8 = 34;
 
 /// systemd sends the stop signals of a shutdown to all units that do not wait for others, one after the other.
 const SWEEP: Duration = Duration::from_secs(10);
-/// Pods, and services, that are stopped within [`SWEEP`]: fewer are somebody's `systemctl stop`.
+/// Pods, and services, that are stopped within [`SWEEP`]: fewer are an administrator's `systemctl stop`.
 const SWEPT: usize = 2;
 /// Most stop signals that are kept of one.
 const STOPS: usize = 512;
@@ -29,7 +29,7 @@ const STOPS: usize = 512;
 /// What systemd has stopped of late. It knows containers as scopes, which only their runtime ends, until the machine goes down.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    stops: VecDeque<Stop>,
+    stops: Vec<Stop>,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Sweep {
         let since = stop.at.minus(SWEEP);
         self.stops.retain(|known| known.at >= since);
         if self.stops.len() < STOPS {
-            self.stops.push_back(stop);
+            self.stops.push(stop);
         }
         let pods: BTreeSet<&PodUid> = self.stops.iter().filter_map(|stop| stop.pod.as_ref()).collect();
         let services: BTreeSet<CgroupId> = self
@@ -71,9 +71,9 @@ impl NodeMachine {
     /// PID 1 sent a main process its stop signal. When systemd began to stop pods and services alike, if it has.
     pub fn stopped_by_init(&mut self, at: Boot, own: CgroupId, subject: &Subject) -> Option<Boot> {
         let pod = match subject {
-            Subject::Container { pod: Some(pod), .. } => Some(pod.clone()),
             Subject::Container { pod: None, .. } => return None,
-            _ => None,
+            Subject::Container { pod, .. } => pod.clone(),
+            Subject::Unit { .. } => None,
         };
         self.sweep.add(Stop { at, own, pod })
     }

@@ -202,7 +202,7 @@ impl Connection {
         self.fin_sent.filter(|sent| self.fin_arrived.is_none_or(|at| at < *sent))
     }
 
-    /// Its client got a FIN whose own record is still to come.
+    /// The client acknowledged a FIN of which the record has not arrived yet.
     pub fn is_fin_late(&self) -> bool {
         let is_end_known = self.fin_sent.is_some() || self.closed.is_some() || self.ended.is_some();
         self.fin_arrived.is_some() && !is_end_known

@@ -178,10 +178,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let clients_since = state.requested.or(own_since).map_or(begin, |at| at.min(begin));
     // What a process had open is in the record of its exit, and of the handler that may close it before.
     let exits_since = if is_unasked { before } else { clients_since };
-    let is_any_lost = |of: Kind| {
-        let lost = context.coverage.losses_inside(home, exits_since, until);
-        lost.iter().any(|(kind, _)| *kind == of)
-    };
+    let lost_inside = context.coverage.losses_inside(home, exits_since, until);
+    let is_any_lost = |of: Kind| lost_inside.iter().any(|(kind, _)| *kind == of);
     let is_recorded = own_exits.is_none_or(|own| {
         let is_watched = own_since.is_none_or(|at| state.is_watched_since(at));
         is_watched && !own.has_unrecorded(before, end)
@@ -275,7 +273,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
     let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
     let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
-    let sees_handlers = !context.coverage.inactive_probes().iter().any(|name| name == "signal_deliver");
+    let sees_handlers = context.coverage.is_observed("signal_deliver");
     traffic.observed &= serves_tcp || sees_handlers && !is_any_lost(Kind::SignalDeliver);
     traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
     let main_id = main.as_ref().map(|main| main.id.tgid);

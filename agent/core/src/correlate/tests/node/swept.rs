@@ -5,12 +5,14 @@ use expect_test::expect;
 
 use super::*;
 
-/// No lock of the kubelet, two pods, two services.
+/// No lock of the kubelet.
 const UNPROTECTED: &str = "
     -90 node bus connected
     -90 node limit 5
     -90 node locks
     -90 node kubelet 0 0
+    ";
+const SERVICES: &str = "
     -60 mkdir cron.service
     proc cron in=cron.service pid=60 start=-60 parent=systemd comm=cron
     -60 exec cron
@@ -28,7 +30,7 @@ const SWEEP: &str = "
     ";
 
 fn unprotected(rest: &str) -> String {
-    node(&format!("{UNPROTECTED}{rest}"))
+    node(&format!("{UNPROTECTED}{SERVICES}{rest}"))
 }
 
 #[test]
@@ -65,12 +67,7 @@ fn the_stop_signals_of_systemd_begin_a_shutdown() {
 fn with_a_lock_the_announcement_is_missing() {
     let script = node(&format!(
         "
-        -60 mkdir cron.service
-        proc cron in=cron.service pid=60 start=-60 parent=systemd comm=cron
-        -60 exec cron
-        -60 mkdir db.service
-        proc db in=db.service pid=61 start=-60 parent=systemd comm=db
-        -60 exec db
+        {SERVICES}
         {SWEEP}
         +1.8 node agent-ends
         +4 reboot back=+49
