@@ -325,7 +325,7 @@ impl Rules {
 
     fn agent_down(&self) -> Rule {
         Rule {
-            expr: unanswered(self.seconds(6 * 60)),
+            expr: unanswered(self.seconds(6 * 60), ""),
             lasting: self.seconds(LASTING),
             severity: "critical",
             ..rule(
@@ -425,9 +425,9 @@ pub(super) fn workload_labels() -> Vec<String> {
 }
 
 /// Agents that do not answer Prometheus, and had metrics within these seconds.
-pub(super) fn unanswered(within: u64) -> String {
+pub(super) fn unanswered(within: u64, selector: &str) -> String {
     format!(
-        "up == 0\nand on (job, instance) last_over_time({}[{}])",
+        "up{selector} == 0\nand on (job, instance) last_over_time({}[{}])",
         BUILD.prometheus(),
         duration(within)
     )

@@ -344,7 +344,7 @@ fn quantiles(of: Row) -> Panel {
 
 fn agents() -> Panel {
     let away = format!("count({}{{{OF_CLUSTER},state=\"away\"}} == 1)", KUBERNETES_STATE.prometheus());
-    let unanswered = unanswered(6 * 3600).replacen("up ", &format!("up{{{OF_CLUSTER}}} "), 1);
+    let unanswered = unanswered(6 * 3600, &format!("{{{OF_CLUSTER}}}"));
     Panel {
         title: "Agents and observers",
         about: "Agents and observers by version; those that had metrics within the last six hours and do not answer Prometheus now; and agents \
