@@ -60,7 +60,7 @@ impl ControlPlane {
             .arg("--service-account-issuer=https://kubernetes.default.svc")
             .arg(flag("service-account-key-file", &token_public))
             .arg(flag("service-account-signing-key-file", &token_private))
-            .arg(format!("--service-cluster-ip-range={SERVICE_CIDRS}"))
+            .arg(format!("--service-cluster-ip-range={}", SERVICE_CIDRS.join(",")))
             .arg("--profiling=false")
             .args(&self.flags);
         match self.parts {

@@ -25,8 +25,8 @@ const ETCD: &str = "etcd";
 const API_SERVER: &str = "kube-apiserver";
 const CONTROLLERS: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
-/// Dual stack.
-const SERVICE_CIDRS: &str = "10.96.0.0/16,fd00:96::/108";
+/// Of Services, IPv4 and IPv6.
+pub const SERVICE_CIDRS: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
 const TO_END: Duration = Duration::from_secs(5);
 /// On a loaded machine.
 const TO_START: Duration = Duration::from_secs(180);
@@ -203,7 +203,7 @@ impl ControlPlane {
                     .arg("--use-service-account-credentials=true")
                     .arg(flag("service-account-private-key-file", &token_key))
                     .arg(flag("root-ca-file", &signer.file))
-                    .arg(format!("--service-cluster-ip-range={SERVICE_CIDRS}"))
+                    .arg(format!("--service-cluster-ip-range={}", SERVICE_CIDRS.join(",")))
                     .arg("--node-monitor-period=2s")
                     .arg("--node-monitor-grace-period=40s")
                     // The last of several values counts.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::NodeConfig;
 use super::channel::Keys;
+use crate::cluster::control_plane::SERVICE_CIDRS;
 use crate::cluster::images::PAUSE;
 use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES};
 
@@ -170,6 +171,7 @@ route replace ::/0 dev eth1
              route replace fd00:10:244:{other}::/64 via fd00:10:77::{host}\n"
         ));
     }
+    let [services, _] = SERVICE_CIDRS;
     // One process each, because thirty take seconds. Only eth0 leads out of the cluster, where the pods' addresses are unknown, and
     // an address of a Service for which kube-proxy has no rule is somebody else's.
     format!(
@@ -186,7 +188,7 @@ table ip epitaph {{
   }}
   chain services {{
     type filter hook postrouting priority filter;
-    oifname eth0 ip daddr 10.96.0.0/12 drop
+    oifname eth0 ip daddr {services} drop
   }}
 }}
 END
