@@ -3,11 +3,12 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use epitaph_tests::cluster::{Cluster, NotInTime, Tools, lifecycle};
 
-const USAGE: &str = "usage: cluster up [--nodes N] | status | down | shell [NODE] | kubectl ...";
+const USAGE: &str = "usage: cluster up [--nodes N [--pod-within SECONDS]] | status | down | shell [NODE] | kubectl ...";
 const NONE: &str = "there is no cluster: `cargo xtask cluster up` creates one";
 
 fn main() -> ExitCode {
@@ -30,15 +31,22 @@ fn act() -> anyhow::Result<ExitCode> {
     let cluster = || Cluster::open(&directory)?.context(NONE);
     match args[..] {
         ["up", ref rest @ ..] => {
-            let nodes = match *rest {
-                [] => 1,
-                ["--nodes", number] => number.parse().with_context(|| format!("read the number of nodes {number}"))?,
+            let (nodes, pod_within) = match *rest {
+                [] => ("1", None),
+                ["--nodes", nodes] => (nodes, None),
+                ["--nodes", nodes, "--pod-within", seconds] => (nodes, Some(seconds)),
                 _ => bail!(USAGE),
             };
+            let nodes = nodes.parse().with_context(|| format!("read the number of nodes {nodes}"))?;
+            let pod_within = pod_within.map(|seconds| seconds.parse().with_context(|| format!("read the seconds {seconds}")));
+            let pod_within = pod_within.transpose()?.map(Duration::from_secs);
             let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no directory: run `cargo xtask cluster up`")?;
             let players = std::env::current_exe().context("find the directory of this program")?;
             let players = players.parent().context("this program is in no directory")?;
-            lifecycle::up(&tools, &directory, nodes, players, &log)?;
+            let cluster = lifecycle::up(&tools, &directory, nodes, players, &log)?;
+            if let Some(limit) = pod_within {
+                lifecycle::starts_a_pod_within(&cluster, limit, &log)?;
+            }
         }
         ["status"] => {
             let (text, all) = lifecycle::status(&directory)?;

@@ -10,7 +10,7 @@ use std::thread::{available_parallelism, scope};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::cluster::control_plane::{ControlPlane, Parts};
@@ -73,6 +73,30 @@ pub fn up(
         timed(report, "Epitaph, by its chart", || deploy::deploy(&cluster))?;
     }
     Ok(cluster)
+}
+
+/// Starts one small pod, and removes it. The grace periods and waits of the stories are those of a real node: one that takes a
+/// minute for a pod has other terminations.
+///
+/// # Errors
+/// [`NotInTime`]: the pod was not ready within `limit`; or the API server refuses it.
+pub fn starts_a_pod_within(cluster: &Cluster, limit: Duration, report: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
+    const POD: &str = "pace";
+    let kubectl = cluster.control_plane()?.kubectl();
+    let container = json!({"name": "app", "image": images::PAUSE, "imagePullPolicy": "Never"});
+    let spec = json!({"automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1, "containers": [container]});
+    let remove = || {
+        let removed = kubectl.run(&["delete", "pod", POD, "--ignore-not-found", "--timeout=120s"]);
+        removed.map_err(not_in_time)
+    };
+    remove()?;
+    let late = format!("--timeout={}s", limit.as_secs());
+    let waited = timed(report, "one pod", || {
+        kubectl.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD}, "spec": spec}).to_string())?;
+        kubectl.run(&["wait", "--for=condition=Ready", &format!("pod/{POD}"), &late])
+    });
+    remove()?;
+    waited.map(drop).map_err(not_in_time)
 }
 
 /// Stops every process that is recorded in `directory`, and removes the directory.
@@ -237,11 +261,9 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&s
     };
     let object = format!("node/{name}");
     for state in ["--for=create", "--for=condition=Ready"] {
-        let waited = kubectl.run(&["wait", state, &object, "--timeout=600s"]);
-        waited.map_err(|error| match format!("{error:#}") {
-            late if late.contains("timed out waiting") => NotInTime(late).into(),
-            _ => error,
-        })?;
+        kubectl
+            .run(&["wait", state, &object, "--timeout=600s"])
+            .map_err(not_in_time)?;
     }
     report(&format!("{name}: Ready after {:.1} s", since()));
     let imported = import(&node, images, &directory)?;
@@ -251,6 +273,14 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&s
         since()
     ));
     Ok(())
+}
+
+/// The error of `kubectl wait`.
+fn not_in_time(error: anyhow::Error) -> anyhow::Error {
+    match format!("{error:#}") {
+        late if late.contains("timed out waiting") => NotInTime(late).into(),
+        _ => error,
+    }
 }
 
 fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {

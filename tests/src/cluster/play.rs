@@ -83,7 +83,7 @@ impl Stage {
             service: story.name.to_owned(),
         };
         if story.from == From::Ready {
-            until(READY, &format!("{} to be ready", pod.name), || self.ready(&pod))?;
+            until(READY, &format!("{} to be ready", pod.name), || self.is_ready(&pod).map(Some))?;
         }
         let acted = story.acts.iter().try_for_each(|act| self.act(story, &pod, act));
         let found = acted.and_then(|()| self.reported(story, &pod));
@@ -362,13 +362,19 @@ impl Stage {
         Ok(self.pod(pod)?.is_none())
     }
 
-    fn ready(&self, pod: &Pod) -> anyhow::Result<Option<()>> {
+    fn is_ready(&self, pod: &Pod) -> anyhow::Result<()> {
         let found = self.pod(pod)?.context("the pod is gone")?;
-        let phase = text(&found["status"]["phase"]);
-        ensure!(phase != "Failed" && phase != "Succeeded", "the pod is already {phase}");
-        let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
-        let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-        Ok(ready.any(|condition| condition["status"] == "True").then_some(()))
+        let status = &found["status"];
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        ensure!(
+            ready,
+            "{}, {}, {}",
+            status["phase"],
+            status["conditions"],
+            status["containerStatuses"]
+        );
+        Ok(())
     }
 
     fn node_of(&self, pod: &Pod) -> anyhow::Result<String> {

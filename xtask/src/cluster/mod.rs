@@ -27,15 +27,16 @@ pub use {
     tools::{api as api_tools, helm},
 };
 
-pub const FLAGS: &str = "up [--nodes N] [--debian 12|13] | status | down | shell [NODE] | kubectl ... | test [--nodes N] [--debian 12|13] [STORY...]";
+pub const FLAGS: &str = "up [--nodes N] [--debian 12|13] [--pod-within SECONDS] | status | down | shell [NODE] | kubectl ... | test [--nodes N] [--debian 12|13] [--at-once N] [STORY...]";
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to do")?.as_deref() {
         Some("up") => {
             let nodes: u8 = args.opt_value_from_str("--nodes")?.unwrap_or(1);
             let suite = debian_of_nodes(&mut args)?;
+            let pod_within: Option<u32> = args.opt_value_from_str("--pod-within")?;
             done(args)?;
-            up(nodes, suite)
+            up(nodes, suite, pod_within)
         }
         Some(name @ ("status" | "down")) => {
             done(args)?;
@@ -77,15 +78,21 @@ pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
 /// For the image `programs` (`tests/src/cluster/images.rs`).
 const PROGRAMS: [&str; 5] = ["tini", "dumb-init", "nginx-light", "haproxy", "redis-server"];
 
-/// Builds what is missing, and starts what does not run.
-fn up(nodes: u8, suite: Suite) -> Result<ExitCode> {
+/// Builds what is missing, and starts what does not run; gives up, with the status of what is not in time, where a pod takes longer
+/// than `pod_within` seconds to be ready.
+fn up(nodes: u8, suite: Suite, pod_within: Option<u32>) -> Result<ExitCode> {
     let tools = tools::all((nodes > 0).then_some(suite))?;
     if nodes > 0
         && let Err(error) = debian::ensure(&PROGRAMS, "pods of real programs")
     {
         shell::log(format_args!("going on without the pods of real programs: {error:#}"));
     }
-    run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools))
+    let pod_within = pod_within.map(|seconds| ["--pod-within".into(), seconds.to_string().into()]);
+    let words: Vec<OsString> = ["up".into(), "--nodes".into(), nodes.to_string().into()]
+        .into_iter()
+        .chain(pod_within.into_iter().flatten())
+        .collect();
+    run(&words, Some(tools))
 }
 
 /// Directory of a cluster's state: one per user, shared by all checkouts, or the directory that the user names.

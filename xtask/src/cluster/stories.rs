@@ -20,6 +20,7 @@ const NODES: u8 = 1;
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let suite = debian_of_nodes(&mut args)?;
     let nodes = args.opt_value_from_str("--nodes")?.unwrap_or(NODES);
+    let at_once: Option<u8> = args.opt_value_from_str("--at-once")?;
     let stories = args.finish();
     if let Some(flag) = stories.iter().find(|name| name.as_encoded_bytes().starts_with(b"-")) {
         bail!("unexpected flag `{}`; stories are chosen by name", flag.to_string_lossy());
@@ -41,6 +42,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     fs::write(&recorded, "").with_context(|| format!("emptying {}", recorded.display()))?;
     let mut cargo = shell::cargo();
     cargo.args(["test", "--test", "cluster", "--no-fail-fast", "--"]);
+    cargo.args(at_once.map(|number| format!("--test-threads={number}")));
     cargo.args(&stories);
     without_telemetry_settings(&mut cargo);
     cargo
