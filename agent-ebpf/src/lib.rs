@@ -361,6 +361,8 @@ pub mod tcp_flags {
     pub const BY_OWN: u32 = 1 << 11;
     /// With `PROGRESS`: the last of the bytes that the process wrote were never sent. Early records of version 4 lack the flag.
     pub const UNSENT: u32 = 1 << 12;
+    /// With `NO_SOCKET`: `last_sent` is the sequence number of the SYN. Early records of version 4 lack the flag.
+    pub const SEQUENCE: u32 = 1 << 13;
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with
@@ -395,7 +397,7 @@ pub struct Tcp {
     pub reason: u32,
     /// Current's process id: meaningful only with `CURRENT_EXITING` or if a process closed the socket.
     pub tgid: u32,
-    /// Jiffies (low 32 bits) of the last data sent and the last data received, with `COUNTS`.
+    /// Jiffies (low 32 bits) of the last data sent and the last data received, with `COUNTS`. See also `SEQUENCE`.
     pub last_sent: u32,
     pub last_received: u32,
     /// Jiffies (low 32 bits) at the event, with `PROGRESS`.
@@ -546,6 +548,15 @@ pub mod armed_by {
     pub const OTHERS: u32 = 1;
     /// See [`armed_flags::BY_OWN`](super::armed_flags::BY_OWN).
     pub const OWN: u32 = 2;
+}
+
+/// Places of the map `AT_FUNCTIONS`: resets that passed the programs at functions.
+pub mod at_functions {
+    /// `tcp_v4_send_reset`.
+    pub const IPV4: u32 = 0;
+    /// `tcp_v6_send_reset`.
+    pub const IPV6: u32 = 1;
+    pub const SLOTS: u32 = 2;
 }
 
 /// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups. While it is 0, TCP probes record nothing.

@@ -11,7 +11,7 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf:
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
     Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_by, armed_count,
-    armed_flags, capacity, closed_by, closed_port, limits, nested, watch,
+    armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
 };
 
 use super::kernel::{Cgroups, distance, hierarchy, v1_hierarchy};
@@ -83,6 +83,11 @@ static CLOSED_PORTS: HashMap<ListenerKey, ClosedPort> = HashMap::with_max_entrie
 /// the kernel accepts.
 #[map]
 static REFUSED_BY_CLIENT: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Resets that passed each program at a function, while any cgroup was armed. User space sends itself one of each when it has attached
+/// them: a compiler may have inlined the function at the place that calls it.
+#[map]
+static AT_FUNCTIONS: Array<u64> = Array::with_max_entries(at_functions::SLOTS, 0);
 
 /// cgroup v2 ids of the kubelet.
 #[map]
@@ -499,6 +504,14 @@ pub fn if_skipped(tracepoint: u32, ctx: &BtfTracePointContext, event: u64, repor
 #[inline(always)]
 pub fn refused_by_client() -> bool {
     REFUSED_BY_CLIENT.get(0).is_some_and(|&is| is != 0)
+}
+
+#[inline(always)]
+pub fn passed_function(slot: u32) {
+    if let Some(count) = AT_FUNCTIONS.get_ptr_mut(slot) {
+        // SAFETY: a place of the map.
+        unsafe { add(count, 1) }
+    }
 }
 
 #[inline(always)]

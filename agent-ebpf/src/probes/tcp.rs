@@ -14,7 +14,7 @@ use aya_ebpf::macros::{btf_tracepoint, fentry};
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::{BtfTracePointContext, FEntryContext};
 use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
-use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, at_functions, closed_port, connects, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Nullable, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
 use super::maps::{self, Charge};
@@ -281,19 +281,20 @@ unsafe fn reset_sent([sk, skb]: [Nullable; 2], reason: u32) {
 /// Where the function sends none (it answers no RST), there is no record either.
 #[fentry]
 pub fn tcp_v4_send_reset(ctx: FEntryContext) -> i32 {
-    at_function(&ctx);
+    at_function(&ctx, at_functions::IPV4);
     0
 }
 
 #[fentry]
 pub fn tcp_v6_send_reset(ctx: FEntryContext) -> i32 {
-    at_function(&ctx);
+    at_function(&ctx, at_functions::IPV6);
     0
 }
 
 #[inline(always)]
-fn at_function(ctx: &FEntryContext) {
+fn at_function(ctx: &FEntryContext, slot: u32) {
     if maps::any_armed() {
+        maps::passed_function(slot);
         let [sk, skb] = Nullable::two(ctx.as_ptr(), [ctx.arg(0), ctx.arg(1)]);
         // SAFETY: the function's socket, NULL or of any kind, and its packet.
         unsafe {
@@ -364,6 +365,8 @@ struct Unconnected {
     remote_port: u16,
     state: u8,
     flags: u32,
+    /// With `tcp_flags::SEQUENCE`, in host byte order.
+    sequence: u32,
 }
 
 /// Of the device that received it; 0 unknown. Only a packet that met a socket has lost its device (tcp_v4_rcv, tcp_v6_rcv).
@@ -402,7 +405,11 @@ unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
         if bits & (FIN | RST) != 0 {
             return None;
         }
-        let not_syn = if bits & (SYN | ACK) == SYN { 0 } else { tcp_flags::NOT_SYN };
+        let of_syn = if bits & (SYN | ACK) == SYN {
+            tcp_flags::SEQUENCE
+        } else {
+            tcp_flags::NOT_SYN
+        };
         let (mut remote, mut local) = ([0_u64; 2], [0_u64; 2]);
         if Probed::read::<u8>(ip) >> 4 == 6 {
             [remote, local] = Probed::read(ip.add(8));
@@ -412,6 +419,7 @@ unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
             copy_v4((&raw mut local).cast(), destination);
         }
         let [source, destination]: [u16; 2] = Probed::read(tcp);
+        let sequence: u32 = Probed::read(tcp.add(4));
         Some(Unconnected {
             netns,
             local,
@@ -419,7 +427,8 @@ unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
             local_port: u16::from_be(destination),
             remote_port: u16::from_be(source),
             state: 0,
-            flags: tcp_flags::NO_SOCKET | not_syn,
+            flags: tcp_flags::NO_SOCKET | of_syn,
+            sequence: u32::from_be(sequence),
         })
     }
 }
@@ -437,6 +446,7 @@ unsafe fn by_mini(sk: Ptr, state: u8) -> Unconnected {
             remote_port: u16::from_be(Direct::get(sk, Field::SockDport)),
             state,
             flags: 0,
+            sequence: 0,
         }
     }
 }
@@ -454,6 +464,7 @@ unsafe fn reset_of_packet(cgroup: u64, of: &Unconnected, state: u8, flags: u32, 
         (*record).new_state = state;
         (*record).flags = flags;
         (*record).reason = reason;
+        (*record).last_sent = of.sequence;
         entry.submit(0);
     }
 }

@@ -330,6 +330,7 @@ fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
         has_socket: flags & tcp_flags::NO_SOCKET == 0,
         unheld: flags & tcp_flags::UNHELD != 0,
         not_syn: flags & tcp_flags::NOT_SYN != 0,
+        sequence: (flags & tcp_flags::SEQUENCE != 0).then_some(last_sent),
         client: (flags & tcp_flags::CLIENT != 0).then_some(if flags & tcp_flags::KUBELET != 0 {
             Client::Kubelet
         } else {

@@ -407,6 +407,8 @@ pub struct Tcp {
     pub unheld: bool,
     /// Without a socket: the packet was not a SYN, so the client had a connection.
     pub not_syn: bool,
+    /// Of a SYN that met no socket: sent again it has the same, and a new connect has another. None: not recorded, as by older probes.
+    pub sequence: Option<u32>,
     /// The event is the end of a connect, and evidence about the remote end: then `cgroup` is the client's own.
     pub client: Option<Client>,
     /// The socket was closed by the exit of its process, not by close(2).

@@ -213,6 +213,7 @@ fn tcp(cgroup: u64, op: TcpOp, peer: u32) -> Tcp {
         by_exit: false,
         by_shutdown: false,
         foreign: false,
+        sequence: None,
         by_own: false,
         sk_err: 0,
         tgid: Pid(1),

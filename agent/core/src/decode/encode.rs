@@ -226,6 +226,7 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
         t.by_shutdown,
         t.by_own,
         t.progress.is_some_and(|progress| progress.unsent),
+        t.sequence.is_some(),
     ];
     let progress = t.progress.unwrap_or(TcpProgress {
         jiffies: 0,
@@ -254,7 +255,7 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
     b.put_u32_le(t.sk_err);
     b.put_u32_le(reason);
     b.put_u32_le(t.tgid.0);
-    b.put_u32_le(counts.last_sent);
+    b.put_u32_le(t.sequence.unwrap_or(counts.last_sent));
     b.put_u32_le(counts.last_received);
     b.put_u32_le(progress.jiffies);
     b.put_u64_le(counts.bytes_sent);

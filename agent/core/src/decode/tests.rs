@@ -521,7 +521,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
         end(),
         any::<[bool; 7]>(),
         prop::option::of(prop_oneof![Just(Client::Kubelet), Just(Client::Other)]),
-        (prop::option::of(counts), prop::option::of(progress)),
+        (prop::option::of(counts), prop::option::of(progress), any::<Option<u32>>()),
     )
         .prop_map(
             |(
@@ -532,7 +532,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                 remote,
                 [has_socket, by_exit, by_shutdown, foreign, unheld, not_syn, by_own],
                 client,
-                (counts, progress),
+                (counts, progress, sequence),
             )| {
                 let op = if matches!(op, TcpOp::Error { .. }) {
                     TcpOp::Error { errno: sk_err }
@@ -549,6 +549,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     has_socket,
                     unheld,
                     not_syn,
+                    sequence: sequence.filter(|_| counts.is_none()),
                     client,
                     by_exit,
                     by_shutdown,

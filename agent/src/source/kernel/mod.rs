@@ -14,13 +14,18 @@ mod rights;
 mod ring;
 mod verifier;
 
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_by, armed_count, closed_by, watch};
+use epitaph_ebpf::{
+    CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_by, armed_count, at_functions, closed_by, watch,
+};
 
 pub use attached::{Attached, NEWER, incapable};
 use btf::Layout;
@@ -42,6 +47,9 @@ pub use verifier::{Verified, verify};
 const ROOT: u64 = 1;
 
 const V2: u32 = 0;
+
+/// Only a filter of packets keeps the loopback from an answer at once.
+const TO_REFUSE: Duration = Duration::from_millis(500);
 
 const NO_SOCKETS: &str = "this machine has cgroup v1 only, and the kernel knows a socket's cgroup of v2 only";
 
@@ -332,12 +340,25 @@ impl Kernel {
         Ok(StandIn::by_client(&why))
     }
 
-    /// The inner error: why not all of the functions have their program.
+    /// The inner error: why not all of the functions have a program that runs. Then none has one: the stand-in shows the same clients.
     fn attach_to_resets(&mut self, layout: &Layout, types: &Btf) -> Result<Result<(), String>, LoadError> {
         let functions = match probes::reset_functions(layout) {
             Ok(functions) => functions,
             Err(why) => return Ok(Err(why)),
         };
+        let attached = match self.attach_each(functions, types)? {
+            Ok(()) => self.pass(functions)?,
+            Err(why) => Err(why),
+        };
+        if attached.is_err() {
+            functions
+                .iter()
+                .for_each(|function| detach_from_function(&mut self.ebpf, function));
+        }
+        Ok(attached)
+    }
+
+    fn attach_each(&mut self, functions: &[&'static str], types: &Btf) -> Result<Result<(), String>, LoadError> {
         for function in functions {
             match attach_to_function(&mut self.ebpf, function, types) {
                 Ok(program) => self.losses.attached(Kind::Tcp, function, program),
@@ -348,6 +369,33 @@ impl Kernel {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Whether a refused connection of the loopback passes the program at each of `functions`: one that the compiler inlined where it is
+    /// called has an address for a program all the same. Where the loopback has no such connection, as without IPv6, the program is
+    /// taken to run.
+    fn pass(&mut self, functions: &[&str]) -> Result<Result<(), String>, LoadError> {
+        let passed: Array<MapData, u64> = Array::try_from(take(&mut self.ebpf, "AT_FUNCTIONS")?).map_err(LoadError::Map)?;
+        let slots = [
+            (at_functions::IPV4, IpAddr::from(Ipv4Addr::LOCALHOST)),
+            (at_functions::IPV6, IpAddr::from(Ipv6Addr::LOCALHOST)),
+        ];
+        // The programs count while a cgroup is armed, and none is before the first is known.
+        let mut arm = |count| self.armed_count.set(armed_count::USER, count, 0).map_err(LoadError::Map);
+        arm(1)?;
+        let tried = functions.iter().zip(slots).find_map(|(function, (slot, address))| {
+            if let Err(error) = refuse(address) {
+                tracing::debug!("whether {function} is passed is not known: {address} refuses no connection: {error}");
+                return None;
+            }
+            match passed.get(&slot, 0) {
+                Ok(0) => Some(Ok(format!("a refused connection does not pass {function}"))),
+                Ok(_) => None,
+                Err(source) => Some(Err(LoadError::Map(source))),
+            }
+        });
+        arm(0)?;
+        Ok(tried.transpose()?.map_or(Ok(()), Err))
     }
 
     /// Whether the calling thread may still write the probes' maps. Before 5.19 writing takes CAP_BPF if
@@ -546,7 +594,7 @@ impl Kernel {
     ///
     /// # Errors
     /// If the runtime cannot wait on the ring buffer (no I/O driver, descriptor limit).
-    pub async fn readable(&mut self) -> std::io::Result<()> {
+    pub async fn readable(&mut self) -> io::Result<()> {
         self.rings.readable().await
     }
 
@@ -682,6 +730,23 @@ fn attach_to_function(ebpf: &mut Ebpf, function: &str, types: &Btf) -> Result<Pr
     let program = load_at_function(ebpf, function, types)?;
     program.attach()?;
     Ok(program.fd()?.try_clone()?)
+}
+
+fn detach_from_function(ebpf: &mut Ebpf, function: &str) {
+    if let Some(aya::programs::Program::FEntry(program)) = ebpf.program_mut(function) {
+        // Not loaded, or not attached: then there is nothing to detach.
+        let _ = program.unload();
+    }
+}
+
+/// Has the kernel refuse a connection to a port of `address`.
+fn refuse(address: IpAddr) -> io::Result<()> {
+    let closed = TcpListener::bind((address, 0))?.local_addr()?;
+    match TcpStream::connect_timeout(&closed, TO_REFUSE) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(io::Error::other("somebody else listens")),
+    }
 }
 
 fn attach(ebpf: &mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<ProgramFd, AttachError> {

@@ -279,6 +279,7 @@ impl Machine {
             by_exit: false,
             by_shutdown: false,
             foreign: false,
+            sequence: None,
             by_own: false,
             sk_err: 0,
             tgid: Pid(0),

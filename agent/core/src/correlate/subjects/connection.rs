@@ -7,7 +7,7 @@ use crate::event::{Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::Boot;
 
-/// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later.
+/// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later: where its sequence number is not known.
 const SENT_AGAIN: Duration = Duration::from_millis(900);
 /// Between the records of both ends of a connection within one host.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
@@ -81,16 +81,19 @@ pub(super) struct Refused {
     pub times: u32,
     /// All of them, also those sent again.
     packets: u32,
+    /// Of the last one.
+    sequence: Option<u32>,
 }
 
 impl Refused {
-    pub fn add(known: &mut Option<Refused>, at: Boot) {
+    pub fn add(known: &mut Option<Refused>, at: Boot, sequence: Option<u32>) {
         let Some(known) = known else {
             *known = Some(Refused {
                 first: at,
                 last: at,
                 times: 1,
                 packets: 1,
+                sequence,
             });
             return;
         };
@@ -100,7 +103,13 @@ impl Refused {
         }
         known.packets += 1;
         let (first, last) = (known.first.min(at), known.last.max(at));
-        if last.since(first) < SENT_AGAIN {
+        let is_new = match (known.sequence, sequence) {
+            (Some(known), Some(sequence)) => known != sequence,
+            // A client that is refused again and again reuses its ports.
+            _ => last.since(first) < SENT_AGAIN,
+        };
+        known.sequence = sequence;
+        if is_new {
             (known.first, known.last) = (first, last);
             known.times += 1;
         } else {
@@ -270,6 +279,8 @@ pub(super) struct Closing {
     /// Jiffies at the close; None if not recorded.
     pub jiffies: Option<u32>,
     pub unacknowledged: bool,
+    /// So much of it that the answer may not have been written to its end: what others get proves nothing of this client.
+    pub is_large: bool,
 }
 
 /// A close by the program itself, while established.
@@ -292,14 +303,16 @@ impl Close {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
         let is_large = tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE);
-        let just_sent = tcp.counts.zip(tcp.progress).is_some_and(|(counts, progress)| {
-            counts.bytes_sent > 0 && distance(progress.jiffies, counts.last_sent) <= TICK && !is_large
-        });
-        match tcp.by_shutdown || just_sent {
+        let just_sent = tcp
+            .counts
+            .zip(tcp.progress)
+            .is_some_and(|(counts, progress)| counts.bytes_sent > 0 && distance(progress.jiffies, counts.last_sent) <= TICK);
+        match !is_large && (tcp.by_shutdown || just_sent) {
             true => Close::Decided,
             false => Close::Open(Closing {
                 jiffies: tcp.progress.map(|progress| progress.jiffies),
                 unacknowledged,
+                is_large,
             }),
         }
     }
@@ -310,7 +323,7 @@ impl Close {
 const REACTS: i32 = 3;
 const TICK: i32 = 1;
 /// More than the last part of an answer: the answer itself may have been under way.
-const LARGE: u32 = 64 << 10;
+pub(super) const LARGE: u32 = 64 << 10;
 
 pub(super) enum Fact {
     Accepted,

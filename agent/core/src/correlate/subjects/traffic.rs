@@ -53,7 +53,7 @@ use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
 use super::connection::{
-    Close, Closing, Connection, End, Fact, Pair, Refused, Use, count, distance, earlier, first, has_heard,
+    Close, Closing, Connection, End, Fact, LARGE, Pair, Refused, Use, count, distance, earlier, first, has_heard,
 };
 use super::listeners::Listeners;
 use super::peers::{Known, Lost};
@@ -226,10 +226,7 @@ impl Sockets {
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
         connection.by_kubelet |= clients.is_kubelets(&pair, at);
-        let sent = tcp
-            .counts
-            .filter(|counts| counts.bytes_sent > 0)
-            .map(|counts| counts.last_sent);
+        let sent = last_written(tcp);
         connection.served = later(connection.served, sent);
         self.room.sent(sent);
         // Unread bytes of a client that had closed first are answered by an RST, too: they can be its goodbye.
@@ -266,7 +263,7 @@ impl Sockets {
                     }
                 }
             }
-            Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
+            Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at, tcp.sequence),
             Fact::RefusedByClient => {
                 first(&mut connection.refused_by_client, at);
                 connection.client_refusals.add(at);
@@ -594,7 +591,22 @@ impl Sockets {
 /// The server went on sending after the close.
 fn is_decided(closing: &Closing, served: Option<u32>) -> bool {
     let after = closing.jiffies.zip(served).map(|(closed, served)| distance(served, closed));
-    after.is_some_and(|after| after > 0)
+    !closing.is_large && after.is_some_and(|after| after > 0)
+}
+
+/// When the server last sent what it had just written, in jiffies. What waits in a queue the kernel sends by itself, also after the close and
+/// after the exit.
+fn last_written(tcp: &Tcp) -> Option<u32> {
+    let TcpOp::State {
+        old: TcpState::Established | TcpState::CloseWait,
+        ..
+    } = tcp.op
+    else {
+        return None;
+    };
+    let has_queue = tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE);
+    let counts = tcp.counts.filter(|counts| counts.bytes_sent > 0 && !has_queue)?;
+    Some(counts.last_sent)
 }
 
 /// The later time, in jiffies.

@@ -308,6 +308,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             by_exit: f % 3 == 0,
             by_shutdown: f % 5 == 0,
             foreign: f % 7 == 0,
+            sequence: None,
             by_own: f % 5 == 0,
             sk_err: 111,
             tgid: Pid(1),
