@@ -167,8 +167,8 @@ impl ProbeState {
     /// The probe that shows refused connections.
     pub const REFUSALS: &str = "tcp_send_reset";
     /// Remedy where [`ProbeState::clients`] of that probe is not all.
-    const ALL_CLIENTS: &str = "run kernel 6.12 or newer, or a kernel on which BPF programs may be attached to the functions \
-                               tcp_v4_send_reset and tcp_v6_send_reset (docs/limits.md)";
+    const ALL_CLIENTS: &str = "run kernel 6.10 or newer, or one that accepts BPF programs at tcp_v4_send_reset and \
+                               tcp_v6_send_reset (arm64: 6.4 or newer): docs/limits/kernels.md";
 
     /// Of which clients the probe's evidence is observed.
     pub fn clients(&self) -> SeenClients {

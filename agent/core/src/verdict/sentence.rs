@@ -130,7 +130,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::CutByShutdown => {
             let own = super::judge::own_grace(case);
             let of = own.map_or(String::new(), |(_, own)| {
-                format!(", before its own grace period of {} was over", seconds(own))
+                format!(", before the end of the container's grace period of {}", seconds(own))
             });
             let by = case.kill().is_some_and(super::judge::by_systemd_shutdown);
             let who_killed = if by {
@@ -140,7 +140,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             };
             match case.stop() {
                 Some(_) => format!("{stopped}; {who_killed}{of}"),
-                None => format!("{who_killed}; {who} had got no stop signal"),
+                None => format!("{who_killed}; {who} received no stop signal"),
             }
         }
         Why::RanAtShutdown => {
@@ -148,7 +148,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let had = had.map_or(String::new(), |(ran, stop)| {
                 format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
             });
-            format!("{who} still ran{had}, when the shutdown of the node stopped everything")
+            format!("{who} still ran{had}, when the shutdown of the node stopped all processes")
         }
         Why::Blocked(how) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);

@@ -48,7 +48,7 @@ pub fn markdown() -> String {
     out.push_str(
         "\n## Shutdowns of the node\n\n\
          The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
-         pods and it are linked both ways. After the next boot, its sentence also has the pods that stayed Ready in the API until the node was\n\
+         traces of the shutdown and of its pods link to each other. After the next boot, its sentence also has the pods that stayed Ready in the API until the node was\n\
          back (`epitaph.shutdown.pods_ready`): a Service sends clients to them, although the node is down.\n\n\
          | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
     );

@@ -368,9 +368,9 @@ impl Rules {
             ..rule(
                 "EpitaphNodeNotReadyForShutdown",
                 "The node of {{ $labels.instance }} would not shut its pods down gracefully: {{ $labels.check }}".into(),
-                "At a shutdown or reboot of this node its pods are killed without their grace periods. periods: the kubelet's \
-                 configuration has none. delay: logind waits for less time than the kubelet needs. lock: the kubelet holds no lock: it has no \
-                 grace periods, or logind does not wait for them; where `periods` is unknown, agent.kubelet.config says which. \
+                "At a shutdown or reboot of this node its pods are killed without their grace periods. periods: the kubelet has \
+                 no shutdownGracePeriod. delay: logind's InhibitDelayMaxSec is shorter than shutdownGracePeriod. lock: the kubelet holds no \
+                 delay lock, for one of these two reasons; if periods is unknown, set agent.kubelet.config. \
                  `epitaph doctor`, as root on the node itself, names the file and the remedy."
                     .into(),
             )

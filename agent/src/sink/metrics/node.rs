@@ -21,8 +21,10 @@ impl Node {
 
     /// At its end, by its own clock: the report may come from the next boot.
     pub fn shutdown(&self, of: &NodeShutdown) {
-        let labels = [KeyValue::new("verdict", of.verdict.headline)];
-        self.shutdowns.add(1, &labels);
-        self.last.record(of.clock.wall(of.end).seconds(), &labels);
+        let verdict = KeyValue::new("verdict", of.verdict.headline);
+        // Of a drained node the same verdict is not unclean.
+        let unclean = KeyValue::new("unclean", of.verdict.unclean);
+        self.shutdowns.add(1, std::slice::from_ref(&verdict));
+        self.last.record(of.clock.wall(of.end).seconds(), &[verdict, unclean]);
     }
 }

@@ -350,7 +350,10 @@ pub const NODE_SHUTDOWN_LAST: Row = Row {
     name: "epitaph.node.shutdown.timestamp",
     shape: Shape::Gauge,
     unit: "s",
-    labels: &[("verdict", "as above")],
+    labels: &[
+        ("verdict", "as above"),
+        ("unclean", "true, false: a shutdown of a drained node is not"),
+    ],
     about: "Time of the last shutdown of the node with this verdict, seconds since the Unix epoch: its last evidence. Absent before the first that this agent has reported",
 };
 

@@ -19,11 +19,11 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
             add(delay.begin, Source::Bus, format!("InhibitDelayMaxUSec is {}", setting(limit)));
         }
         if let Some(end) = delay.end {
-            let how = if delay.expired { "expired" } else { "was over" };
+            let how = if delay.expired { "expired after" } else { "lasted" };
             add(
                 end,
                 Source::Bus,
-                format!("the delay {how} after {}", seconds(end.since(delay.begin))),
+                format!("the delay {how} {}", seconds(end.since(delay.begin))),
             );
         }
     }
@@ -31,7 +31,7 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
         let of = lock_text(&lock.lock);
         match lock.taken {
             Some(at) => add(at, Source::Bus, format!("{of}: taken")),
-            None => add(facts.begin, Source::Bus, format!("{of}: held at the begin")),
+            None => add(facts.begin, Source::Bus, format!("{of}: held when the shutdown began")),
         }
         if let Some(at) = lock.released {
             add(at, Source::Bus, format!("{of}: released"));
@@ -67,7 +67,7 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
     for (pod, cut) in facts.cut().take(LINES) {
         let name = format!("pod {}/{}", pod.pod.namespace, pod.pod.name);
         let text = match cut.killed {
-            true => format!("{name}: SIGKILL before its own grace period was over"),
+            true => format!("{name}: SIGKILL before the end of its grace period"),
             false => format!("{name}: still ran"),
         };
         add(cut.at, Source::Probe(Kind::ProcessExit), text);

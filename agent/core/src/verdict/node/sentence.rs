@@ -30,7 +30,7 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
                 (count, names) => format!("; {} ran then: {names}", many(count, "pod")),
             };
             format!(
-                "the machine lost its power or was reset within the {what} that logind had announced: the last evidence is from {} after the announcement, {}{}{pods}",
+                "the machine lost power or was reset during the {what} that logind had announced: the last evidence is {} after the announcement, {}{}{pods}",
                 seconds(facts.end.since(facts.begin)),
                 match facts.signs.services() {
                     None => "within logind's delay",
@@ -48,10 +48,10 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
             )
         }
         Why::Unprotected(why) => format!(
-            "no lock of the kubelet delayed the {what}{}: {}",
-            pods_ran(facts, ", so that ", " ran when systemd stopped everything"),
+            "the kubelet held no delay lock at the {what}{}: {}",
+            pods_ran(facts, ", and ", " still ran when systemd stopped all services"),
             match why {
-                NoLock::ZeroPeriods => "the kubelet's shutdownGracePeriod is 0, which is the default".to_owned(),
+                NoLock::ZeroPeriods => "the kubelet's shutdownGracePeriod is 0 (the default)".to_owned(),
                 NoLock::Dropped =>
                     "the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts"
                         .to_owned(),
@@ -60,7 +60,7 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
                     setting(*needed),
                     setting(*limit)
                 ),
-                NoLock::NotKnown => "the reason is not known".to_owned(),
+                NoLock::NotKnown => "the reason is unknown: the kubelet's configuration was not read".to_owned(),
             }
         ),
         Why::Bypassed => {
@@ -70,7 +70,7 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
                 _ => "",
             };
             format!(
-                "the {what} did not go through logind: {}, without PrepareForShutdown{lock}{}",
+                "the {what} bypassed logind: {}, and logind sent no PrepareForShutdown{lock}{}",
                 how_begun(facts),
                 pods_ran(facts, "; ", " ran at that time")
             )
@@ -163,16 +163,20 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
             let limit = delay.limit.map(setting).unwrap_or_default();
             let late = late(facts);
             match facts.kubelet_outlasted() {
-                true => format!("; logind's delay of {limit} was over before the kubelet let go of its lock"),
+                true => format!("; logind's delay of {limit} expired before the kubelet released its lock"),
                 false => format!(
-                    "; `{}` held a lock until logind's delay of {limit} was over",
+                    "; `{}` held a lock until logind's delay of {limit} expired",
                     late.join("`, `")
                 ),
             }
         }
         _ => String::new(),
     };
-    format!("the {what} cut {count} of {total} pods: {names}{}{expired}", phases(facts))
+    format!(
+        "the {what} cut {count} of {}: {names}{}{expired}",
+        many(total as u64, "pod"),
+        phases(facts)
+    )
 }
 
 /// Who still held a lock when logind's delay was over.
@@ -185,7 +189,7 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
     let by = facts.signs.spoofed.as_ref().map(|(_, sender)| sender_text(sender));
     let again = match facts.signs.spoofs {
         0 | 1 => String::new(),
-        count => format!(", {count} times"),
+        count => format!(" {count} times"),
     };
     let pods = match ended(facts) {
         0 if facts.kubelet.is_there => "; no pod terminated".to_owned(),
@@ -194,7 +198,7 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
             "; the kubelet held no lock, and without a lock the kubelet ignores the signal".to_owned()
         }
         count => format!(
-            "; the kubelet believes it: {count} of {} terminated",
+            "; the kubelet acted on it: {count} of {} terminated",
             many(facts.others().count() as u64, "pod")
         ),
     };
@@ -205,7 +209,7 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
     });
     let pods = pods + &dropped.unwrap_or_default();
     format!(
-        "PrepareForShutdown came from {}{again}, which only logind may send, and the node stayed up{pods}",
+        "{} sent PrepareForShutdown{again}, which only logind may send; the node stayed up{pods}",
         by.unwrap_or_else(|| "an unknown sender".to_owned())
     )
 }
@@ -215,9 +219,9 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
         Missing::Bus(reason) => reason.clone(),
         Missing::Gap => "epitaph was not observing for a part of the shutdown".to_owned(),
         Missing::NothingFollowed => format!("{}, nothing followed, and the node stayed up", how_begun(facts)),
-        Missing::AgentEnded => "epitaph had stopped before that".to_owned(),
+        Missing::AgentEnded => "the agent stopped before the node went down".to_owned(),
         Missing::ObservationEnded => format!(
-            "epitaph stopped observing {} after the begin",
+            "epitaph stopped observing {} after the shutdown began",
             seconds(facts.end.since(facts.begin))
         ),
         Missing::Exits => "exits of processes were not observed, or their records were lost".to_owned(),
@@ -225,10 +229,10 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
         Missing::TooManyPods => "more pods ran than epitaph follows".to_owned(),
         Missing::Lock => "whether the kubelet held a lock was not observed".to_owned(),
         Missing::KubeletAtWork => match facts.kubelet_outlasted() {
-            true => "the kubelet still held its lock when logind's delay was over, although all pods that were seen had ended"
+            true => "the kubelet still held its lock when logind's delay expired, although all observed pods had terminated"
                 .to_owned(),
             false => {
-                "the kubelet's state file records no end of the shutdown, although all pods that were seen had ended".to_owned()
+                "the kubelet's state file records no end of the shutdown, although all observed pods had terminated".to_owned()
             }
         },
         Missing::Open => {
@@ -255,8 +259,8 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
                 .to_owned(),
         ),
         Why::CutOff => Some(format!(
-            "look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a \
-             time limit must give a shutdown more than logind's delay{}, and the time in which the services stop",
+            "look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off \
+             after a time limit, the limit must exceed logind's delay{} and the stop of the services",
             facts
                 .delay
                 .and_then(|delay| delay.limit)
@@ -283,7 +287,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             .or_else(|| Some(RAISE.to_owned()))
         }
         Why::Spoofed => Some(of_spoofed(facts)),
-        Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: it takes its lock at its start".to_owned()),
+        Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: the kubelet takes the lock only at its start".to_owned()),
         Why::Unprotected(NoLock::ZeroPeriods) => Some(
             "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet"
                 .to_owned(),
@@ -294,7 +298,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             needed.as_secs()
         )),
         Why::Unknown(Missing::Bus(_)) => Some(
-            "run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same".to_owned(),
+            "run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same".to_owned(),
         ),
         Why::Unknown(Missing::KubeletAtWork) => {
             Some("look at the log of the kubelet's service in that boot".to_owned())
@@ -306,7 +310,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             Some("read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example".to_owned())
         }
         Why::Unknown(Missing::AgentEnded | Missing::ObservationEnded | Missing::Gap | Missing::Open) => {
-            Some("keep epitaph running until the pods have ended: give it the highest priority and a long grace period".to_owned())
+            Some("keep epitaph running until the pods have terminated: give it the highest priority and a long grace period".to_owned())
         }
         Why::StateIsOpen => Some(RAISE.to_owned()),
         Why::Unprotected(NoLock::NotKnown)
@@ -319,7 +323,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
                 other => other.name(),
             };
             Some(format!(
-                "end the process that holds the lock, or wait until it is done; `systemctl {verb} -i` ignores the lock and still goes \
+                "terminate the process that holds the lock, or wait until the process exits; `systemctl {verb} -i` ignores the lock and still goes \
                  through logind"
             ))
         }),
@@ -343,7 +347,7 @@ fn of_spoofed(facts: &NodeShutdownFacts) -> String {
     let restart = if has_lock {
         ""
     } else {
-        "; restart the kubelet, so that it takes its lock again"
+        "; restart the kubelet: it takes the lock only at its start"
     };
     format!("{find}{restart}")
 }
@@ -458,7 +462,7 @@ fn phases(facts: &NodeShutdownFacts) -> String {
             .then(|| {
                 let name = match (phase.priority >= CRITICAL_PRIORITY, is_legacy) {
                     (true, true) => "critical phase",
-                    (false, true) => "phase",
+                    (false, true) => "normal phase",
                     (_, false) => {
                         return format!(
                             "priority {} took {}{} of {}",

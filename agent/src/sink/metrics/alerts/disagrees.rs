@@ -14,10 +14,11 @@ pub(super) fn status(of: &Rules) -> Rule {
         ..rule(
             "EpitaphStatusDisagrees",
             format!("{WORKLOAD}: kubectl shows {{{{ $labels.said }}}}, and the kernel recorded {{{{ $labels.was }}}}"),
-            "Whoever acts on the exit code or the reason in the pod's status acts on the wrong one. OOMKilled is kept from an earlier OOM \
-             kill of any process of the container; placeholder is a code that the kubelet wrote itself, because nobody had read the exit; \
-             exit-code is another code than the process had. `kubectl get epitaphs -o wide`, and the Event UncleanTermination of an unclean \
-             one, have what the kernel recorded; docs/exit-codes.md says what each code proves."
+            "The pod's status has another exit code or reason than the kernel recorded: do not act on the status alone. OOMKilled: the status \
+             keeps an earlier OOM kill of any process of the container. placeholder: the kubelet or the container runtime wrote the \
+             code, because the exit was not known. exit-code: the code is not that of the process. `kubectl get epitaphs -o wide` has \
+             the kernel's record, and so has the Event UncleanTermination of an unclean termination; docs/exit-codes.md lists what each \
+             code proves."
                 .into(),
         )
     }
@@ -25,18 +26,19 @@ pub(super) fn status(of: &Rules) -> Rule {
 
 pub(super) const PAGE: Page = Page {
     alert: "EpitaphStatusDisagrees",
-    means: "A container of the workload ended, and the pod's status, which kubectl and most dashboards show, says something else of it than the \
-            kernel recorded. The labels `said` and `was` have both. This is not a fault of the workload: it keeps people from looking for one \
-            where there is none, or from missing an OOM kill.",
+    means: "A container of the workload terminated, and the pod's status, which kubectl and most dashboards show, contradicts the kernel's \
+            record of the exit. The label `said` has the status, the label `was` the kernel's record. The workload is not at fault. The alert \
+            prevents two errors: a search for an OOM kill that did not end the container, and a missed OOM kill.",
     proves: "`epitaph_workload_status_disagrees_total{said,was}`; the attribute `epitaph.reported.disagrees` and the sentence of the termination have \
-             both in words. Nothing is claimed where the kernel's record is not beyond doubt.",
+             both in words. A disagreement is reported only if the kernel's record is complete.",
     to_do: &[
-        "`said=\"OOMKilled\"`: the container was not ended by the OOM killer now. The sentence names the process that was, and when: raise the \
-         memory limit for that one, and do not restart or roll back because of this exit.",
-        "`said=\"placeholder\"`: the code 137 or 255 is the kubelet's own. Look at the node's shutdown, restart or pressure at that time.",
-        "`said=\"exit-code\"`, `was=\"oom-kill\"`: memory ran out, and no status says so: see EpitaphOutOfMemory.",
-        "Alerts of your own on `kube_pod_container_status_last_terminated_reason`: take the text in `docs/exit-codes.md`, *If you alert on the \
-         reason*, over.",
+        "`said=\"OOMKilled\"`: the OOM killer did not end the container this time. Find the earlier OOM kill (`epitaph list --verdict oom-killed`, \
+         `oom-child`), and raise that container's memory limit. Do not restart or roll back because of this exit.",
+        "`said=\"placeholder\"`: the kubelet or the container runtime wrote 137 or 255 itself. Look at the node's shutdown, restart or \
+         pressure at that time.",
+        "`said=\"exit-code\"`, `was=\"oom-kill\"`: the kernel recorded an OOM kill, and the status has none: see EpitaphOutOfMemory.",
+        "If you alert on `kube_pod_container_status_last_terminated_reason`, add the text of `docs/exit-codes.md`, *If you alert on the \
+         reason*.",
     ],
-    silence: "By `said` where nobody acts on the reason in the status.",
+    silence: "By `said`, if no alert, dashboard or person uses the reason in the status.",
 };

@@ -15,8 +15,8 @@ pub(super) fn unseen(of: &Rules) -> Rule {
             "EpitaphRefusedClientsUnseen",
             "The agent {{ $labels.instance }} does not see all refused clients: {{ $labels.clients }}".into(),
             "The traffic of a container that closes a listener on this node is `unknown`, whether or not a rollout lost requests. \
-             of_this_machine: a client of another machine, or of a Service, may have been refused unseen. none: any client. /readyz of \
-             the agent names what the kernel lacks; `epitaph doctor` in that pod has the remedy."
+             of_this_machine: refused clients of other machines and of Services are not observed. none: no refused client is observed. \
+             /readyz of the agent names the missing kernel feature; `epitaph doctor` in that pod has the remedy."
                 .into(),
         )
     }
@@ -26,12 +26,12 @@ pub(super) const PAGE: Page = Page {
     alert: "EpitaphRefusedClientsUnseen",
     means: "The kernel of this node does not show all clients that were refused. The traffic of a container that closes a listener is \
             `unknown`, never `quiet`: whether a rollout lost requests on this node is not known.",
-    proves: "`epitaph_refused_clients_seen` by `clients`, and `/readyz` of the agent: it names what the kernel lacks.",
+    proves: "`epitaph_refused_clients_seen` by `clients`, and `/readyz` of the agent, which names the missing kernel feature.",
     to_do: &[
         "Run `epitaph doctor` in the agent's pod of that node (docs/kubernetes.md has the command), or on the host: the finding on \
          `tcp_send_reset` has the remedy.",
         "A capability is missing: see `docs/privileges.md`.",
-        "The kernel lacks it: `docs/kernels.md` and `docs/limits/kernels.md` list which kernels show all clients. Move the nodes \
+        "The kernel has no such feature: `docs/kernels.md` and `docs/limits/kernels.md` list which kernels show all clients. Move the nodes \
          to such a kernel.",
         "Until then keep the advised preStop sleep in the workloads of this node, and look at the clients' own errors at a rollout.",
     ],
