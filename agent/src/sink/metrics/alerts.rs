@@ -20,8 +20,8 @@ use super::observer::{
     ACTIVE, EVICTIONS_HELD, HELD_PODS, KNOWN, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE,
 };
 use super::table::{
-    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_EPITAPHS, KUBERNETES_STATE, LOST, NODE_READY,
-    PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS,
+    BUILD, CHILD_OOM, EXPORT_LOGS, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_EPITAPHS, KUBERNETES_STATE, LOST,
+    NODE_READY, PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS,
     WORKLOAD_UNCLEAN,
 };
 
@@ -91,6 +91,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 refused::unseen(&rules),
                 rules.records_lost(),
                 rules.spans_dropped(),
+                rules.logs_dropped(),
                 rules.export_failing(),
                 rules.agent_down(),
                 missing::agents(&rules),
@@ -301,14 +302,31 @@ impl Rules {
         }
     }
 
+    fn logs_dropped(&self) -> Rule {
+        let records = format!("{}{{outcome!=\"exported\"}}", EXPORT_LOGS.prometheus());
+        Rule {
+            expr: self.increase(&["cluster", "instance", "outcome"], &records),
+            severity: "warning",
+            ..rule(
+                "EpitaphNotExporting",
+                "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} log records: {{ $labels.outcome }}".into(),
+                "Log records of terminations are missing at the collector (`otlp.logs`); the outcomes are those of spans. rejected: the \
+                 collector may have no pipeline for logs."
+                    .into(),
+            )
+        }
+    }
+
     fn export_failing(&self) -> Rule {
         let window = duration(self.seconds(LASTING));
         let retries = EXPORT_RETRIES.prometheus();
-        let exported = EXPORT_SPANS.prometheus();
+        let [spans, logs] = [EXPORT_SPANS, EXPORT_LOGS].map(|row| {
+            let exported = row.prometheus();
+            format!("sum by (cluster, instance) (increase({exported}{{outcome=\"exported\"}}[{window}])) > 0")
+        });
         Rule {
             expr: format!(
-                "sum by (cluster, instance) (increase({retries}[{window}])) > 0\n\
-                 unless sum by (cluster, instance) (increase({exported}{{outcome=\"exported\"}}[{window}])) > 0"
+                "sum by (cluster, instance) (increase({retries}[{window}])) > 0\nunless ({spans}\n  or {logs})"
             ),
             lasting: self.seconds(LASTING),
             severity: "warning",
@@ -482,6 +500,7 @@ pub fn used() -> [Row; 25] {
         EVICTIONS_HELD,
         BUILD,
         CHILD_OOM,
+        EXPORT_LOGS,
         EXPORT_RETRIES,
         EXPORT_SPANS,
         HOST_UNCLEAN,
