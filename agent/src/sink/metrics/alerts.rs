@@ -487,7 +487,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 25] {
+pub fn used() -> [Row; 26] {
     [
         ACTIVE,
         KNOWN,
