@@ -164,6 +164,7 @@ struct ObserverLoop {
     client: kube::Client,
     counters: Arc<ClusterCounters>,
     rollouts: (RolloutMetrics, Arc<RolloutCounters>),
+    rollout_settle: Duration,
     counted: Counted,
     leadership: Leadership,
     session: Option<Session>,
@@ -247,6 +248,7 @@ impl ObserverLoop {
             client,
             counters,
             rollouts: (RolloutMetrics::new(&export.metrics), rollouts),
+            rollout_settle: config.observer.rollout_settle,
             counted: Counted::default(),
             leadership: Leadership::new(config, identity, lease),
             session: None,
@@ -319,7 +321,7 @@ impl ObserverLoop {
                     rollouts: self
                         .epitaphs
                         .is_some()
-                        .then(|| RolloutFeed::start(&self.client, &self.rollouts.1)),
+                        .then(|| RolloutFeed::start(&self.client, self.rollout_settle, &self.rollouts.1)),
                     _keeper: self.keeping.clone().map(|(settings, stats)| {
                         let right = &rights::OBSERVER_EPITAPHS;
                         epitaphs::keep(
@@ -525,9 +527,9 @@ impl ObserverLoop {
         let of = &self.rollouts.1;
         let totals = [of.breaks(), of.requests_failed(), of.over(), of.unreadable()];
         let counted = std::mem::replace(&mut self.counted.rollouts, totals);
-        let [breaks, requests, over, unreadable] = std::array::from_fn(|at| totals[at] - counted[at]);
+        let [breaks, failures, over, unreadable] = std::array::from_fn(|at| totals[at] - counted[at]);
         self.metrics.watch_breaks(rollouts::WATCH, breaks);
-        self.metrics.rollout_requests(requests);
+        self.metrics.rollout_failures(failures);
         self.metrics.dropped("rollout_cap", over);
         self.metrics.dropped("rollout_unreadable", unreadable);
         let total = self.counters.unreadable();
@@ -612,7 +614,7 @@ impl Session {
     }
 }
 
-/// What a session has to be told.
+/// What a session receives.
 enum News {
     Cluster(Boot, Input),
     Rollout(RolloutNews),

@@ -100,8 +100,9 @@ pub struct RolloutFeed {
 }
 
 impl RolloutFeed {
-    /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error.
-    pub fn start(client: &Client, counters: &Arc<RolloutCounters>) -> RolloutFeed {
+    /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error. `settle`: as of
+    /// [`Rollouts::new`].
+    pub fn start(client: &Client, settle: Duration, counters: &Arc<RolloutCounters>) -> RolloutFeed {
         let (sender, news) = mpsc::channel(QUEUE);
         let options = WatchOptions {
             purpose: Purpose {
@@ -117,7 +118,7 @@ impl RolloutFeed {
         let follower = Follower {
             client: client.clone(),
             watch: Watch::new(client.clone(), options, counters.watch.clone()),
-            rollouts: Rollouts::new(MOST),
+            rollouts: Rollouts::new(MOST, settle),
             counters: counters.clone(),
             waiting: VecDeque::new(),
             answers: JoinSet::new(),
@@ -189,13 +190,11 @@ impl Follower {
                         self.counters.over.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                Ok(None) => {}
+                // Perhaps no longer: without an owner, a ReplicaSet is on its own.
+                Ok(None) => return self.gone(object.metadata.uid),
                 Err(Incomplete) => _ = self.counters.unreadable.fetch_add(1, Ordering::Relaxed),
             },
-            WatchEvent::Changed(Change::Deleted(object)) => {
-                let gone = object.metadata.uid.and_then(|uid| self.rollouts.gone(&uid));
-                return gone.into_iter().map(RolloutNews::Gone).collect();
-            }
+            WatchEvent::Changed(Change::Deleted(object)) => return self.gone(object.metadata.uid),
             WatchEvent::Interrupted { error, .. } => {
                 if self.watch_failing.as_ref() != Some(&error) {
                     tracing::warn!("{}; rollouts are followed again later", line(&error));
@@ -209,6 +208,11 @@ impl Follower {
             }
         }
         Vec::new()
+    }
+
+    fn gone(&mut self, uid: Option<String>) -> Vec<RolloutNews> {
+        let gone = uid.and_then(|uid| self.rollouts.gone(&uid));
+        gone.into_iter().map(RolloutNews::Gone).collect()
     }
 
     fn ask(&mut self, now: Boot) {

@@ -371,15 +371,25 @@ impl Workload<'_> {
 
     /// Two pods that are not among `old`, made ready; then the old ones go.
     pub fn rolled_out(&self, old: &[(String, String)]) -> anyhow::Result<Vec<(String, String)>> {
-        let new = until("two new pods", || {
+        let new = self.added(old)?;
+        self.ready(&new)?;
+        Ok(new)
+    }
+
+    /// Two pods that are not among `old`.
+    pub fn added(&self, old: &[(String, String)]) -> anyhow::Result<Vec<(String, String)>> {
+        until("two new pods", || {
             let mut new = self.pods()?;
             new.retain(|pod| !old.contains(pod));
             Ok(if new.len() == 2 { Ok(new) } else { Err(format!("{new:?}")) })
-        })?;
+        })
+    }
+
+    pub fn ready(&self, pods: &[(String, String)]) -> anyhow::Result<()> {
         let ready = json!({"status": {"phase": "Running", "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"},
         ]}});
-        for (name, _) in &new {
+        for (name, _) in pods {
             let args = [
                 "-n",
                 "shop",
@@ -392,7 +402,7 @@ impl Workload<'_> {
             ];
             self.kubectl.run(&[&args[..], &[&ready.to_string()]].concat())?;
         }
-        Ok(new)
+        Ok(())
     }
 
     /// The agent reports now that one of the pods terminated and lost connections of clients.

@@ -25,7 +25,6 @@ fn settled(observer: &Service, revision: u32) -> anyhow::Result<()> {
         format!("revision=\"{revision}\""),
     ];
     let labels = labels.each_ref().map(String::as_str);
-    // After thirty seconds without an old pod.
     until(&format!("revision {revision} to settle"), || {
         Ok(holds(observer.count(series, &labels)? > 0.0, || observer.log()))
     })
@@ -52,7 +51,13 @@ async fn the_observer_counts_what_a_rollout_cost() -> anyhow::Result<()> {
     let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
     let epitaph = Epitaph::copied(&program(binaries), api.directory.path())?;
     let kubeconfig = kubeconfig.to_str().context("a path of ours is text")?;
-    let args = ["--kubeconfig", kubeconfig, "--set", "observer.namespace=epitaph"];
+    // The reports are there before the last old pod is gone: nothing is waited for.
+    let settle = ["--set", "observer.rollout_settle=0s"];
+    let args = [
+        &["--kubeconfig", kubeconfig, "--set", "observer.namespace=epitaph"],
+        &settle[..],
+    ]
+    .concat();
     let observer = || Service::of("observer", &epitaph, api.directory.path(), &args);
 
     let web = Workload { kubectl: &api.kubectl };
@@ -61,10 +66,11 @@ async fn the_observer_counts_what_a_rollout_cost() -> anyhow::Result<()> {
     let mut active = observer()?;
     active.until("epitaph_observer_active", &[], 1.0)?;
     web.apply(2)?;
-    let second = web.rolled_out(&first)?;
+    let second = web.added(&first)?;
     let (sink, worker) = writing(api.agent("node-1")?).await?;
     web.reports(&sink, &first[0])?;
     reported(&sink, EpitaphOutcome::Written, 1)?;
+    web.ready(&second)?;
     tokio::task::block_in_place(|| settled(&active, 2))?;
     let of = |name: &str, label: &str| active.metric(name, &[r#"epitaph_workload_kind="Deployment""#, label]);
     for (kind, count) in [("refused", 14.0), ("reset", 1.0), ("cut", 3.0), ("undecided", 4.0)] {

@@ -1,6 +1,6 @@
 //! When a rollout has settled, and what it cost then: by the ReplicaSets of a workload.
 //!
-//! A rollout has settled when the pods of the newest ReplicaSet are available and no pod of another one has existed for [`SETTLE`]. Whether
+//! A rollout has settled when the pods of the newest ReplicaSet are available and no pod of another one has existed for a while. Whether
 //! pods exist is asked: a ReplicaSet does not count those that terminate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,7 +11,7 @@ use crate::render::resource::EpitaphReport;
 use crate::time::{Boot, Wall};
 
 /// So long no old pod exists before a rollout has settled: the last reports are written in the meantime.
-const SETTLE: Duration = Duration::from_secs(30);
+pub const SETTLE: Duration = Duration::from_secs(30);
 
 /// Between two questions about one workload.
 const LOOK: Duration = Duration::from_secs(5);
@@ -98,6 +98,7 @@ pub struct Rollouts {
     of_namespace: HashMap<String, usize>,
     /// Most ReplicaSets; of a namespace a quarter of them.
     most: usize,
+    settle: Duration,
     /// The first list is complete.
     is_synced: bool,
     /// ReplicaSets of the list in progress.
@@ -135,13 +136,15 @@ impl Stage {
 }
 
 impl Rollouts {
-    /// `most`: ReplicaSets that are known at the same time.
-    pub fn new(most: usize) -> Rollouts {
+    /// `most`: ReplicaSets that are known at the same time. `settle`: how long no old pod exists before a rollout has settled, by default
+    /// [`SETTLE`].
+    pub fn new(most: usize, settle: Duration) -> Rollouts {
         Rollouts {
             workloads: HashMap::new(),
             owners: HashMap::new(),
             of_namespace: HashMap::new(),
             most,
+            settle,
             is_synced: false,
             listed: None,
         }
@@ -218,7 +221,11 @@ impl Rollouts {
         if !self.is_synced {
             return Vec::new();
         }
-        self.workloads.values_mut().filter_map(|of| of.question(now)).collect()
+        let settle = self.settle;
+        self.workloads
+            .values_mut()
+            .filter_map(|of| of.question(now, settle))
+            .collect()
     }
 
     /// `pods`: how many pods of other revisions exist; None: there was no answer.
@@ -259,7 +266,7 @@ impl Rollouts {
             return None;
         };
         (*is_asked, *next_look) = (false, now.plus(LOOK));
-        let reports = reports.filter(|_| quiet_since.is_some_and(|since| now.since(since) >= SETTLE))?;
+        let reports = reports.filter(|_| quiet_since.is_some_and(|since| now.since(since) >= self.settle))?;
         of.stage = Stage::Still;
         let revision = of.newest()?.number;
         let known: Vec<KnownRevision> = of.sets.values().map(known).collect();
@@ -307,7 +314,7 @@ impl Followed {
         self.newest().is_some_and(is_there) && self.others().all(|set| set.is_current && set.wanted == 0 && set.pods == 0)
     }
 
-    fn question(&mut self, now: Boot) -> Option<RolloutQuestion> {
+    fn question(&mut self, now: Boot, settle: Duration) -> Option<RolloutQuestion> {
         let is_available = self.is_available();
         let Stage::Rolling {
             quiet_since,
@@ -325,7 +332,7 @@ impl Followed {
             return None;
         }
         *is_asked = true;
-        let has_settled = quiet_since.is_some_and(|since| now.since(since) >= SETTLE);
+        let has_settled = quiet_since.is_some_and(|since| now.since(since) >= settle);
         if has_settled {
             return Some(RolloutQuestion::Reports(self.workload.clone()));
         }
@@ -382,7 +389,7 @@ mod tests {
     }
 
     fn listed(sets: impl IntoIterator<Item = ReplicaSetSight>) -> Rollouts {
-        let mut rollouts = Rollouts::new(100);
+        let mut rollouts = Rollouts::new(100, SETTLE);
         rollouts.list_begins();
         for set in sets {
             assert!(rollouts.sight(set));
@@ -472,7 +479,7 @@ mod tests {
         assert_eq!(rollouts.len(), 1);
         assert_eq!(rollouts.gone("set-2").map(|of| of.uid), Some("web".to_owned()));
         assert!(rollouts.is_empty());
-        let mut small = Rollouts::new(4);
+        let mut small = Rollouts::new(4, SETTLE);
         assert!(small.sight(set(1, 1, 1, 1)) && small.sight(set(1, 2, 2, 2)));
         assert!(!small.sight(set(2, 1, 1, 1)), "the share of a namespace");
         let mut elsewhere = set(2, 1, 1, 1);

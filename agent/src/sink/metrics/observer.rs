@@ -174,7 +174,7 @@ pub const EPITAPHS_FAILED: Row = Row {
     about: "Lists and deletions of Epitaphs that failed; the log has the reason",
 };
 
-pub const ROLLOUT_REQUESTS: Row = Row {
+pub const ROLLOUT_FAILURES: Row = Row {
     name: "epitaph.observer.rollout.failures",
     shape: Shape::Counter,
     unit: "{request}",
@@ -203,7 +203,7 @@ pub const TABLE: &[Row] = &[
     ROLLOUT_SETTLED,
     ROLLOUT_PODS,
     ROLLOUT_CONNECTIONS,
-    ROLLOUT_REQUESTS,
+    ROLLOUT_FAILURES,
 ];
 
 /// Of a trace with one root or span.
@@ -227,7 +227,7 @@ pub struct ObserverMetrics {
     watch_breaks: Counter<u64>,
     stalls: Counter<u64>,
     dropped: Counter<u64>,
-    rollout_requests: Counter<u64>,
+    rollout_failures: Counter<u64>,
     clock: Gauge<f64>,
     /// None: not the active observer, and no series.
     losses: Arc<Mutex<Option<LossState>>>,
@@ -243,7 +243,7 @@ impl ObserverMetrics {
             watch_breaks: WATCH_BREAKS.counter(meter),
             stalls: STALLS.counter(meter),
             dropped: DROPPED.counter(meter),
-            rollout_requests: ROLLOUT_REQUESTS.counter(meter),
+            rollout_failures: ROLLOUT_FAILURES.counter(meter),
             clock: KUBERNETES_CLOCK.gauge_f64(meter),
             losses: Arc::default(),
         };
@@ -257,7 +257,7 @@ impl ObserverMetrics {
             ours.watch_breaks(watch.name(), 0);
         }
         ours.watch_breaks("replicasets", 0);
-        ours.rollout_requests(0);
+        ours.rollout_failures(0);
         ours.dropped("rollout_cap", 0);
         ours.dropped("rollout_unreadable", 0);
         ours.stalls.add(0, &[]);
@@ -376,8 +376,8 @@ impl ObserverMetrics {
     }
 
     /// Requests about rollouts that failed.
-    pub fn rollout_requests(&self, count: u64) {
-        self.rollout_requests.add(count, &[]);
+    pub fn rollout_failures(&self, count: u64) {
+        self.rollout_failures.add(count, &[]);
     }
 
     pub fn stalled(&self) {

@@ -63,7 +63,8 @@ struct Last {
     rollout: SettledRollout,
 }
 
-type Rollouts = HashMap<String, Last>;
+/// By namespace and UID: whoever creates a ReplicaSet chooses its owner's UID.
+type Rollouts = HashMap<(String, String), Last>;
 
 /// Read at every collection: a series ends with its workload, and with the observer's Lease.
 #[derive(Clone, Default)]
@@ -102,19 +103,19 @@ impl RolloutMetrics {
 
     pub fn settled(&self, rollout: SettledRollout, at: Wall) {
         let mut rollouts = self.rollouts();
-        rollouts.insert(rollout.workload.uid.clone(), Last { settled: at, rollout });
+        rollouts.insert(key(&rollout.workload), Last { settled: at, rollout });
         if rollouts.len() > WORKLOADS
             && let Some(oldest) = rollouts
                 .iter()
                 .min_by_key(|(_, last)| last.settled)
-                .map(|(uid, _)| uid.clone())
+                .map(|(key, _)| key.clone())
         {
             rollouts.remove(&oldest);
         }
     }
 
     pub fn gone(&self, workload: &RolledWorkload) {
-        self.rollouts().remove(&workload.uid);
+        self.rollouts().remove(&key(workload));
     }
 
     /// Not the active observer any longer.
@@ -125,6 +126,10 @@ impl RolloutMetrics {
     fn rollouts(&self) -> std::sync::MutexGuard<'_, Rollouts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn key(of: &RolledWorkload) -> (String, String) {
+    (of.namespace.clone(), of.uid.clone())
 }
 
 fn labels(of: &RolledWorkload) -> [KeyValue; 3] {
@@ -238,6 +243,13 @@ mod tests {
         assert!(
             text.contains("revision=\"8\"") && !text.contains("epitaph_rollout_pods{"),
             "{text}"
+        );
+        let mut forged = rollout("web", 9, 0).workload;
+        forged.namespace = "mallory".to_owned();
+        ours.gone(&forged);
+        assert!(
+            metrics.text().unwrap().contains("revision=\"8\""),
+            "a namespace ends only its own series"
         );
         ours.gone(&rollout("web", 8, 0).workload);
         for n in 0..WORKLOADS as u64 + 5 {

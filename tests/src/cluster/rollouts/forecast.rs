@@ -19,14 +19,14 @@ const WRONG: usize = 1;
 
 /// A forecast, and what came.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Compared {
     rollout: Rollout,
     today: Outlook,
     /// By the clients' log of the second rollout.
     lost: u64,
 }
 
-impl Told {
+impl Compared {
     fn is_inside(&self) -> bool {
         match self.today {
             Outlook::Between { least, most } => (least..=most).contains(&self.lost),
@@ -35,7 +35,7 @@ impl Told {
     }
 }
 
-impl Display for Told {
+impl Display for Compared {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let sign = if self.is_inside() { "ok " } else { "BAD" };
         write!(
@@ -50,7 +50,7 @@ impl Display for Told {
 
 /// # Errors
 /// A rollout could not be played, or has no Epitaphs.
-pub fn all(stage: &Stage) -> anyhow::Result<Vec<Told>> {
+pub fn all(stage: &Stage) -> anyhow::Result<Vec<Compared>> {
     let every = SERVERS.iter().flat_map(|server| {
         SLEEPS.iter().map(move |&sleep| Rollout {
             server,
@@ -61,21 +61,21 @@ pub fn all(stage: &Stage) -> anyhow::Result<Vec<Told>> {
     });
     every
         .map(|rollout| {
-            let told = stage.foretold(rollout).with_context(|| format!("rollout {rollout}"))?;
-            eprintln!("{told}");
-            Ok(told)
+            let row = stage.compared(rollout).with_context(|| format!("rollout {rollout}"))?;
+            eprintln!("{row}");
+            Ok(row)
         })
         .collect()
 }
 
 /// What the rows of [`all`] do not prove, a line each.
-pub fn unproven(rows: &[Told]) -> Vec<String> {
-    let wrong: Vec<String> = rows.iter().filter(|row| !row.is_inside()).map(Told::to_string).collect();
+pub fn unproven(rows: &[Compared]) -> Vec<String> {
+    let wrong: Vec<String> = rows.iter().filter(|row| !row.is_inside()).map(Compared::to_string).collect();
     if wrong.len() > WRONG { wrong } else { Vec::new() }
 }
 
 impl Stage {
-    fn foretold(&self, rollout: Rollout) -> anyhow::Result<Told> {
+    fn compared(&self, rollout: Rollout) -> anyhow::Result<Compared> {
         let name = format!("fore-{rollout}");
         let clients = clients(&name, rollout);
         self.deploy(&name, rollout)?;
@@ -88,7 +88,7 @@ impl Stage {
         }
         let row = self.round(&name, rollout)?;
         self.remove(&name, &clients)?;
-        Ok(Told {
+        Ok(Compared {
             rollout,
             today,
             lost: row.clients.iter().sum(),
