@@ -90,8 +90,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.probe("unsupported", "info"),
                 refused::unseen(&rules),
                 rules.records_lost(),
-                rules.spans_dropped(),
-                rules.logs_dropped(),
+                rules.exports_dropped(),
                 rules.export_failing(),
                 rules.agent_down(),
                 missing::agents(&rules),
@@ -285,33 +284,22 @@ impl Rules {
         }
     }
 
-    fn spans_dropped(&self) -> Rule {
-        let spans = format!("{}{{outcome!=\"exported\"}}", EXPORT_SPANS.prometheus());
+    /// Of spans, or of log records only.
+    fn exports_dropped(&self) -> Rule {
+        let dropped = [EXPORT_SPANS, EXPORT_LOGS].map(|row| {
+            let dropped = format!("{}{{outcome!=\"exported\"}}", row.prometheus());
+            self.increase(&["cluster", "instance", "outcome"], &dropped)
+        });
         Rule {
-            expr: self.increase(&["cluster", "instance", "outcome"], &spans),
+            expr: dropped.join("\nor "),
             severity: "warning",
             ..rule(
                 "EpitaphNotExporting",
-                "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} spans: {{ $labels.outcome }}".into(),
-                "Traces of terminations are missing or incomplete at the collector; metrics and Kubernetes Events are complete. \
-                 queue_full, journal_full: the collector was away for longer than queue or journal hold. rejected: the agent's log \
-                 has the collector's answer. shutdown: the agent ended before the collector answered. journal_unreadable: the \
-                 trace on disk is damaged."
-                    .into(),
-            )
-        }
-    }
-
-    fn logs_dropped(&self) -> Rule {
-        let records = format!("{}{{outcome!=\"exported\"}}", EXPORT_LOGS.prometheus());
-        Rule {
-            expr: self.increase(&["cluster", "instance", "outcome"], &records),
-            severity: "warning",
-            ..rule(
-                "EpitaphNotExporting",
-                "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} log records: {{ $labels.outcome }}".into(),
-                "Log records of terminations are missing at the collector (`otlp.logs`); the outcomes are those of spans. rejected: the \
-                 collector may have no pipeline for logs."
+                "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} spans or log records: {{ $labels.outcome }}".into(),
+                "Traces or log records of terminations are missing or incomplete at the collector; metrics and Kubernetes Events are \
+                 complete. queue_full, journal_full: the collector was away for longer than queue or journal hold. rejected: the agent's \
+                 log has the collector's answer; the collector may have no pipeline for logs. shutdown: the agent ended before the \
+                 collector answered. journal_unreadable: the trace on disk is damaged."
                     .into(),
             )
         }
