@@ -8,6 +8,7 @@ use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::monitoring::program;
 use epitaph_tests::skip::skip;
+use epitaph_tests::timeout::{holds, until};
 
 const ARGO: &str = include_str!("../../../deploy/pipelines/argo-rollouts.yaml");
 const FLAGGER: &str = include_str!("../../../deploy/pipelines/flagger.yaml");
@@ -40,8 +41,15 @@ fn the_templates_of_pipelines_are_valid_by_their_own_schemas() -> anyhow::Result
         let definitions = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         // Longer than kubectl's annotation of what was applied.
         kubectl.run_with(&["create", "-f", "-"], &definitions)?;
-        let definition = format!("customresourcedefinition/{definition}");
-        kubectl.run(&["wait", "--for=condition=Established", &definition, "--timeout=60s"])?;
+        until(&format!("the definition {definition} to be established"), || {
+            let object = kubectl.json(&["get", "customresourcedefinition", definition, "-o", "json"])?;
+            let conditions = object["status"]["conditions"].as_array();
+            let is_established = conditions
+                .into_iter()
+                .flatten()
+                .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+            Ok(holds(is_established, || object["status"].to_string()))
+        })?;
     }
     kubectl.apply(NAMESPACE)?;
     validate(&kubectl, ARGO)?;

@@ -73,7 +73,7 @@ pub struct RolloutMetrics(Arc<Mutex<Rollouts>>);
 impl RolloutMetrics {
     pub fn new(metrics: &Metrics) -> RolloutMetrics {
         let ours = RolloutMetrics::default();
-        let follow = |row: &Row, points: fn(&Last) -> Vec<(u64, Option<KeyValue>)>| {
+        let follow = |row: &Row, points: fn(&Last) -> Points| {
             let rollouts = ours.0.clone();
             metrics
                 .meter
@@ -85,7 +85,7 @@ impl RolloutMetrics {
                     for last in rollouts.values() {
                         let workload = labels(&last.rollout.workload);
                         for (value, own) in points(last) {
-                            let labels: Vec<KeyValue> = workload.iter().cloned().chain(own).collect();
+                            let labels: Vec<KeyValue> = workload.iter().cloned().chain([own]).collect();
                             observer.observe(value, &labels);
                         }
                     }
@@ -94,7 +94,7 @@ impl RolloutMetrics {
         };
         follow(&ROLLOUT_SETTLED, |last| {
             let revision = KeyValue::new("revision", last.rollout.revision.to_string());
-            vec![(last.settled.0 / 1_000_000_000, Some(revision))]
+            vec![(last.settled.0 / 1_000_000_000, revision)]
         });
         follow(&ROLLOUT_PODS, |last| of_cost(last, "state", pods));
         follow(&ROLLOUT_CONNECTIONS, |last| of_cost(last, "kind", connections));
@@ -140,13 +140,14 @@ fn labels(of: &RolledWorkload) -> [KeyValue; 3] {
     ]
 }
 
+/// Values, each with the label that only its row has.
+type Points = Vec<(u64, KeyValue)>;
+
 type Counts = [(&'static str, u64); 4];
 
-fn of_cost(last: &Last, label: &'static str, counts: fn(&RevisionCost) -> Counts) -> Vec<(u64, Option<KeyValue>)> {
+fn of_cost(last: &Last, label: &'static str, counts: fn(&RevisionCost) -> Counts) -> Points {
     let counts = last.rollout.cost.iter().flat_map(counts);
-    counts
-        .map(|(name, count)| (count, Some(KeyValue::new(label, name))))
-        .collect()
+    counts.map(|(name, count)| (count, KeyValue::new(label, name))).collect()
 }
 
 fn pods(of: &RevisionCost) -> Counts {
