@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::error::Error;
 
+pub(crate) use epitaph_core::text::chain;
+
 pub type Remedy = Cow<'static, str>;
 
 pub trait HasRemedy: Error {
@@ -21,19 +23,6 @@ pub fn line(error: &(impl HasRemedy + 'static)) -> String {
 /// For a terminal: what failed, and the remedy in a separate line. Without a newline at the end.
 pub fn lines(error: &(impl HasRemedy + 'static)) -> String {
     with_remedy(chain(error), error.remedy(), "\nremedy: ")
-}
-
-/// An error and its causes, in one line, without repetitions.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |&error| error.source()) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
 }
 
 fn with_remedy(mut text: String, remedy: Option<Remedy>, separator: &str) -> String {

@@ -181,7 +181,7 @@ pub const OBSERVER_NODE_LEASES: Right = right(
 pub const OBSERVER_POST_EVENTS: Right = right(
     Role::ObserverEvents,
     "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}",
-    "Events on StatefulSets whose pods hang on a lost node. Not needed with kubernetes.events = false.",
+    "Events on StatefulSets whose pods hang on a lost node, and on Deployments whose rollout lost connections. Not needed with kubernetes.events = false.",
     "No Events; traces and metrics are complete.",
 );
 pub const OBSERVER_EPITAPHS: Right = right(
@@ -195,6 +195,12 @@ pub const OBSERVER_NODE_EPITAPHS: Right = right(
     "{apiGroups: [epitaph.dev], resources: [nodeepitaphs], verbs: [create, list, delete]}",
     "The custom resource NodeEpitaph of each lost node; old ones are removed. Not needed with kubernetes.epitaphs = false.",
     "`kubectl epitaph node` shows no loss, and NodeEpitaphs are never removed.",
+);
+pub const OBSERVER_ROLLOUTS: Right = right(
+    Role::ObserverEpitaphs,
+    "{apiGroups: [apps], resources: [replicasets], verbs: [list, watch]}",
+    "When a rollout has settled, to count what it cost. Of a ReplicaSet the observer keeps numbers and names, and not its template. Not needed with kubernetes.epitaphs = false.",
+    "No metrics epitaph_rollout_*, and no Event RolloutLostConnections; `kubectl epitaph rollout` is complete.",
 );
 pub const OBSERVER_LEASE: Right = right(
     Role::ObserverLease,
@@ -242,6 +248,7 @@ pub const ALL: &[Right] = &[
     OBSERVER_POST_EVENTS,
     OBSERVER_EPITAPHS,
     OBSERVER_NODE_EPITAPHS,
+    OBSERVER_ROLLOUTS,
     OBSERVER_LEASE,
 ];
 

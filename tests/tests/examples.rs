@@ -16,7 +16,7 @@ use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
-use epitaph_tests::timeout::until;
+use epitaph_tests::timeout::{holds, until};
 use serde_json::Value;
 
 #[test]
@@ -65,10 +65,12 @@ fn a_collector_passes_terminations_on_to_jaeger() -> anyhow::Result<()> {
 
     let epitaph = Epitaph::copied(&agent_program(&binaries()), directory.path())?;
     let url = format!("http://127.0.0.1:{port}");
-    let to = ["--otlp", &url, "--otlp-protocol", "grpc", "--set", "otlp.metrics=false"];
+    let mut to = vec!["--otlp", &url, "--otlp-protocol", "grpc"];
+    to.extend(["--set", "otlp.metrics=false", "--set", "otlp.logs=true"]);
     let agent = Service::start(&epitaph, directory.path(), &to)?;
     play("abort")?;
     agent.until("epitaph_export_spans_total", &[r#"outcome="exported""#], 1.0)?;
+    agent.until("epitaph_export_logs_total", &[r#"outcome="exported""#], 1.0)?;
 
     // Click 1 is the service, click 2 the operation or the tag, click 3 the trace.
     let trace = found(&jaeger).with_context(|| collector.log())?;
@@ -87,7 +89,29 @@ fn a_collector_passes_terminations_on_to_jaeger() -> anyhow::Result<()> {
     for wanted in ["epitaph.sentence", "epitaph.remedy", "epitaph.verdict", "error"] {
         ensure!(tags.iter().any(|tag| tag["key"] == wanted), "no {wanted} in {tags:?}");
     }
-    Ok(())
+
+    // The same termination as a log record, as the collector's debug exporter prints it.
+    let value = |key: &str| {
+        tags.iter()
+            .find(|tag| tag["key"] == key)
+            .and_then(|tag| tag["value"].as_str())
+    };
+    let sentence = value("epitaph.sentence").context("no sentence")?;
+    let printed = [
+        "EventName: epitaph.container.stop".to_owned(),
+        format!("Body: Str({sentence})"),
+        format!("Trace ID: {}", root["traceID"].as_str().context("no trace id")?),
+        format!("Span ID: {}", root["spanID"].as_str().context("no span id")?),
+        format!("SeverityText: {}", value("epitaph.severity").context("no severity")?),
+        "-> epitaph.verdict: Str(crashed)".to_owned(),
+    ];
+    until("a log record of the termination", || {
+        let log = collector.log();
+        let is_it = |record: &str| printed.iter().all(|line| record.contains(line));
+        Ok(holds(log.split("LogRecord #").any(is_it), || {
+            format!("not all of {printed:#?} in one record of\n{log}")
+        }))
+    })
 }
 
 /// The trace of the story, once the collector has sent its batch.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use epitaph::config::OtlpSettings;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
-use epitaph::sink::otlp::{self, Delivery, Protocol, SpanDropReason};
+use epitaph::sink::otlp::{self, Delivery, Protocol, Signal, SpanDropReason};
 use epitaph_core::event::Kind;
 use epitaph_core::fixtures::pods;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
@@ -214,7 +214,7 @@ async fn send(protocol: Protocol, port: u16, traces: &[Trace]) -> anyhow::Result
         ..OtlpSettings::default()
     };
     let to = settings.destinations()?.traces.expect("an endpoint");
-    let (sink, worker) = otlp::start(to, Delivery::with_queue(2_048))?;
+    let (sink, worker) = otlp::start(Signal::Traces, to, Delivery::with_queue(2_048))?;
     for trace in traces {
         sink.offer(trace, "clean");
     }

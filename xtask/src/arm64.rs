@@ -30,14 +30,20 @@ const PACKAGES: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 /// an offset.
 pub fn build(release: bool) -> Result<PathBuf> {
     bpf::build()?;
+    build_bin(&["--package", "epitaph", "--bins"], "epitaph", release)
+}
+
+/// Builds one program.
+pub fn build_bin(selection: &[&str], name: &str, release: bool) -> Result<PathBuf> {
     let mut cargo = cargo()?;
     cargo
-        .args(["build", "--package", "epitaph", "--bins"])
+        .arg("build")
+        .args(selection)
         .args(release.then_some("--release"))
         .args(target());
-    shell::run(&mut cargo, "building epitaph for arm64")?;
+    shell::run(&mut cargo, &format!("building {name} for arm64"))?;
     let profile = if release { "release" } else { "debug" };
-    Ok(target_dir().join(TARGET).join(profile).join("epitaph"))
+    Ok(target_dir().join(TARGET).join(profile).join(name))
 }
 
 /// What names target and directory of a build with [`cargo`].

@@ -1,5 +1,5 @@
 //! The programs that users run beside Epitaph, for the tests of `deploy/alerts` and `deploy/examples`: Prometheus, promtool,
-//! Alertmanager and the OpenTelemetry Collector.
+//! Alertmanager and the OpenTelemetry Collector; and the schemas of `deploy/pipelines`.
 
 use std::path::PathBuf;
 
@@ -17,6 +17,20 @@ const PROMETHEUS: [(&str, &str); 3] = [
     ("EPITAPH_ALERTMANAGER", "github.com/prometheus/alertmanager/cmd/alertmanager"),
 ];
 const COLLECTOR: (&str, &str) = ("EPITAPH_OTELCOL", "epitaph/otelcol");
+
+/// Variable of the tests, module, and its file of CustomResourceDefinitions.
+const PIPELINES: [(&str, &str, &str); 2] = [
+    (
+        "EPITAPH_ARGO_CRDS",
+        "github.com/argoproj/argo-rollouts",
+        "manifests/crds/analysis-template-crd.yaml",
+    ),
+    (
+        "EPITAPH_FLAGGER_CRDS",
+        "github.com/fluxcd/flagger",
+        "artifacts/flagger/crd.yaml",
+    ),
+];
 
 /// Builds what is missing; each program by the variable that the tests read.
 pub fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
@@ -42,5 +56,9 @@ pub fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
             "about two minutes on two cores",
         )?,
     ));
+    for (variable, module, file) in PIPELINES {
+        let sources = go::sources(&shell::root().join("xtask/pipelines"), module)?;
+        built.push((variable, sources.join(file)));
+    }
     Ok(built)
 }

@@ -5,6 +5,7 @@
 //! programs, image, chart and packages are built, with checksums and a statement of where they come from.
 
 mod check;
+mod krew;
 mod statement;
 mod version;
 
@@ -26,7 +27,8 @@ use crate::{
 
 pub use self::check::task as test;
 
-pub const FLAGS: &str = "VERSION [--write] | VERSION [--dev] [--arm64] [--push HOST/PREFIX] [--minisign KEY] [--builder URI]";
+pub const FLAGS: &str =
+    "VERSION [--write] | VERSION [--dev] [--arm64] [--push HOST/PREFIX] [--minisign KEY] [--builder URI] [--krew URL]";
 
 /// Of the chart in a registry.
 const CHART: &str = "charts";
@@ -39,6 +41,8 @@ struct Options {
     push: Option<String>,
     key: Option<PathBuf>,
     builder: String,
+    /// Where the archives of `kubectl epitaph` will be found.
+    krew: Option<String>,
 }
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -49,6 +53,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         push: args.opt_value_from_str("--push")?,
         key: args.opt_value_from_os_str("--minisign", |path| Ok::<_, std::convert::Infallible>(PathBuf::from(path)))?,
         builder: args.opt_value_from_str("--builder")?.unwrap_or_else(|| BUILDER.to_owned()),
+        krew: args.opt_value_from_str("--krew")?,
     };
     let version: String = args
         .free_from_str()
@@ -146,6 +151,7 @@ fn artefacts(options: &Options) -> Result<Made> {
         archive_of_program(*arch, program, &out, epoch)?;
     }
     copy(&deb::build(options.dev)?, &out)?;
+    krew::artefacts(&arches, options.dev, options.krew.as_deref(), &out, epoch)?;
     let chart = archive_of_chart(&out, epoch)?;
     if !options.dev {
         for arch in &arches {
@@ -205,19 +211,19 @@ fn archive_of_program(arch: Arch, program: &Path, out: &Path, epoch: i64) -> Res
         copy(&shell::root().join(file), &dir)?;
     }
     let parent = dir.parent().context("a directory has a parent")?;
-    archive(parent, &name, &out.join(format!("{name}.tar.gz")), epoch, &[])
+    archive(parent, &[&name], &out.join(format!("{name}.tar.gz")), epoch, &[])
 }
 
 /// As `helm package`, which gives each archive another time.
 fn archive_of_chart(out: &Path, epoch: i64) -> Result<PathBuf> {
     let to = out.join(format!("epitaph-chart-{}.tgz", dist::version()));
     let ignored = ["--exclude=*.orig", "--exclude=*.swp", "--exclude=*.tgz"];
-    archive(&shell::root().join("deploy/helm"), "epitaph", &to, epoch, &ignored)?;
+    archive(&shell::root().join("deploy/helm"), &["epitaph"], &to, epoch, &ignored)?;
     Ok(to)
 }
 
 /// The same files give the same bytes: names in order, one time, one owner, no name of the machine.
-fn archive(dir: &Path, name: &str, to: &Path, epoch: i64, flags: &[&str]) -> Result<()> {
+fn archive(dir: &Path, names: &[&str], to: &Path, epoch: i64, flags: &[&str]) -> Result<()> {
     let tar = to.with_extension("tar");
     let mut command = Command::new("tar");
     command
@@ -234,7 +240,7 @@ fn archive(dir: &Path, name: &str, to: &Path, epoch: i64, flags: &[&str]) -> Res
         .args(flags)
         .arg("--file")
         .arg(&tar)
-        .arg(name);
+        .args(names);
     shell::run_quietly(&mut command, &format!("writing {}", to.display()))?;
     let mut gzip = Command::new("gzip");
     let output = gzip

@@ -2,12 +2,18 @@
 //!
 //! Unknown stays unknown: a pod without a report is named, and connections that were not observed are counted apart from none.
 
+mod forecast;
+mod settling;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use crate::render::resource::{EpitaphReport, POD};
 use crate::time::Wall;
+
+pub use forecast::{Forecast, Outlook};
+pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SETTLE, SettledRollout};
 
 /// A revision of a workload, as the API knows it: a ReplicaSet of a Deployment, a ControllerRevision of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,15 +136,32 @@ fn hash(report: &EpitaphReport) -> &str {
     owner.and_then(|owner| owner.revision.as_deref()).unwrap_or_default()
 }
 
-fn of_known(reports: &[&EpitaphReport], revision: &KnownRevision, next: Option<&KnownRevision>) -> RevisionCost {
-    // A rollback continues a revision that was made long before: its creation does not mark the begin of the rollout.
-    let begin = next
-        .and_then(|next| next.created)
-        .filter(|begin| revision.created.is_none_or(|created| *begin > created));
-    let is_before = |report: &&EpitaphReport| {
-        let exited = Wall::parse_rfc3339(&report.times.exited);
-        begin.zip(exited).is_some_and(|(begin, exited)| exited < begin)
+/// The reports that the cost of that revision counts, if the API has the revision.
+pub fn replaced<'a>(reports: &[&'a EpitaphReport], known: &[KnownRevision], number: u64) -> Vec<&'a EpitaphReport> {
+    let Some(revision) = known.iter().find(|revision| revision.number == number) else {
+        return Vec::new();
     };
+    let later = known.iter().filter(|other| other.number > number);
+    let begin = begin(revision, later.min_by_key(|other| other.number));
+    let own = pods(reports).filter(|report| hash(report) == revision.hash);
+    own.filter(|report| !is_before(report, begin)).collect()
+}
+
+/// When the replacement of a revision began, if that is known.
+fn begin(revision: &KnownRevision, next: Option<&KnownRevision>) -> Option<Wall> {
+    // A rollback continues a revision that was made long before: its creation does not mark the begin of the rollout.
+    next.and_then(|next| next.created)
+        .filter(|begin| revision.created.is_none_or(|created| *begin > created))
+}
+
+fn is_before(report: &EpitaphReport, begin: Option<Wall>) -> bool {
+    let exited = Wall::parse_rfc3339(&report.times.exited);
+    begin.zip(exited).is_some_and(|(begin, exited)| exited < begin)
+}
+
+fn of_known(reports: &[&EpitaphReport], revision: &KnownRevision, next: Option<&KnownRevision>) -> RevisionCost {
+    let begin = begin(revision, next);
+    let is_before = |report: &&EpitaphReport| is_before(report, begin);
     let own = || pods(reports).filter(|report| hash(report) == revision.hash);
     let reported: BTreeSet<&str> = own().map(|report| report.pod.name.as_str()).collect();
     let missing = revision
@@ -215,7 +238,7 @@ mod tests {
     use crate::render::resource::{EpitaphConnections, EpitaphOwner, EpitaphPod, EpitaphTimes};
 
     /// A pod of a revision; its exit is `second` s after midnight, and its deletion was requested `took` s before.
-    fn pod(name: &str, hash: &str, second: u64, took: u64) -> EpitaphReport {
+    pub(super) fn pod(name: &str, hash: &str, second: u64, took: u64) -> EpitaphReport {
         let at = |second: u64| Wall(second * 1_000_000_000).rfc3339_millis();
         EpitaphReport {
             terminated: POD.to_owned(),
@@ -241,7 +264,7 @@ mod tests {
         }
     }
 
-    fn lossy(mut pod: EpitaphReport, refused: u64) -> EpitaphReport {
+    pub(super) fn lossy(mut pod: EpitaphReport, refused: u64) -> EpitaphReport {
         pod.verdict = "refused-connections".to_owned();
         pod.unclean = true;
         pod.connections = Some(EpitaphConnections {

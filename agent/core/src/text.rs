@@ -1,6 +1,7 @@
 //! Text from outside (processes, pods, servers): escaped and bounded; and patterns for it. Pure.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Write as _;
 
 /// Escapes control and invisible characters; systemd's own `\x2d` stays as it is. Cut after `max` bytes, with `…`.
@@ -34,6 +35,19 @@ pub fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+/// An error and its causes, in one line, without repetitions.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |&error| error.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// The first characters of `text` that fit into `bytes`, unchanged.

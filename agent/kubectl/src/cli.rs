@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use epitaph_core::duration;
+use epitaph_story::color::Color;
 use epitaph_story::when::{self, When};
 
 use crate::failure;
@@ -138,14 +139,6 @@ pub enum WhyOutput {
     Name,
     /// For an incident report
     Markdown,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    #[default]
-    Auto,
-    Always,
-    Never,
 }
 
 #[derive(Debug, Args)]

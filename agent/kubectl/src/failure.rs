@@ -102,15 +102,7 @@ pub fn shown(text: &str) -> String {
     epitaph_core::text::bounded(text, 1024).into_owned()
 }
 
-/// An error and its causes, in one line, without repetitions.
+/// An error and its causes, safe for a terminal.
 pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |&error| error.source()) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    shown(&text)
+    shown(&epitaph_core::text::chain(error))
 }

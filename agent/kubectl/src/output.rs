@@ -6,12 +6,12 @@ use std::time::Duration;
 use epitaph_core::render::text::Style;
 use epitaph_core::text::bounded;
 use epitaph_core::time::Wall;
+use epitaph_story::color::Color;
 use epitaph_story::story::columns;
 use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::Color;
 use crate::cluster::Kind;
 use crate::failure::Failure;
 
@@ -45,14 +45,7 @@ pub fn page() -> usize {
     reason = "the conventions of terminals, read where colours are decided"
 )]
 pub fn style(color: Color) -> Style {
-    let is_off = || {
-        std::env::var_os("NO_COLOR").is_some_and(|of| !of.is_empty()) || std::env::var_os("TERM").is_some_and(|of| of == "dumb")
-    };
-    match color {
-        Color::Always => Style::Color,
-        Color::Auto if io::stdout().is_terminal() && !is_off() => Style::Color,
-        Color::Auto | Color::Never => Style::Plain,
-    }
+    color.style(io::stdout().is_terminal(), |name| std::env::var(name).ok())
 }
 
 /// As kubectl prints tables: the widest cell of each column and three spaces.

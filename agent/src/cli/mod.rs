@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use epitaph_story::color::Color;
 
 pub use exit::SysExit;
 pub use filter::Filter;
@@ -266,30 +267,9 @@ pub enum OutputFormat {
     Json,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
-impl Color {
-    /// `NO_COLOR` (any value that is not empty, see no-color.org), a terminal without control codes and a stream that is not a terminal
-    /// turn `Auto` off.
-    pub fn style(self, is_terminal: bool, env: &dyn crate::config::Env) -> epitaph_core::render::text::Style {
-        use epitaph_core::render::text::Style;
-        match self {
-            Color::Always => Style::Color,
-            Color::Auto if is_terminal && !is_dumb(env) && env.get("NO_COLOR").is_none_or(|v| v.is_empty()) => Style::Color,
-            Color::Auto | Color::Never => Style::Plain,
-        }
-    }
-}
-
-/// A terminal that shows control codes as text: of an editor, of some serial consoles.
+/// As [`epitaph_story::color::is_dumb`].
 pub fn is_dumb(env: &dyn crate::config::Env) -> bool {
-    env.get("TERM").is_some_and(|terminal| terminal == "dumb")
+    epitaph_story::color::is_dumb(|name| env.get(name))
 }
 
 #[derive(Debug, Default, Args)]

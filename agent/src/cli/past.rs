@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use epitaph_story::color::Color;
 pub use epitaph_story::when::When;
 use epitaph_story::when::parse as when;
 
-use super::{Color, Filter};
+use super::Filter;
 
 /// Where finished terminations are read, and of which time.
 #[derive(Debug, Default, Args)]

@@ -115,6 +115,7 @@ impl Config {
         config.otlp.endpoint = None;
         config.otlp.traces_endpoint = None;
         config.otlp.metrics_endpoint = None;
+        config.otlp.logs_endpoint = None;
         config.listen = Listen::Off;
         config.health_listen = None;
         // A variable of the user's shell does not connect to a cluster either.
@@ -207,6 +208,9 @@ impl Config {
             }
             if !is_given("otlp.metrics_endpoint") {
                 self.otlp.metrics_endpoint = None;
+            }
+            if !is_given("otlp.logs_endpoint") {
+                self.otlp.logs_endpoint = None;
             }
         }
         // A given kubeconfig is used.

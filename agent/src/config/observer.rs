@@ -5,6 +5,7 @@ use std::time::Duration;
 use epitaph_core::observe;
 use epitaph_core::observe::election::Timing;
 use epitaph_core::observe::kept::KeepLimits;
+use epitaph_core::rollout::SETTLE;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct ObserverSettings {
     /// Most Epitaphs of a namespace, and of the cluster.
     pub epitaphs_per_namespace: usize,
     pub epitaphs: usize,
+    /// How long no old pod exists before a rollout has settled.
+    #[serde(with = "epitaph_core::duration")]
+    pub rollout_settle: Duration,
 }
 
 impl Default for ObserverSettings {
@@ -76,6 +80,7 @@ impl Default for ObserverSettings {
             endpoints,
             lost_nodes: true,
             stuck_after,
+            rollout_settle: SETTLE,
         }
     }
 }

@@ -18,7 +18,7 @@ const GRPC_PORT: u16 = 4317;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpSettings {
-    /// For every signal; with http/protobuf, `/v1/traces` and `/v1/metrics` are appended.
+    /// For every signal; with http/protobuf, `/v1/traces`, `/v1/metrics` and `/v1/logs` are appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
     /// Used as it stands, instead of `endpoint`.
@@ -27,6 +27,9 @@ pub struct OtlpSettings {
     /// Used as it stands, instead of `endpoint`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_endpoint: Option<Endpoint>,
+    /// Used as it stands, instead of `endpoint`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logs_endpoint: Option<Endpoint>,
     /// None: grpc where the endpoint's port is 4317, else http/protobuf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
@@ -35,6 +38,8 @@ pub struct OtlpSettings {
     pub compression: Compression,
     pub traces: bool,
     pub metrics: bool,
+    /// Each termination as a log record, too.
+    pub logs: bool,
     #[serde(with = "epitaph_core::duration")]
     pub metrics_interval: Duration,
     /// Limit of one export request.
@@ -56,11 +61,14 @@ impl Default for OtlpSettings {
             endpoint: None,
             traces_endpoint: None,
             metrics_endpoint: None,
+            logs_endpoint: None,
             protocol: None,
             insecure: false,
             compression: Compression::None,
             traces: true,
             metrics: true,
+            // Many a collector has no pipeline for logs.
+            logs: false,
             metrics_interval: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
             certificate: None,
@@ -76,6 +84,7 @@ impl Default for OtlpSettings {
 pub struct Destinations {
     pub traces: Option<Destination>,
     pub metrics: Option<Destination>,
+    pub logs: Option<Destination>,
 }
 
 /// A signal's own endpoint, and the signal's path below the shared endpoint.
@@ -130,6 +139,14 @@ impl OtlpSettings {
                     own: self.metrics_endpoint.as_ref(),
                     own_key: "otlp.metrics_endpoint",
                     path: "/v1/metrics",
+                },
+            )?,
+            logs: to(
+                self.logs,
+                SignalEndpoint {
+                    own: self.logs_endpoint.as_ref(),
+                    own_key: "otlp.logs_endpoint",
+                    path: "/v1/logs",
                 },
             )?,
         })
@@ -284,6 +301,12 @@ mod tests {
         assert_eq!(urls(&otlp), pair("http://c:4318/base/v1/traces", "http://m:1/custom"));
         otlp.traces = false;
         assert_eq!(urls(&otlp), pair("none", "http://m:1/custom"));
+        let logs = |otlp: &OtlpSettings| otlp.destinations().unwrap().logs.map(|to| to.url.to_string());
+        assert_eq!(logs(&otlp), None);
+        otlp.logs = true;
+        assert_eq!(logs(&otlp).as_deref(), Some("http://c:4318/base/v1/logs"));
+        otlp.logs_endpoint = Some("http://l:1/custom".parse().unwrap());
+        assert_eq!(logs(&otlp).as_deref(), Some("http://l:1/custom"));
     }
 
     #[test]

@@ -200,9 +200,10 @@ fn every_setting_can_be_set_and_is_printed() {
     for setting in settings::ALL {
         let value = match setting.key {
             "listen" | "health_listen" => "[::1]:7",
-            "otlp.endpoint" | "otlp.traces_endpoint" | "otlp.metrics_endpoint" => "http://collector:1",
+            "otlp.endpoint" | "otlp.traces_endpoint" | "otlp.metrics_endpoint" | "otlp.logs_endpoint" => "http://collector:1",
             "otlp.protocol" => "http/protobuf",
             "otlp.traces" | "otlp.metrics" => "none",
+            "otlp.logs" => "otlp",
             "otlp.headers" | "export.resource_attributes" => "a=b",
             "export.unclean_only" => "true",
             "containers.directories" => "/data/docker/containers",

@@ -3,7 +3,7 @@
 use epitaph_core::input::{CgroupMode, ESSENTIAL, ProbeState};
 use epitaph_core::time::Wall;
 
-use super::{Facts, Finding, Probes, Trouble};
+use super::{Facts, Finding, Probes, ServedKinds, Trouble};
 use crate::cli::SysExit;
 
 /// 2024-01-01: a clock before this date is not set.
@@ -178,4 +178,23 @@ pub fn clock(facts: &Facts) -> Vec<Finding> {
     } else {
         Finding::ok("clock", shown)
     }]
+}
+
+pub fn epitaphs(facts: &Facts) -> Vec<Finding> {
+    const REMEDY: &str = "install the CustomResourceDefinitions: `helm upgrade` of Epitaph's chart brings them, also where they were removed; or set \
+                          kubernetes.epitaphs = false";
+    let check = "epitaphs";
+    let found = facts.epitaphs.as_ref().map(|kinds| match kinds {
+        ServedKinds::All => Finding::ok(check, "the API server knows the kinds Epitaph and NodeEpitaph"),
+        ServedKinds::Without(missing) => Finding::note(
+            check,
+            format!(
+                "the API server does not know {}: `kubectl get epitaphs` shows nothing new of this node",
+                missing.join(" and ")
+            ),
+            Some(REMEDY.into()),
+        ),
+        ServedKinds::Unknown(reason) => Finding::unknown(check, format!("the API server was not asked: {reason}"), None),
+    });
+    found.into_iter().collect()
 }

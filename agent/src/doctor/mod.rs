@@ -33,6 +33,18 @@ pub struct Facts {
     pub shows_others: bool,
     pub now: Boot,
     pub wall_offset: WallOffset,
+    /// None: the agent here writes no Epitaphs, or nothing here may ask the API server.
+    pub epitaphs: Option<ServedKinds>,
+}
+
+/// Which of the custom resources the API server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServedKinds {
+    All,
+    /// Names of those that are missing.
+    Without(Vec<&'static str>),
+    /// No answer, and why.
+    Unknown(String),
 }
 
 /// The probes, after an attempt to load and attach all of them.
@@ -152,7 +164,7 @@ impl Finding {
 }
 
 /// In the order of the output: a check comes before those that depend on it.
-const CHECKS: [fn(&Facts) -> Vec<Finding>; 7] = [
+const CHECKS: [fn(&Facts) -> Vec<Finding>; 8] = [
     checks::kernel,
     checks::btf,
     checks::capabilities,
@@ -160,6 +172,7 @@ const CHECKS: [fn(&Facts) -> Vec<Finding>; 7] = [
     checks::proc,
     checks::cgroups,
     checks::clock,
+    checks::epitaphs,
 ];
 
 pub fn examine(facts: &Facts) -> Vec<Finding> {

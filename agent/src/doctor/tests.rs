@@ -34,7 +34,33 @@ fn well() -> Facts {
         shows_others: true,
         now: Boot(5_000_000_000),
         wall_offset: WallOffset(1_795_000_000_000_000_000),
+        epitaphs: None,
     }
+}
+
+#[test]
+fn kinds_that_the_api_server_does_not_know_are_a_note_with_the_remedy() {
+    let of = |kinds| {
+        let facts = Facts {
+            epitaphs: Some(kinds),
+            ..well()
+        };
+        let findings = examine(&facts);
+        assert_eq!(code(&findings), SysExit::Ok);
+        text(&findings)
+    };
+    assert!(of(ServedKinds::All).contains("ok       epitaphs "));
+    let without = of(ServedKinds::Without(vec!["Epitaph", "NodeEpitaph"]));
+    assert!(
+        without.contains("note     epitaphs ") && without.contains("does not know Epitaph and NodeEpitaph"),
+        "{without}"
+    );
+    assert!(without.contains("remedy: install the CustomResourceDefinitions"), "{without}");
+    let unknown = of(ServedKinds::Unknown("no answer within 5 s".to_owned()));
+    assert!(
+        unknown.contains("unknown  epitaphs ") && unknown.contains("no answer within 5 s"),
+        "{unknown}"
+    );
 }
 
 #[test]

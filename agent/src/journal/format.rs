@@ -15,6 +15,15 @@ pub(crate) const TAG_HEADER: u8 = 4;
 /// Finished reports that the journal does not have.
 pub(crate) const TAG_LOST: u8 = 5;
 
+/// Reports that the collector answered for some of the signals that they are sent as.
+pub(crate) const TAG_ANSWERED_IN_PART: u8 = 6;
+
+/// A custom resource that the API server has to get.
+pub(crate) const TAG_RESOURCE: u8 = 7;
+
+/// Of the API server, among the signals of [`TAG_ANSWERED_IN_PART`]: the resource is written, or never will be.
+pub(crate) const RESOURCE: u8 = 4;
+
 /// Wall time, trace, root span, number of spans, length of the JSON.
 const FIXED: usize = 8 + ID + 4 + 4;
 const ID: usize = 16 + 8;
@@ -142,6 +151,30 @@ pub(crate) fn append_answered(out: &mut Vec<u8>, now: Boot, ids: &[ReportId]) ->
     let mut body = Vec::with_capacity(ids.len() * ID);
     ids.iter().for_each(|id| id.write(&mut body));
     append(out, &stamp(now, TAG_ANSWERED), &[&body])
+}
+
+/// Appends the frame of a custom resource.
+pub(crate) fn append_resource(out: &mut Vec<u8>, now: Boot, id: ReportId, resource: &[u8]) -> Result<(), WriteError> {
+    let mut body = Vec::with_capacity(ID);
+    id.write(&mut body);
+    append(out, &stamp(now, TAG_RESOURCE), &[&body, resource])
+}
+
+pub(crate) fn read_resource(body: &[u8]) -> Option<(ReportId, &[u8])> {
+    Some((ReportId::read(body)?, body.get(ID..)?))
+}
+
+/// Appends the frame of reports that are answered for these signals only.
+pub(crate) fn append_answered_in_part(out: &mut Vec<u8>, now: Boot, signals: u8, ids: &[ReportId]) -> Result<(), WriteError> {
+    let mut body = vec![signals];
+    ids.iter().for_each(|id| id.write(&mut body));
+    append(out, &stamp(now, TAG_ANSWERED_IN_PART), &[&body])
+}
+
+/// The signals, and the reports.
+pub(crate) fn read_answered_in_part(body: &[u8]) -> Option<(u8, impl Iterator<Item = ReportId>)> {
+    let (signals, ids) = body.split_first()?;
+    Some((*signals, read_answered(ids)))
 }
 
 pub(crate) fn read_answered(body: &[u8]) -> impl Iterator<Item = ReportId> {

@@ -8,7 +8,7 @@ use epitaph_core::time::Wall;
 
 use super::export::{self, Part};
 use super::files::Disk;
-use super::format::{append_answered, segment_name};
+use super::format::{append_answered, append_answered_in_part, append_resource, segment_name};
 use super::reader::Reader;
 use super::tests::options;
 use super::*;
@@ -31,6 +31,8 @@ fn with_reports(mut segment: Vec<u8>) -> Vec<u8> {
     report
         .append(&mut segment, epitaph_core::time::Boot(1))
         .expect("a short report");
+    append_resource(&mut segment, epitaph_core::time::Boot(2), id, b"{}").expect("a short resource");
+    append_answered_in_part(&mut segment, epitaph_core::time::Boot(2), 1, &[id]).expect("one answer");
     append_answered(&mut segment, epitaph_core::time::Boot(2), &[id]).expect("one answer");
     segment
 }

@@ -10,7 +10,7 @@ use epitaph_core::input::{Input, Observation};
 use epitaph_core::time::Boot;
 
 use super::buffer::{Buffer, Deliver, Shared, UNTOLD, Waiting};
-use super::format::{Finished, ReportId, append_answered};
+use super::format::{Finished, RESOURCE, ReportId, append_answered, append_answered_in_part, append_resource};
 use super::stats::{JournalDropReason, JournalStats, Troubled};
 use super::store::Store;
 use super::worker::{self, SLOW};
@@ -125,6 +125,21 @@ impl Journal {
     /// The collector accepted or refused these.
     pub fn answered(&self, now: Boot, ids: &[ReportId]) {
         self.add(now, |out| append_answered(out, now, ids));
+    }
+
+    /// As [`Journal::answered`], for some of the signals that these are sent as.
+    pub fn answered_in_part(&self, now: Boot, signals: u8, ids: &[ReportId]) {
+        self.add(now, |out| append_answered_in_part(out, now, signals, ids));
+    }
+
+    /// A custom resource that the API server has to get: kept until [`Journal::resource_answered`].
+    pub fn resource(&self, now: Boot, id: ReportId, resource: &[u8]) {
+        self.add(now, |out| append_resource(out, now, id, resource));
+    }
+
+    /// The API server has it, or will never have it.
+    pub fn resource_answered(&self, now: Boot, id: ReportId) {
+        self.answered_in_part(now, RESOURCE, &[id]);
     }
 
     /// Whether that segment was not removed.

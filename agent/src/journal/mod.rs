@@ -1,7 +1,7 @@
 //! The journal: what the agent keeps on disk, so that neither a kill nor a power cut loses a termination.
 //!
 //! A directory of segments. A segment is a file of a recording's frames ([`crate::recording`]): it begins with a header, has the evidence
-//! of terminations in progress as a recording has it, and two more kinds of frames:
+//! of terminations in progress as a recording has it, and more kinds of frames:
 //!
 //! ```text
 //! finished report = now, u64 | 2, u8 | wall time of the end, ns, u64 | trace id, 16 bytes | root span id, 8 bytes | spans, u32
@@ -9,6 +9,9 @@
 //! answered        = now, u64 | 3, u8 | (trace id, 16 bytes | root span id, 8 bytes)*: the collector accepted or refused these
 //! header again    = now, u64 | 4, u8 | JSON of the header: the first frame after it
 //! lost reports    = now, u64 | 5, u8 | JSON: how many finished reports are not in the journal, and when the first and the last ended
+//! answered, part  = now, u64 | 6, u8 | signals, u8 | (trace id | root span id)*: as answered, for these signals of several (a bit each);
+//!                   an older reader sends all of them again
+//! resource        = now, u64 | 7, u8 | id, 24 bytes | JSON: a custom resource for the API server; answered as the fourth bit above
 //! ```
 //!
 //! A damaged header costs nothing but itself: its copy has the same, and reports need neither. What a segment's first bytes say of the
@@ -67,7 +70,7 @@ pub use files::RefusedError;
 pub use format::{Finished, ReportId};
 pub use handle::{Journal, JournalThread};
 pub use hole::{Hole, Why};
-pub use past::{Past, Pending};
+pub use past::{Past, Pending, Resources};
 pub use stats::{JournalDropReason, JournalStats, Trouble, Troubled};
 pub use store::Bounds;
 
@@ -283,5 +286,10 @@ impl KeptRequest {
     /// The collector answered: the request is not sent again.
     pub fn answered(&self) {
         self.journal.answered(clock::now(), &[self.id]);
+    }
+
+    /// The collector answered for these signals, and not yet for others that the request is sent as.
+    pub fn answered_in_part(&self, signals: u8) {
+        self.journal.answered_in_part(clock::now(), signals, &[self.id]);
     }
 }

@@ -1,6 +1,6 @@
 //! What the journal holds from earlier runs: finished reports, those that the collector has not answered, and evidence.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -15,7 +15,10 @@ use serde::Deserialize;
 use super::beginning::read_beginning;
 use super::directory::Directory;
 use super::files::Disk;
-use super::format::{FileKind, Finished, ReportId, TAG_ANSWERED, TAG_REPORT, newer_name, read_answered, segment_name};
+use super::format::{
+    FileKind, Finished, RESOURCE, ReportId, TAG_ANSWERED, TAG_ANSWERED_IN_PART, TAG_REPORT, TAG_RESOURCE, newer_name,
+    read_answered, read_answered_in_part, read_resource, segment_name,
+};
 use super::reader::{Place, Skipped};
 use super::store::on_disk;
 use crate::recording::frames::{Frames, Next, PREFIX, stamped};
@@ -29,9 +32,49 @@ type Take<'a> = dyn FnMut(Place, &[u8], u8) -> Option<Vec<ReportId>> + 'a;
 pub struct Pending {
     pub id: ReportId,
     pub spans: u64,
-    /// The verdict's headline.
-    pub verdict: String,
+    /// The verdict's headline. None: a report without one, such as a node's time without power.
+    pub verdict: Option<String>,
+    /// The signals that the collector has answered; a bit each.
+    pub answered: u8,
     pub(crate) place: Place,
+}
+
+/// Most custom resources of earlier runs, 4 KiB each: as many as wait for the API server in one run.
+const RESOURCES: usize = 512;
+
+/// Custom resources that the API server has not got, the oldest first.
+#[derive(Debug, Default)]
+pub struct Resources {
+    waiting: BTreeMap<u64, (ReportId, Vec<u8>)>,
+    places: HashMap<ReportId, u64>,
+    next: u64,
+    /// How many more there are, which are not held.
+    pub over: u64,
+}
+
+impl Resources {
+    pub fn iter(&self) -> impl Iterator<Item = (ReportId, &[u8])> {
+        self.waiting.values().map(|(id, resource)| (*id, resource.as_slice()))
+    }
+
+    fn add(&mut self, id: ReportId, resource: &[u8]) {
+        self.answered(id);
+        self.places.insert(id, self.next);
+        self.waiting.insert(self.next, (id, resource.to_vec()));
+        self.next += 1;
+        if self.waiting.len() > RESOURCES
+            && let Some((_, (oldest, _))) = self.waiting.pop_first()
+        {
+            self.places.remove(&oldest);
+            self.over += 1;
+        }
+    }
+
+    fn answered(&mut self, id: ReportId) {
+        if let Some(place) = self.places.remove(&id) {
+            self.waiting.remove(&place);
+        }
+    }
 }
 
 /// See the module.
@@ -41,6 +84,7 @@ pub struct Past {
     pub finished: HashSet<ReportId>,
     /// In the order of the terminations' ends.
     pub pending: Vec<Pending>,
+    pub resources: Resources,
     pub skipped: Skipped,
     /// Number and bytes of each segment, the oldest first.
     pub(super) segments: Vec<(u64, u64)>,
@@ -57,9 +101,10 @@ impl Past {
             directory: Some(disk.directory.clone()),
             ..Past::default()
         };
-        let mut pending: Vec<Option<(ReportId, u64, Place)>> = Vec::new();
+        let mut pending: Vec<Option<Pending>> = Vec::new();
         // The same static pod may end twice within a boot, under one id.
         let mut places: HashMap<ReportId, Vec<(Wall, usize)>> = HashMap::new();
+        let mut resources = Resources::default();
         let segments = past.tidy(disk)?;
         let newest = segments.last().copied();
         for number in segments {
@@ -85,9 +130,38 @@ impl Past {
                         let known = places.entry(report.id).or_default();
                         if !report.request.is_empty() && known.iter().all(|(end, _)| *end != report.wall) {
                             known.push((report.wall, pending.len()));
-                            pending.push(Some((report.id, report.spans.into(), place)));
+                            pending.push(Some(Pending {
+                                id: report.id,
+                                spans: report.spans.into(),
+                                verdict: None,
+                                answered: 0,
+                                place,
+                            }));
                         }
                         Some(vec![report.id])
+                    }
+                    TAG_RESOURCE => {
+                        let (id, resource) = read_resource(body)?;
+                        resources.add(id, resource);
+                        Some(Vec::new())
+                    }
+                    TAG_ANSWERED_IN_PART => {
+                        let (signals, ids) = read_answered_in_part(body)?;
+                        if signals == RESOURCE {
+                            ids.for_each(|id| resources.answered(id));
+                            return Some(Vec::new());
+                        }
+                        let ids: Vec<ReportId> = ids.collect();
+                        for known in ids.iter().filter_map(|id| places.get(id)) {
+                            // In the order of their ends, as they are sent.
+                            let is_open =
+                                |place: &usize| pending[*place].as_ref().is_some_and(|report| report.answered & signals == 0);
+                            let first = known.iter().map(|(_, place)| *place).find(is_open);
+                            if let Some(report) = first.and_then(|place| pending[place].as_mut()) {
+                                report.answered |= signals;
+                            }
+                        }
+                        Some(ids)
                     }
                     _ => {
                         let ids: Vec<ReportId> = read_answered(body).collect();
@@ -106,15 +180,15 @@ impl Past {
                 past.skipped.unreadable(&error);
             }
         }
+        past.resources = resources;
         past.segments.sort_unstable();
-        for (id, spans, place) in pending.into_iter().flatten() {
+        for report in pending.into_iter().flatten() {
             alive();
-            let verdict = read_report(&disk.directory, place, |report| verdict(report.json));
+            let verdict = read_report(&disk.directory, report.place, |report| verdict(report.json));
             past.pending.push(Pending {
-                id,
-                spans,
-                verdict: verdict.unwrap_or_else(|_| UNKNOWN.to_owned()),
-                place,
+                // Not readable now: the exporter tries again.
+                verdict: verdict.unwrap_or_else(|_| Some(UNKNOWN.to_owned())),
+                ..report
             });
         }
         Ok(past)
@@ -191,7 +265,7 @@ impl Past {
                         length,
                     };
                     let (_, tag, body) = stamped(frames.payload(at, length));
-                    if matches!(tag, TAG_REPORT | TAG_ANSWERED) {
+                    if matches!(tag, TAG_REPORT | TAG_ANSWERED | TAG_ANSWERED_IN_PART | TAG_RESOURCE) {
                         match take(place, body, tag) {
                             Some(ids) => self.finished.extend(ids),
                             None => self.skipped.unknown += 1,
@@ -290,16 +364,16 @@ fn lose<E>(
     lost.into_iter().flatten().try_for_each(|lost| take(now, lost))
 }
 
-/// For a report without a verdict.
+/// For a report that cannot be read.
 const UNKNOWN: &str = "unknown";
 
-fn verdict(json: &[u8]) -> String {
+fn verdict(json: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Judged {
-        verdict: String,
+        verdict: Option<String>,
     }
     let judged: Result<Judged, _> = serde_json::from_slice(json);
-    judged.map_or_else(|_| UNKNOWN.to_owned(), |judged| judged.verdict)
+    judged.map_or_else(|_| Some(UNKNOWN.to_owned()), |judged| judged.verdict)
 }
 
 /// Reads a finished report again. Its checksum is checked: a request that changed on the disk is not sent.

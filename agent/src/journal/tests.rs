@@ -194,13 +194,35 @@ fn what_is_not_answered_is_pending_after_a_restart_with_the_same_bytes() {
         let n = u64::from(pending.id.trace[0]);
         let kept = second.requests().pending(pending).expect("a directory");
         assert_eq!(kept.read().unwrap(), request(n));
-        assert_eq!((pending.verdict.as_str(), pending.spans, kept.is_there()), ("clean", 3, true));
+        assert_eq!(
+            (pending.verdict.as_deref(), pending.answered, pending.spans, kept.is_there()),
+            (Some("clean"), 0, 3, true)
+        );
         kept.answered();
     }
     close(second.thread);
     let third = open(&options(&path), &observation(), &|| false).unwrap();
     assert!(third.past.pending.is_empty());
     close(third.thread);
+}
+
+#[test]
+fn what_is_answered_in_part_is_pending_for_the_rest() {
+    let (_directory, path) = place();
+    let first = open(&options(&path), &observation(), &|| false).unwrap();
+    for n in 0..3 {
+        write(&first.journal, n, Box::new(|_| {}));
+    }
+    first.journal.answered_in_part(Boot(9), 1, &[id(0), id(1)]);
+    first.journal.answered_in_part(Boot(9), 2, &[id(2)]);
+    first.journal.answered(Boot(10), &[id(1)]);
+    close(first.thread);
+    let second = open(&options(&path), &observation(), &|| false).unwrap();
+    assert!(second.past.skipped.is_nothing(), "{:?}", second.past.skipped);
+    let pending = second.past.pending.iter();
+    let pending: Vec<(ReportId, u8)> = pending.map(|pending| (pending.id, pending.answered)).collect();
+    assert_eq!(pending, [(id(0), 1), (id(2), 2)]);
+    close(second.thread);
 }
 
 #[test]

@@ -295,6 +295,16 @@ pub fn markdown() -> String {
         False flags and counts of 0 are absent. An attribute that was not measured is absent, too: if the difference \
         matters, the row of the count names the flag that proves a 0.\n",
     );
+    text.push_str(
+        "\n## Log records\n\n\
+        With `otlp.logs` each termination is a log record, too, for stores of logs such as Loki or Elastic: of a pod, of a container or \
+        unit that is reported alone, of a node's shutdown, and of a lost pod or node. Event name: `epitaph.` and the kind of the trace's \
+        first span, such as `epitaph.pod.termination`. Body: the sentence. Severity: info is INFO, warning WARN, critical ERROR. Time: \
+        the end of that span. Trace and span id, resource and attributes are those of that span, in the tables below.\n\n\
+        The record is made of the trace that the journal keeps, so that `otlp.traces = false` needs no other setting. \
+        `export.unclean_only` holds for both; each has a queue of its own, and after a restart only what its server has not answered \
+        is sent again.\n",
+    );
     for (on, title) in [(On::Resource, "Resource"), (On::Span, "Spans and their events")] {
         let _ = write!(text, "\n## {title}\n\n| key | type | unit | meaning |\n|---|---|---|---|\n");
         for a in ATTRIBUTES.iter().filter(|a| a.on == on) {

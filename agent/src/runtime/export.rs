@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkError;
@@ -13,14 +14,15 @@ use crate::config::Config;
 use crate::render::attributes::key;
 use crate::sink::metrics::Metrics;
 use crate::sink::metrics::push::{Push, push};
-use crate::sink::otlp::{self, Delivery};
+use crate::sink::otlp::{self, Delivery, ExportWorker, Exporters, Signal};
 
 use super::{RuntimeError, privileges};
 
 /// The exporters, which run concurrently with the loop.
 pub struct Export {
     pub metrics: Arc<Metrics>,
-    traces: Option<(otlp::Sink, otlp::ExportWorker)>,
+    exporters: Exporters,
+    workers: Vec<ExportWorker>,
 }
 
 impl Export {
@@ -47,45 +49,49 @@ impl Export {
     ) -> Result<Export, RuntimeError> {
         let to = config.otlp.destinations()?;
         let delivery = Delivery::with_queue(config.limits.export_queue);
-        let traces = to.traces.map(|to| otlp::start(to, delivery)).transpose()?;
+        let (mut sinks, mut workers) = (Vec::new(), Vec::new());
+        for (signal, to) in [(Signal::Traces, to.traces), (Signal::Logs, to.logs)] {
+            let Some(to) = to else { continue };
+            let (sink, worker) = otlp::start(signal, to, delivery)?;
+            sinks.push(sink);
+            workers.push(worker);
+        }
+        let exporters = Exporters::new(sinks);
         let push = to.metrics.map(push).transpose()?;
         let push = push.map(|push| (push, config.otlp.metrics_interval));
         // The SDK pushes metrics from its own thread.
         let metrics = privileges::without(|| metrics(own_resource(config), push, config.limits.workloads))
             .map_err(RuntimeError::os("start the metrics"))?;
-        if let Some((sink, _)) = &traces {
-            metrics.follow_export(sink.clone());
-        }
+        metrics.follow_export(&exporters);
         Ok(Export {
             metrics: Arc::new(metrics),
-            traces,
+            exporters,
+            workers,
         })
     }
 
-    pub fn traces(&self) -> Option<otlp::Sink> {
-        self.traces.as_ref().map(|(sink, _)| sink.clone())
+    pub fn exporters(&self) -> Exporters {
+        self.exporters.clone()
     }
 
     /// Destination of traces, for people. Logs that there is none: missing traces alone may go unnoticed. `has_journal`: finished
     /// terminations are kept on this machine, which is all that a host without a collector needs.
     pub fn destination(&self, has_journal: bool) -> &'static str {
         const REMEDY: &str = "set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`";
-        match (&self.traces, has_journal) {
-            (Some(_), _) => return "to the collector",
-            (None, true) => tracing::info!(
+        match (self.exporters.is_empty(), has_journal) {
+            (false, _) => return "to the collector",
+            (true, true) => tracing::info!(
                 "no collector is set (`otlp.endpoint`): no trace leaves this machine; `epitaph list` and `epitaph why` read the journal"
             ),
-            (None, false) => tracing::warn!(remedy = REMEDY, "no OTLP endpoint is set: no trace leaves this machine"),
+            (true, false) => tracing::warn!(remedy = REMEDY, "no OTLP endpoint is set: no trace leaves this machine"),
         }
         "nowhere"
     }
 
-    /// Sends the queues, for `limit` at most: first traces, then the metrics with the final counts of traces.
+    /// Sends the queues, for `limit` at most: first traces and logs, then the metrics with their final counts.
     pub async fn finish(self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        if let Some((_, worker)) = self.traces {
-            worker.shutdown(limit).await;
-        }
+        join_all(self.workers.into_iter().map(|worker| worker.shutdown(limit))).await;
         // The SDK ignores its limit.
         let left = deadline.saturating_duration_since(Instant::now());
         match tokio::time::timeout(left, self.metrics.shutdown(left)).await {

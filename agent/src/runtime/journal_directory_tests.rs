@@ -16,6 +16,7 @@ use crate::error::lines;
 use crate::journal::{Opened, Trouble};
 use crate::render::span;
 use crate::sink::http::Health;
+use crate::sink::otlp::Exporters;
 
 /// A group that no process of this machine is in, and a user that is not root.
 const GROUP: u32 = 4_242_424;
@@ -51,7 +52,7 @@ fn write(opened: Opened) {
         _ => unreachable!("a termination"),
     };
     let finished = FinishedReport::of(&report, &trace, &observation(), false).expect("a termination");
-    journaling.report(crate::clock::now(), &finished, None);
+    journaling.report(crate::clock::now(), &finished, &Exporters::default());
     journaling::close(opened.thread);
 }
 

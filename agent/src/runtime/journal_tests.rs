@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::decode::encode::encode;
-use epitaph_core::fixtures::script;
 use epitaph_core::fixtures::terminations::{clean, ignored, observation};
+use epitaph_core::fixtures::{pods, script};
 use epitaph_core::input::Input;
 use epitaph_core::report::{Report, Termination};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use prost::Message as _;
 
 use super::export::Export;
 use super::journaling::{self, Journaling};
@@ -19,10 +22,12 @@ use super::sinks::Sinks;
 use crate::clock;
 use crate::config::Config;
 use crate::journal::{JournalThread, Opened};
+use crate::mock_api::{self, Answer};
 use crate::render::span;
+use crate::sink::epitaphs::{self, EpitaphOutcome};
 use crate::sink::otlp::collector::{Collector, Reply, free_port};
 use crate::sink::otlp::{self, Protocol};
-use crate::waiting::until;
+use crate::waiting::{until, until_task};
 
 /// A guard against a hang, not a measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -44,9 +49,7 @@ impl Agent {
             .unwrap();
         let mut sinks = Sinks::new(config, &export, None, Arc::default());
         let journal = Journaling::new(&opened);
-        if let Some(traces) = &sinks.traces {
-            journal.send_pending(&opened.past, traces);
-        }
+        journal.send_pending(&opened.past, &sinks.exporters);
         sinks.journal = Some(journal);
         Agent {
             export,
@@ -57,7 +60,7 @@ impl Agent {
     }
 
     fn traces(&self) -> otlp::Sink {
-        self.sinks.traces.clone().unwrap()
+        self.sinks.exporters.of(otlp::Signal::Traces).cloned().unwrap()
     }
 
     /// As the loop: one iteration for a few reports.
@@ -201,6 +204,100 @@ async fn a_collector_that_was_away_gets_what_the_journal_holds_in_order_and_the_
 
     let third = Agent::start(&config);
     assert!(third.opened.past.pending.is_empty(), "{:?}", third.opened.past.pending);
+    third.end().await;
+}
+
+/// Traces and log records have a destination each: what one of the two has answered is not sent to it again after a restart.
+#[tokio::test]
+async fn after_a_restart_only_the_signal_that_was_not_answered_is_sent() {
+    const ALL: u64 = 10;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let takes_logs = Arc::new(AtomicBool::new(false));
+    let switch = takes_logs.clone();
+    let collector = Collector::start(move |received, _| match received.path.as_str() {
+        "/v1/logs" if !switch.load(Ordering::SeqCst) => Reply::Busy,
+        _ => Reply::Take,
+    })
+    .await;
+    let mut config = config(&directory.path().join("journal"), collector.address.port());
+    config.otlp.logs = true;
+    let sink = |agent: &Agent, signal| agent.sinks.exporters.of(signal).cloned().unwrap();
+
+    let mut first = Agent::start(&config);
+    let (traces, logs) = (sink(&first, otlp::Signal::Traces), sink(&first, otlp::Signal::Logs));
+    first.report(0..ALL).await;
+    first.opened.thread.flush(LONG);
+    while traces.queued() + traces.in_flight() > 0 || traces.stats().exported() == 0 || logs.stats().retries() == 0 {
+        first.turn().await;
+    }
+    first.end().await;
+    assert_eq!((logs.stats().exported(), given_up(&logs)), (0, GivenUp::new()));
+    let before = collector.received().len();
+
+    takes_logs.store(true, Ordering::SeqCst);
+    let mut second = Agent::start(&config);
+    let answered: Vec<u8> = second.opened.past.pending.iter().map(|pending| pending.answered).collect();
+    assert_eq!(answered, [otlp::Signal::Traces.bit(); ALL as usize]);
+    let logs = sink(&second, otlp::Signal::Logs);
+    while logs.stats().exported() < ALL {
+        second.turn().await;
+    }
+    second.end().await;
+    let received = collector.received();
+    let mut came = Vec::new();
+    for request in &received[before..] {
+        assert_eq!(request.path, "/v1/logs", "the traces were answered");
+        let logs = ExportLogsServiceRequest::decode(request.body.clone()).unwrap();
+        let scopes = logs.resource_logs.into_iter().flat_map(|resource| resource.scope_logs);
+        came.extend(scopes.flat_map(|scope| scope.log_records).map(|record| record.trace_id));
+    }
+    let numbers = numbers(ALL);
+    let came: Vec<u64> = came.iter().map(|id| numbers[id]).collect();
+    assert_eq!(came, Vec::from_iter(0..ALL));
+    let third = Agent::start(&config);
+    assert!(third.opened.past.pending.is_empty(), "{:?}", third.opened.past.pending);
+    third.end().await;
+}
+
+/// The API server is away until the agent ends: the next agent writes what this one could not, once.
+#[tokio::test]
+async fn an_epitaph_that_could_not_be_written_is_written_by_the_next_agent() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut config = Config::default();
+    config.journal.directory = Some(directory.path().join("journal"));
+    let settings = epitaphs::Settings {
+        pause: Duration::from_millis(5),
+        longest_pause: Duration::from_millis(20),
+        ..epitaphs::Settings::default()
+    };
+    let pod = || Report::PodTerminated(Box::new(pods::pod(1)));
+
+    let mut away = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+    away.default_retry = false;
+    let away = kube::Client::try_from(away).unwrap();
+    let (sink, worker) = epitaphs::start(away, settings.clone(), clock::now);
+    let mut first = Agent::start(&config);
+    first.sinks.epitaphs = Some(sink.clone());
+    first.sinks.send(clock::now(), &pod(), &observation(), None).unwrap();
+    worker.shutdown(Duration::from_millis(50)).await;
+    assert_eq!(sink.stats().get(EpitaphOutcome::Shutdown), 1);
+    first.end().await;
+
+    let (client, received) = mock_api::start(|request| std::future::ready(Answer::Json(201, request.body))).await;
+    let (sink, worker) = epitaphs::start(client, settings, clock::now);
+    let mut second = Agent::start(&config);
+    assert_eq!(second.opened.past.resources.iter().count(), 1);
+    second.sinks.epitaphs = Some(sink.clone());
+    second.sinks.offer_kept(&second.opened.past, clock::now());
+    until_task("the Epitaph to be written", || sink.stats().get(EpitaphOutcome::Written) == 1).await;
+    worker.shutdown(LONG).await;
+    second.end().await;
+    let requests = received.lock().unwrap().clone();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert_eq!(requests[0].body["report"]["verdict"], pods::pod(1).verdict.headline);
+
+    let third = Agent::start(&config);
+    assert_eq!(third.opened.past.resources.iter().count(), 0);
     third.end().await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,13 +10,16 @@ use epitaph_core::input::Observation;
 use epitaph_core::render::json;
 use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, Wall};
+use sha2::{Digest as _, Sha256};
 
+use crate::clock;
 use crate::config::Config;
 use crate::journal::{self, Finished, Journal, JournalThread, KeptRequest, Opened, Past, ReportId, Requests, Troubled};
 use crate::render::span::Trace;
+use crate::sink::epitaphs;
 use crate::sink::http::{Health, JournalState};
 use crate::sink::metrics::{Metrics, NOT_CONFIGURED};
-use crate::sink::otlp::{self, Kept, Parcel};
+use crate::sink::otlp::{self, Exporters, Kept, Parcel, Signal, Sink};
 use crate::source::procfs::own_pid;
 
 use super::RuntimeError;
@@ -140,22 +144,33 @@ impl Journaling {
     }
 
     /// Queues the reports of earlier runs that the collector has not answered.
-    pub fn send_pending(&self, past: &Past, traces: &otlp::Sink) {
+    pub fn send_pending(&self, past: &Past, exporters: &Exporters) {
         for pending in &past.pending {
             let Some(kept) = self.requests.pending(pending) else {
                 continue;
             };
-            traces.push(Parcel {
-                spans: pending.spans,
-                verdict: pending.verdict.as_str().into(),
-                request: None,
-                kept: Some(Arc::new(InJournal(kept))),
+            let verdict: Arc<str> = pending.verdict.as_deref().unwrap_or(DOWN).into();
+            let parcels = exporters.iter().filter_map(|sink| {
+                let signal = sink.signal();
+                let items = match (signal, &pending.verdict) {
+                    (Signal::Traces, _) => pending.spans,
+                    (Signal::Logs, Some(_)) => 1,
+                    (Signal::Logs, None) => return None,
+                };
+                let parcel = Parcel {
+                    items,
+                    verdict: verdict.clone(),
+                    request: None,
+                    kept: None,
+                };
+                (pending.answered & signal.bit() == 0).then(|| (sink.clone(), parcel))
             });
+            push(parcels.collect(), Some(kept));
         }
     }
 
     /// Writes a finished report; its request goes to the collector once it is on the disk.
-    pub fn report(&self, now: Boot, finished: &FinishedReport, traces: Option<&otlp::Sink>) {
+    pub fn report(&self, now: Boot, finished: &FinishedReport, exporters: &Exporters) {
         let FinishedReport {
             id,
             wall,
@@ -172,38 +187,39 @@ impl Journaling {
             request: request.as_deref().unwrap_or_default(),
         };
         let requests = self.requests.clone();
-        let parcel = traces.cloned().zip(request.clone()).map(|(traces, request)| {
-            let parcel = Parcel {
-                spans: u64::from(*spans),
-                verdict: (*verdict).into(),
-                request: Some(request),
-                kept: None,
-            };
-            (traces, parcel)
-        });
+        let parcels = match request {
+            Some(request) => exporters.parcels(request, u64::from(*spans), verdict),
+            None => Vec::new(),
+        };
         let id = *id;
         self.journal.report(
             now,
             &frame,
-            Box::new(move |place| {
-                let Some((traces, mut parcel)) = parcel else { return };
-                let kept = place.and_then(|place| requests.at(place, id));
-                parcel.kept = kept.map(|kept| Arc::new(InJournal(kept)) as Arc<dyn Kept>);
-                traces.push(parcel);
-            }),
+            Box::new(move |place| push(parcels, place.and_then(|place| requests.at(place, id)))),
         );
     }
 
+    /// Keeps a custom resource until what is returned is called.
+    pub fn keep(&self, now: Boot, resource: &[u8]) -> epitaphs::Done {
+        let id = of_resource(resource);
+        self.journal.resource(now, id, resource);
+        self.done(id)
+    }
+
+    /// For a custom resource that an earlier run kept.
+    pub fn done(&self, id: ReportId) -> epitaphs::Done {
+        let journal = self.journal.clone();
+        Arc::new(move || journal.resource_answered(clock::now(), id))
+    }
+
     /// One iteration of the loop is done.
-    pub fn tick(&mut self, now: Boot, health: &Health, traces: Option<&otlp::Sink>) {
+    pub fn tick(&mut self, now: Boot, health: &Health, exporters: &Exporters) {
         self.journal.tick(now);
         let stats = self.journal.stats();
         health.journal(state(stats.troubled()));
         let removed = stats.removed_segments();
-        if removed > std::mem::replace(&mut self.removed, removed)
-            && let Some(traces) = traces
-        {
-            traces.remove_lost();
+        if removed > std::mem::replace(&mut self.removed, removed) {
+            exporters.remove_lost();
         }
     }
 }
@@ -249,6 +265,15 @@ impl FinishedReport {
     }
 }
 
+/// By its content: the same resource is kept once.
+fn of_resource(resource: &[u8]) -> ReportId {
+    let digest = Sha256::digest(resource);
+    ReportId {
+        trace: std::array::from_fn(|at| digest[at]),
+        span: std::array::from_fn(|at| digest[16 + at]),
+    }
+}
+
 /// Of the trace's first span.
 pub fn id(trace: &Trace) -> Option<ReportId> {
     let root = &trace.spans.first()?.span_context;
@@ -258,16 +283,54 @@ pub fn id(trace: &Trace) -> Option<ReportId> {
     })
 }
 
-struct InJournal(KeptRequest);
+/// To each sink its parcel; the journal has the request until all of them are answered.
+fn push(parcels: Vec<(Sink, Parcel)>, kept: Option<KeptRequest>) {
+    let open = parcels.iter().fold(0, |open, (sink, _)| open | sink.signal().bit());
+    let kept = kept.map(|request| {
+        Arc::new(InJournal {
+            request,
+            open: AtomicU8::new(open),
+        })
+    });
+    for (sink, mut parcel) in parcels {
+        let signal = sink.signal();
+        parcel.kept = kept.clone().map(|kept| Arc::new(OfSignal { kept, signal }) as Arc<dyn Kept>);
+        sink.push(parcel);
+    }
+}
 
-impl Kept for InJournal {
+struct InJournal {
+    request: KeptRequest,
+    /// The signals that are not answered yet.
+    open: AtomicU8,
+}
+
+/// The request as one signal has it.
+struct OfSignal {
+    kept: Arc<InJournal>,
+    signal: Signal,
+}
+
+impl Kept for OfSignal {
     fn read(&self) -> io::Result<Bytes> {
-        self.0.read()
+        let request = self.kept.request.read()?;
+        match self.signal {
+            Signal::Traces => Ok(request),
+            Signal::Logs => {
+                let record =
+                    otlp::logs::of_spans(&request).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                record.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the report has no verdict"))
+            }
+        }
     }
     fn is_there(&self) -> bool {
-        self.0.is_there()
+        self.kept.request.is_there()
     }
     fn answered(&self) {
-        self.0.answered();
+        let bit = self.signal.bit();
+        match self.kept.open.fetch_and(!bit, Ordering::Relaxed) & !bit {
+            0 => self.kept.request.answered(),
+            _ => self.kept.request.answered_in_part(bit),
+        }
     }
 }

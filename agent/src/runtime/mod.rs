@@ -101,17 +101,17 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());
         // Reading a file blocks; the exporter's tasks continue meanwhile.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
-        let traces = export.traces();
-        // Nobody else sends a recording's traces: the collector gets the time of a whole request.
+        let exporters = export.exporters();
+        // Nobody else sends a recording's traces and logs: the collector gets the time of a whole request.
         tokio::join!(export.finish(config.otlp.timeout.max(FLUSH)), logging.finish(FLUSH));
         replayed?;
-        traces.map_or(Ok(()), |traces| all_sent(&traces))
+        exporters.iter().try_for_each(all_sent)
     })
 }
 
-/// Fails if the collector did not accept every span.
-fn all_sent(traces: &otlp::Sink) -> Result<(), RuntimeError> {
-    let stats = traces.stats();
+/// Fails if the collector did not accept every span, or log record.
+fn all_sent(sink: &otlp::Sink) -> Result<(), RuntimeError> {
+    let (stats, items) = (sink.stats(), sink.signal().items());
     let sent = stats.exported();
     let lost: u64 = SpanDropReason::ALL.into_iter().map(|reason| stats.dropped(reason)).sum();
     if lost == 0 {
@@ -124,8 +124,8 @@ fn all_sent(traces: &otlp::Sink) -> Result<(), RuntimeError> {
         }
         None => ("the time for sending was over".to_owned(), "raise `otlp.timeout`"),
     };
-    let problem = format!("{sent} of {} spans sent: {why}", sent + lost);
-    let remedy = format!("{remedy}; then replay again: spans that are sent twice are identical");
+    let problem = format!("{sent} of {} {items} sent: {why}", sent + lost);
+    let remedy = format!("{remedy}; then replay again: {items} that are sent twice are identical");
     Err(RuntimeError::new(SysExit::Unavailable, problem).with_remedy(remedy))
 }
 

@@ -17,7 +17,7 @@ use crate::recording::Writer;
 use crate::sink::epitaphs;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
-use crate::sink::otlp;
+use crate::sink::otlp::Exporters;
 use crate::source::kernel::{self, Attached, Kernel, LoadError};
 use crate::source::kubelet::{Configz, KubeletFiles};
 use crate::source::pods::{self, PodSource};
@@ -93,7 +93,10 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         runtimes: start_runtimes(&config),
         kubelet: if is_agent { start_kubelet(&config) } else { None },
     };
-    sinks.journal = opened.as_ref().map(|opened| journal(opened, sinks.traces.as_ref()));
+    sinks.journal = opened.as_ref().map(|opened| journal(opened, &sinks.exporters));
+    if let Some(opened) = &opened {
+        sinks.offer_kept(&opened.past, clock::now());
+    }
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let past = opened.as_ref().map(|opened| &opened.past);
     let grace = is_agent.then_some(config.shutdown.grace);
@@ -112,11 +115,9 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
 }
 
 /// The journal of this run, with what earlier ones could not deliver on its way.
-fn journal(opened: &Opened, traces: Option<&otlp::Sink>) -> Journaling {
+fn journal(opened: &Opened, exporters: &Exporters) -> Journaling {
     let journal = Journaling::new(opened);
-    if let Some(traces) = traces {
-        journal.send_pending(&opened.past, traces);
-    }
+    journal.send_pending(&opened.past, exporters);
     journal
 }
 

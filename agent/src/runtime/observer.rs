@@ -21,9 +21,11 @@ use crate::sink::epitaphs::{self, KeepSettings, KeepStats, Keeper};
 use crate::sink::http::{Health, ObserverState};
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::observer::ObserverMetrics;
-use crate::sink::otlp;
+use crate::sink::metrics::rollouts::RolloutMetrics;
+use crate::sink::otlp::Exporters;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease, Scope};
 use crate::source::pods::{Access, TOKEN};
+use crate::source::rollouts::{self, RolloutCounters, RolloutFeed, RolloutNews};
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
@@ -61,11 +63,14 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     tokio::spawn(stop_on_signal(stop_sender, false));
     let serving = serve(server, &export, &health, stop.clone());
     let counters = Arc::new(ClusterCounters::default());
-    let failures = counters.clone();
-    export.metrics.follow_failures(move || failures.failures().collect());
+    let rollouts = Arc::new(RolloutCounters::default());
+    let (failures, of_rollouts) = (counters.clone(), rollouts.clone());
+    export
+        .metrics
+        .follow_failures(move || failures.failures().chain(of_rollouts.failures()).collect());
     let (events, posting) = post_events(&config, &client, &export).unzip();
     let (epitaphs, writing) = write_epitaphs(&config, &client, &export).unzip();
-    let observer = ObserverLoop::new(&config, &export, client, (health, counters), (events, epitaphs));
+    let observer = ObserverLoop::new(&config, &export, client, (health, counters, rollouts), (events, epitaphs));
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
     let posted = async {
@@ -111,7 +116,7 @@ fn post_events(
     client: &kube::Client,
     export: &Export,
 ) -> Option<(kubernetes_events::Sink, kubernetes_events::EventsWorker)> {
-    let posts = config.kubernetes.events && config.observer.lost_nodes;
+    let posts = config.kubernetes.events && (config.observer.lost_nodes || config.kubernetes.epitaphs);
     posts.then(|| {
         let (sink, worker) = kubernetes_events::start(client.clone(), kubernetes_events::Settings::of_observer(), clock::now);
         export.metrics.follow_events(sink.stats().clone());
@@ -153,11 +158,13 @@ fn identity() -> String {
 
 struct ObserverLoop {
     metrics: ObserverMetrics,
-    traces: Option<otlp::Sink>,
+    exporters: Exporters,
     spans: Options,
     health: Arc<Health>,
     client: kube::Client,
     counters: Arc<ClusterCounters>,
+    rollouts: (RolloutMetrics, Arc<RolloutCounters>),
+    rollout_settle: Duration,
     counted: Counted,
     leadership: Leadership,
     session: Option<Session>,
@@ -180,6 +187,8 @@ struct ObserverLoop {
 struct Session {
     observer: Observer,
     cluster: Cluster,
+    /// None without Epitaphs.
+    rollouts: Option<RolloutFeed>,
     /// Removes Epitaphs while this observer is active.
     _keeper: Option<Keeper>,
     /// Time of the state machine's last input: inputs of several watches arrive side by side.
@@ -199,6 +208,8 @@ struct Counted {
     breaks: [u64; Watch::ALL.len()],
     unreadable: u64,
     questions: u64,
+    /// Breaks, failed requests, ReplicaSets over the bound, unreadable ones.
+    rollouts: [u64; 4],
 }
 
 impl ObserverLoop {
@@ -206,7 +217,7 @@ impl ObserverLoop {
         config: &Config,
         export: &Export,
         client: kube::Client,
-        (health, counters): (Arc<Health>, Arc<ClusterCounters>),
+        (health, counters, rollouts): (Arc<Health>, Arc<ClusterCounters>, Arc<RolloutCounters>),
         (events, epitaphs): (Option<kubernetes_events::Sink>, Option<epitaphs::Sink>),
     ) -> ObserverLoop {
         let identity = identity();
@@ -225,7 +236,7 @@ impl ObserverLoop {
         );
         ObserverLoop {
             metrics: ObserverMetrics::new(&export.metrics),
-            traces: export.traces(),
+            exporters: export.exporters(),
             spans: Options {
                 service_name: config.export.service_name.clone(),
                 cluster_name: config.export.cluster_name.clone(),
@@ -236,6 +247,8 @@ impl ObserverLoop {
             health,
             client,
             counters,
+            rollouts: (RolloutMetrics::new(&export.metrics), rollouts),
+            rollout_settle: config.observer.rollout_settle,
             counted: Counted::default(),
             leadership: Leadership::new(config, identity, lease),
             session: None,
@@ -263,7 +276,8 @@ impl ObserverLoop {
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = self.leadership.answered() => self.start_or_stop(),
                 input = next(&mut self.session) => match input {
-                    Some((at, input)) => self.feed(at, input),
+                    Some(News::Cluster(at, input)) => self.feed(at, input),
+                    Some(News::Rollout(news)) => self.rollout(news),
                     None => {
                         tracing::error!("the watches ended unexpectedly; restarting them");
                         self.session = None;
@@ -304,6 +318,10 @@ impl ObserverLoop {
                 self.session = Some(Session {
                     observer: Observer::new(self.limits),
                     cluster: Cluster::start(&self.client, &self.counters, &self.scope),
+                    rollouts: self
+                        .epitaphs
+                        .is_some()
+                        .then(|| RolloutFeed::start(&self.client, self.rollout_settle, &self.rollouts.1)),
                     _keeper: self.keeping.clone().map(|(settings, stats)| {
                         let right = &rights::OBSERVER_EPITAPHS;
                         epitaphs::keep(
@@ -332,6 +350,7 @@ impl ObserverLoop {
             (false, Some(_)) if self.leadership.is_lost() => {
                 tracing::warn!("another observer holds the Lease: this one stops observing and exports no unfinished span");
                 self.session = None;
+                self.rollouts.0.clear();
                 self.drop_held();
             }
             (false, Some(session)) if !session.paused => {
@@ -451,13 +470,33 @@ impl ObserverLoop {
                 epitaphs.offer_observed(&output, offset, now);
             }
             let clocks = (offset, session.observer.api_clock());
-            let (Some(traces), Some((mut trace, what))) = (&self.traces, trace(&output, clocks, &self.spans)) else {
+            let Some((mut trace, what)) = trace(&output, clocks, &self.spans).filter(|_| !self.exporters.is_empty()) else {
                 continue;
             };
             span::add_clock_step(&mut trace, |begin| self.wall.step_after(offset.boot(begin)));
             // A full queue drops and counts its oldest trace; the count is on /metrics.
-            traces.offer(&trace, what);
+            self.exporters.offer(&trace, what);
         }
+    }
+
+    /// A rollout that has settled: its metrics, and its Event.
+    fn rollout(&mut self, news: RolloutNews) {
+        let settled = match news {
+            RolloutNews::Gone(workload) => return self.rollouts.0.gone(&workload),
+            RolloutNews::Settled(settled) => settled,
+        };
+        let now = clock::now();
+        let at = clock::wall_offset().wall(now);
+        tracing::info!(
+            workload = %format!("{} {}/{}", settled.workload.kind, settled.workload.namespace, settled.workload.name),
+            revision = settled.revision,
+            lost = settled.cost.as_ref().map(epitaph_core::rollout::RevisionCost::lost),
+            "a rollout has settled"
+        );
+        if let Some(events) = &self.events {
+            events.offer_rollout(&settled, at, now);
+        }
+        self.rollouts.0.settled(*settled, at);
     }
 
     /// To `/metrics` and `/readyz`.
@@ -483,8 +522,16 @@ impl ObserverLoop {
         for watch in Watch::ALL {
             let total = self.counters.breaks(watch);
             let counted = std::mem::replace(&mut self.counted.breaks[watch as usize], total);
-            self.metrics.watch_breaks(watch, total - counted);
+            self.metrics.watch_breaks(watch.name(), total - counted);
         }
+        let of = &self.rollouts.1;
+        let totals = [of.breaks(), of.requests_failed(), of.over(), of.unreadable()];
+        let counted = std::mem::replace(&mut self.counted.rollouts, totals);
+        let [breaks, failures, over, unreadable] = std::array::from_fn(|at| totals[at] - counted[at]);
+        self.metrics.watch_breaks(rollouts::WATCH, breaks);
+        self.metrics.rollout_failures(failures);
+        self.metrics.dropped("rollout_cap", over);
+        self.metrics.dropped("rollout_unreadable", unreadable);
         let total = self.counters.unreadable();
         self.metrics
             .dropped("unreadable", total - std::mem::replace(&mut self.counted.unreadable, total));
@@ -567,10 +614,32 @@ impl Session {
     }
 }
 
-/// Pending without a session, or during a pause: the queue fills, and the watches wait.
-async fn next(session: &mut Option<Session>) -> Option<(Boot, Input)> {
+/// What a session receives.
+enum News {
+    Cluster(Boot, Input),
+    Rollout(RolloutNews),
+}
+
+/// Pending without a session, or during a pause: the queues fill, and the watches wait. None if a watch ended.
+async fn next(session: &mut Option<Session>) -> Option<News> {
     match session {
-        Some(session) if !session.paused => session.cluster.next().await,
+        Some(Session {
+            cluster,
+            rollouts,
+            paused: false,
+            ..
+        }) => {
+            let rollout = async {
+                match rollouts {
+                    Some(rollouts) => rollouts.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                input = cluster.next() => input.map(|(at, input)| News::Cluster(at, input)),
+                news = rollout => news.map(News::Rollout),
+            }
+        }
         _ => std::future::pending().await,
     }
 }

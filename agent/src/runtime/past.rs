@@ -18,6 +18,7 @@ use crate::config::{Env, settings};
 use crate::journal::export::{self, Exported, Part};
 use crate::recording::WriteError;
 use crate::sink::terminal::screen::Screen;
+use epitaph_story::color::Color;
 use epitaph_story::history::{Counts, Line, Report, Search, Wanted, parse};
 use epitaph_story::story::{self, Brief, Columns, Hidden, List, Story};
 
@@ -206,8 +207,8 @@ fn terminal() -> Option<usize> {
     io::stdout().is_terminal().then(|| usize::from(Screen::columns()))
 }
 
-fn style(color: cli::Color, env: &dyn Env) -> Style {
-    color.style(io::stdout().is_terminal(), env)
+fn style(color: Color, env: &dyn Env) -> Style {
+    color.style(io::stdout().is_terminal(), |name| env.get(name))
 }
 
 /// Terminations that ended within it.

@@ -33,7 +33,7 @@ impl Show {
     pub fn new(args: &cli::ShowArgs, env: &dyn Env) -> Show {
         Show {
             output: args.output,
-            style: args.color.style(std::io::stdout().is_terminal(), env),
+            style: args.color.style(std::io::stdout().is_terminal(), |name| env.get(name)),
             filter: args.filter.clone(),
             is_dumb: cli::is_dumb(env),
         }

@@ -13,13 +13,13 @@ use epitaph_core::time::Boot;
 use crate::cli::SysExit;
 use crate::config::Config;
 use crate::doctor::node::{Readiness, ReadyState};
-use crate::journal::ReportId;
+use crate::journal::{Past, ReportId};
 use crate::render::span::{self, Options};
-use crate::sink::epitaphs;
+use crate::sink::epitaphs::{self, Prepared};
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
-use crate::sink::otlp;
+use crate::sink::otlp::Exporters;
 use crate::sink::terminal::{self, Background, Flow};
 
 use super::RuntimeError;
@@ -40,7 +40,7 @@ pub struct Sinks {
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
     pub terminal: Option<terminal::Sink<Background>>,
-    pub traces: Option<otlp::Sink>,
+    pub exporters: Exporters,
     pub journal: Option<Journaling>,
     /// Reports that earlier runs had finished: not reported again.
     pub resumed: HashSet<ReportId>,
@@ -60,7 +60,7 @@ impl Sinks {
             metrics: export.metrics.clone(),
             health,
             terminal,
-            traces: export.traces(),
+            exporters: export.exporters(),
             journal: None,
             resumed: HashSet::new(),
             events: None,
@@ -133,13 +133,35 @@ impl Sinks {
         if let Some(events) = &self.events {
             events.offer(report, observation, now);
         }
-        if let Some(epitaphs) = &self.epitaphs {
-            epitaphs.offer(report, observation, self.spans.node_name.as_deref(), now);
+        if let Some(epitaphs) = &self.epitaphs
+            && let Some(prepared) = Prepared::of(report, observation, self.spans.node_name.as_deref())
+        {
+            let done = self.journal.as_ref().map(|journal| journal.keep(now, &prepared.stored()));
+            epitaphs.push(prepared, done, now);
         }
         if let Some(log) = &self.unclean {
             self.metrics.dropped(unclean::DROPPED, log.report(now, report, observation));
         }
         self.show(|terminal| terminal.report(report, observation, path))
+    }
+
+    /// Queues the custom resources that earlier runs could not write.
+    pub fn offer_kept(&self, past: &Past, now: Boot) {
+        let (Some(epitaphs), Some(journal)) = (&self.epitaphs, &self.journal) else {
+            return;
+        };
+        for (id, stored) in past.resources.iter() {
+            let done = journal.done(id);
+            match Prepared::read(stored) {
+                Some(prepared) => epitaphs.push(prepared, Some(done), now),
+                // Of another version.
+                None => {
+                    epitaphs.lost(1);
+                    done();
+                }
+            }
+        }
+        epitaphs.lost(past.resources.over);
     }
 
     /// The state of every probe is known: sent first, so that a reader who waits for the start can begin.
@@ -174,9 +196,9 @@ impl Sinks {
         self.health.pods(state.clone());
     }
 
-    /// Traces that wait for the collector.
+    /// Traces and log records that wait for the collector.
     pub fn unsent(&self) -> usize {
-        self.traces.as_ref().map_or(0, otlp::Sink::queued)
+        self.exporters.queued()
     }
 
     pub fn api_clock(&self, clock: &ApiClock) {
@@ -226,7 +248,7 @@ impl Sinks {
         }
         self.metrics.alive(now);
         if let Some(journal) = &mut self.journal {
-            journal.tick(now, &self.health, self.traces.as_ref());
+            journal.tick(now, &self.health, &self.exporters);
         }
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
@@ -260,12 +282,12 @@ impl Sinks {
             Report::NodeDown(d) => (span::node_down(d, &self.spans), journaling::DOWN, true),
             _ => return,
         };
-        let traces = self.traces.as_ref().filter(|_| self.spans.wants_unclean(unclean));
+        let is_sent = !self.exporters.is_empty() && self.spans.wants_unclean(unclean);
         match &self.journal {
             Some(journal) => {
-                let finished = FinishedReport::of(report, &trace, observation, traces.is_some());
+                let finished = FinishedReport::of(report, &trace, observation, is_sent);
                 if let Some(finished) = finished {
-                    journal.report(now, &finished, traces);
+                    journal.report(now, &finished, &self.exporters);
                 }
                 if let Report::PodTerminated(pod) = report {
                     // Reported with the pod: after a restart, not alone.
@@ -275,9 +297,9 @@ impl Sinks {
                 }
             }
             None => {
-                if let Some(traces) = traces {
+                if is_sent {
                     // A full queue drops and counts its oldest trace; the count is on /metrics.
-                    traces.offer(&trace, headline);
+                    self.exporters.offer(&trace, headline);
                 }
             }
         }
@@ -350,7 +372,7 @@ mod tests {
                 .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
                 .sum();
             // The worker has not run yet: nothing was awaited.
-            exported.push((sinks.traces.as_ref().unwrap().queued(), counts));
+            exported.push((sinks.unsent(), counts));
         }
         drop(sinks);
         assert_eq!(exported, [(0, 0), (1, 1)]);

@@ -97,6 +97,34 @@ impl Settings {
     }
 }
 
+/// Called once the API server has an object, or will never have it.
+pub type Done = Arc<dyn Fn() + Send + Sync>;
+
+/// The object of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared(Object);
+
+impl Prepared {
+    /// None: the report has none. `node`: the name of the Node.
+    pub fn of(report: &Report, observation: &Observation, node: Option<&str>) -> Option<Prepared> {
+        let object = match (report, node) {
+            (Report::NodeShutdown(shutdown), Some(node)) => Some(Object::Node(NodeEpitaph::of_shutdown(shutdown, node))),
+            _ => resource::of(report, observation).map(|epitaph| Object::Pod(Box::new(epitaph))),
+        };
+        object.map(Prepared)
+    }
+
+    /// For the journal.
+    pub fn stored(&self) -> Vec<u8> {
+        self.0.stored()
+    }
+
+    /// None: not what [`Prepared::stored`] wrote.
+    pub fn read(stored: &[u8]) -> Option<Prepared> {
+        Object::read(stored).map(Prepared)
+    }
+}
+
 /// Takes the core's reports from the loop.
 #[derive(Clone, Debug)]
 pub struct Sink {
@@ -107,13 +135,19 @@ pub struct Sink {
 impl Sink {
     /// Queues the object of a report, if it has one; never waits. `node`: the name of the Node.
     pub fn offer(&self, report: &Report, observation: &Observation, node: Option<&str>, now: Boot) {
-        let object = match (report, node) {
-            (Report::NodeShutdown(shutdown), Some(node)) => Some(Object::Node(NodeEpitaph::of_shutdown(shutdown, node))),
-            _ => resource::of(report, observation).map(|epitaph| Object::Pod(Box::new(epitaph))),
-        };
-        if let Some(object) = object {
-            self.queue.push(object, now, &self.stats);
+        if let Some(prepared) = Prepared::of(report, observation, node) {
+            self.push(prepared, None, now);
         }
+    }
+
+    /// The same of an object that is kept elsewhere, too, until `done` is called.
+    pub fn push(&self, prepared: Prepared, done: Option<Done>, now: Boot) {
+        self.queue.push_kept(prepared.0, done, now, &self.stats);
+    }
+
+    /// Objects of earlier runs for which there is no room.
+    pub fn lost(&self, count: u64) {
+        self.stats.count(EpitaphOutcome::QueueFull, count);
     }
 
     /// The same of the observer: the object of a lost node, and what agents cannot see of a pod's termination. `clock`: of this machine.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use epitaph_core::input::Observation;
 use epitaph_core::observe::LossAlarm;
 use epitaph_core::report::Report;
+use epitaph_core::rollout::SettledRollout;
 use epitaph_core::time::{Boot, Wall};
 use kube::Client;
 use tokio::task::JoinHandle;
@@ -108,6 +109,13 @@ impl Sink {
     /// Queues the Events about a StatefulSet's pod that hangs on a lost node; never waits. `at`: the wall clock.
     pub fn offer_loss(&self, alarm: &LossAlarm, at: Wall, now: Boot) {
         for notice in notice::of_loss(alarm, at) {
+            self.queue.push(notice, now, &self.stats);
+        }
+    }
+
+    /// Queues the Event about a rollout that lost connections; never waits. `at`: the wall clock.
+    pub fn offer_rollout(&self, settled: &SettledRollout, at: Wall, now: Boot) {
+        if let Some(notice) = notice::of_rollout(settled, at) {
             self.queue.push(notice, now, &self.stats);
         }
     }

@@ -10,6 +10,7 @@ mod journal;
 mod node;
 pub mod observer;
 pub mod push;
+pub mod rollouts;
 mod table;
 mod workloads;
 
@@ -33,6 +34,7 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
 use prometheus::{Encoder as _, TextEncoder};
 
+use crate::sink::otlp::{Exporters, Signal};
 use crate::sink::{epitaphs, kubernetes_events, otlp};
 
 pub use journal::NOT_CONFIGURED;
@@ -374,37 +376,51 @@ impl Metrics {
             .build();
     }
 
-    /// Reads the trace sink's counters at every collection.
-    pub fn follow_export(&self, sink: otlp::Sink) {
-        let retries = sink.clone();
+    /// Reads the exporters' counters at every collection.
+    pub fn follow_export(&self, exporters: &Exporters) {
+        if exporters.is_empty() {
+            return;
+        }
+        for sink in exporters.iter() {
+            let row = match sink.signal() {
+                Signal::Traces => &EXPORT_SPANS,
+                Signal::Logs => &EXPORT_LOGS,
+            };
+            self.follow_sink(sink.clone(), row);
+        }
+        let given_up = exporters.clone();
         self.meter
-            .u64_observable_counter(EXPORT_SPANS.name)
-            .with_unit(EXPORT_SPANS.unit)
-            .with_description(EXPORT_SPANS.about)
+            .u64_observable_counter(EXPORT_GIVEN_UP.name)
+            .with_unit(EXPORT_GIVEN_UP.unit)
+            .with_description(EXPORT_GIVEN_UP.about)
+            .with_callback(move |observer| {
+                let traces = given_up.of(Signal::Traces);
+                for (reason, verdict, count) in traces.into_iter().flat_map(|sink| sink.stats().given_up()) {
+                    let labels = [KeyValue::new("reason", reason), KeyValue::new("verdict", verdict.to_string())];
+                    observer.observe(count, &labels);
+                }
+            })
+            .build();
+        let retries = exporters.clone();
+        self.meter
+            .u64_observable_counter(EXPORT_RETRIES.name)
+            .with_unit(EXPORT_RETRIES.unit)
+            .with_description(EXPORT_RETRIES.about)
+            .with_callback(move |observer| observer.observe(retries.iter().map(|sink| sink.stats().retries()).sum(), &[]))
+            .build();
+    }
+
+    fn follow_sink(&self, sink: otlp::Sink, row: &Row) {
+        self.meter
+            .u64_observable_counter(row.name)
+            .with_unit(row.unit)
+            .with_description(row.about)
             .with_callback(move |observer| {
                 observer.observe(sink.stats().exported(), &[KeyValue::new("outcome", "exported")]);
                 for reason in otlp::SpanDropReason::ALL {
                     observer.observe(sink.stats().dropped(reason), &[KeyValue::new("outcome", reason.name())]);
                 }
             })
-            .build();
-        let given_up = retries.clone();
-        self.meter
-            .u64_observable_counter(EXPORT_GIVEN_UP.name)
-            .with_unit(EXPORT_GIVEN_UP.unit)
-            .with_description(EXPORT_GIVEN_UP.about)
-            .with_callback(move |observer| {
-                for (reason, verdict, count) in given_up.stats().given_up() {
-                    let labels = [KeyValue::new("reason", reason), KeyValue::new("verdict", verdict.to_string())];
-                    observer.observe(count, &labels);
-                }
-            })
-            .build();
-        self.meter
-            .u64_observable_counter(EXPORT_RETRIES.name)
-            .with_unit(EXPORT_RETRIES.unit)
-            .with_description(EXPORT_RETRIES.about)
-            .with_callback(move |observer| observer.observe(retries.stats().retries(), &[]))
             .build();
     }
 

@@ -1,14 +1,17 @@
-//! Traces to a collector, by OTLP.
+//! Traces, and log records of terminations, to a collector, by OTLP.
 //!
-//! [`Sink::offer`] never waits: traces go to a bounded queue, and dropped ones are counted by reason. One worker sends; while the
-//! collector is down, slow or refuses, the worker tries again with growing waits.
+//! [`Sink::offer`] never waits: traces go to a bounded queue, and dropped ones are counted by reason. One worker for each signal sends;
+//! while the collector is down, slow or refuses, the worker tries again with growing waits.
 //!
-//! *Architecture invariant*: nothing here can block the agent, and no span is lost without a count in [`SpanStats`].
+//! *Architecture invariant*: nothing here can block the agent, and no span or log record is lost without a count in [`SpanStats`].
 
 mod answer;
 mod destination;
+mod exporters;
+pub mod logs;
 mod parcel;
 mod queue;
+mod signal;
 pub(in crate::sink) mod transport;
 mod worker;
 
@@ -28,8 +31,10 @@ use tokio::task::JoinHandle;
 pub use answer::Reason;
 pub(in crate::sink) use answer::{Failure, Refused};
 pub use destination::{Backoff, Compression, Delivery, Destination, Identity, Protocol};
+pub use exporters::Exporters;
 pub use parcel::{Kept, Parcel, encode};
 pub use queue::Offer;
+pub use signal::Signal;
 pub use transport::BuildError;
 
 use crate::render::span::Trace;
@@ -42,26 +47,40 @@ use queue::Queue;
 ///
 /// # Panics
 /// Outside a Tokio runtime.
-pub fn start(to: Destination, delivery: Delivery) -> Result<(Sink, ExportWorker), BuildError> {
+pub fn start(signal: Signal, to: Destination, delivery: Delivery) -> Result<(Sink, ExportWorker), BuildError> {
     let queue = Arc::new(Queue::new(delivery.queue.max(1)));
     let stats = Arc::new(SpanStats::default());
-    let sender = worker::Sender::new(to, delivery, queue.clone(), stats.clone())?;
+    let sender = worker::Sender::new(signal, to, delivery, queue.clone(), stats.clone())?;
     let task = tokio::spawn(sender.run());
     let sink = Sink {
+        signal,
         queue: queue.clone(),
         stats: stats.clone(),
     };
-    Ok((sink, ExportWorker { task, queue, stats }))
+    Ok((
+        sink,
+        ExportWorker {
+            signal,
+            task,
+            queue,
+            stats,
+        },
+    ))
 }
 
-/// Takes traces. Cheap to clone.
+/// Takes traces, or what another signal sends of them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sink {
+    signal: Signal,
     queue: Arc<Queue>,
     stats: Arc<SpanStats>,
 }
 
 impl Sink {
+    pub fn signal(&self) -> Signal {
+        self.signal
+    }
+
     /// Queues a trace without waiting. A full queue drops and counts its oldest trace; after a shutdown `trace` is dropped.
     pub fn offer(&self, trace: &Trace, verdict: &str) -> Offer {
         self.push(Parcel::of(trace, verdict))
@@ -109,6 +128,7 @@ impl Sink {
 /// The sending side. Dropped without [`ExportWorker::shutdown`], it continues to send.
 #[derive(Debug)]
 pub struct ExportWorker {
+    signal: Signal,
     task: JoinHandle<()>,
     queue: Arc<Queue>,
     stats: Arc<SpanStats>,
@@ -131,15 +151,16 @@ impl ExportWorker {
         let all = left.len();
         let lost = self.stats.shut_down(left);
         let kept = all - lost.len();
-        let spans = lost.iter().map(|parcel| parcel.spans).sum::<u64>();
+        let lost = lost.iter().map(|parcel| parcel.items).sum::<u64>();
+        let items = self.signal.items();
         if kept > 0 {
             tracing::warn!(
-                spans,
+                lost,
                 kept,
-                "shut down before the collector accepted all spans; those that are kept are sent after the next start"
+                "shut down before the collector accepted all {items}; those that are kept are sent after the next start"
             );
         } else {
-            tracing::warn!(spans, "shut down before the collector accepted all spans");
+            tracing::warn!(lost, "shut down before the collector accepted all {items}");
         }
     }
 }
@@ -180,19 +201,19 @@ impl SpanDropReason {
     }
 }
 
-/// Counters since the start: of spans, except retries.
+/// Counters since the start: of spans or log records, except retries.
 #[derive(Debug, Default)]
 pub struct SpanStats {
     exported: AtomicU64,
     retries: AtomicU64,
     dropped: [AtomicU64; SpanDropReason::ALL.len()],
-    /// Whole traces, by reason and verdict.
+    /// Whole traces, or log records, by reason and verdict.
     given_up: Mutex<BTreeMap<(&'static str, Arc<str>), u64>>,
     last_failure: Mutex<Option<Reason>>,
 }
 
 impl SpanStats {
-    /// Spans that the collector accepted.
+    /// Spans, or log records, that the collector accepted.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
     }
@@ -225,7 +246,7 @@ impl SpanStats {
     fn give_up<'a>(&self, reason: SpanDropReason, parcels: impl IntoIterator<Item = &'a Parcel>) {
         let mut counts = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         for parcel in parcels {
-            self.count_dropped(reason, parcel.spans);
+            self.count_dropped(reason, parcel.items);
             *counts.entry((reason.name(), parcel.verdict.clone())).or_default() += 1;
         }
     }

@@ -14,7 +14,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::otlp::{BuildError, Delivery, Destination, ExportWorker, Sink, SpanStats, start as start_sink};
+use super::otlp::{BuildError, Delivery, Destination, ExportWorker, Signal, Sink, SpanStats, start as start_sink};
 use crate::render::span::Trace;
 
 /// A layer that sends the agent's spans under `resource`, and the guard that flushes them.
@@ -28,7 +28,7 @@ pub fn start<S>(to: Destination, delivery: Delivery, resource: Resource) -> Resu
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let (sink, worker) = start_sink(to, delivery)?;
+    let (sink, worker) = start_sink(Signal::Traces, to, delivery)?;
     let to_sink = ToSink {
         sink: sink.clone(),
         resource: resource.clone(),

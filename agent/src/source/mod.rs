@@ -8,6 +8,7 @@ pub mod kubelet;
 pub mod logind;
 pub mod pods;
 pub mod procfs;
+pub mod rollouts;
 pub mod runtimes;
 pub mod systemd;
 mod watch;

@@ -3,6 +3,7 @@
 
 #![warn(unused_crate_dependencies)]
 
+pub mod color;
 pub mod history;
 pub mod resource;
 pub mod story;

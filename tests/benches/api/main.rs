@@ -26,11 +26,13 @@ use tokio::time::{Instant, sleep};
 
 use agent::Counts;
 use fleet::Fleet;
-use metrics::Totals;
+use metrics::{Totals, Writes};
 use proxy::Proxy;
 
-/// Nodes, and deletions per second of the measured minute.
-const ROUNDS: [(usize, usize); 3] = [(50, 2), (500, 5), (5_000, 10)];
+/// Nodes, and deletions per second of the measured minute: the second is a rollout of a thousand pods.
+const ROUNDS: [(usize, usize); 4] = [(50, 2), (100, 17), (500, 5), (5_000, 10)];
+/// A row that is computed from what one termination costs: nodes, and terminations of each in an hour.
+const COMPUTED: (u32, u32) = (5_000, 60);
 const PODS_PER_NODE: usize = 2;
 /// Agents that reach the API server by one proxy.
 const OF_PROXY: usize = 1_000;
@@ -68,12 +70,53 @@ fn main() -> anyhow::Result<()> {
         "| Nodes | Deletions/s | Requests/s idle | Requests/s | Bytes/s idle | Bytes/s | API server CPU idle | CPU | Requests per deletion |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
+    let mut written = Vec::new();
     for (nodes, rate) in ROUNDS {
         if only.is_none_or(|only| only == nodes) {
-            runtime.block_on(round(&tools, &kwok, nodes, rate))?;
+            written.push(runtime.block_on(round(&tools, &kwok, nodes, rate))?);
         }
     }
+    print_writes(&written);
     Ok(())
+}
+
+/// What was written for the terminations of a round.
+struct Written {
+    nodes: usize,
+    terminations: f64,
+    own: Writes,
+    others: Writes,
+}
+
+/// What Epitaph writes, beside what is written for the same pods without it.
+fn print_writes(rounds: &[Written]) {
+    println!();
+    println!("| Terminations | Epitaph's writes | bytes | Other writes | bytes | Epitaph's share of writes | of bytes |");
+    println!("|---|---|---|---|---|---|---|");
+    let row = |what: String, own: Writes, others: Writes| {
+        println!(
+            "| {what} | {:.0} | {:.0} kB | {:.0} | {:.0} kB | {:.1} % | {:.1} % |",
+            own.count,
+            own.bytes / 1e3,
+            others.count,
+            others.bytes / 1e3,
+            100.0 * own.count / others.count,
+            100.0 * own.bytes / others.bytes,
+        );
+    };
+    for of in rounds {
+        row(format!("{:.0} on {} nodes", of.terminations, of.nodes), of.own, of.others);
+    }
+    if let Some(last) = rounds.last() {
+        let (nodes, hourly) = COMPUTED;
+        let times = f64::from(nodes * hourly) / last.terminations;
+        let scaled = |of: Writes| Writes {
+            count: of.count * times,
+            bytes: of.bytes * times,
+        };
+        let what = format!("{hourly} an hour on each of {nodes} nodes, in an hour (computed)");
+        row(what, scaled(last.own), scaled(last.others));
+    }
 }
 
 struct Interval {
@@ -93,7 +136,7 @@ impl Interval {
     }
 }
 
-async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow::Result<()> {
+async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow::Result<Written> {
     let directory = tempfile::tempdir()?;
     let plane = ControlPlane::api_only(tools, directory.path())?;
     let kubectl = plane.kubectl();
@@ -187,7 +230,12 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
         100.0 * busy.totals.cpu / busy.seconds,
         of_deletions / deleted as f64,
     );
-    Ok(())
+    Ok(Written {
+        nodes,
+        terminations: deleted as f64,
+        own: busy.totals.own_writes,
+        others: busy.totals.other_writes,
+    })
 }
 
 async fn interval(

@@ -14,6 +14,26 @@ pub struct Totals {
     pub events_read: f64,
     /// CPU time of the API server, seconds.
     pub cpu: f64,
+    /// Creations, updates, patches and deletions of Epitaph: Epitaphs and its Events.
+    pub own_writes: Writes,
+    /// All others but Leases: of the pods, by whoever makes and deletes them and by kwok in a kubelet's place.
+    pub other_writes: Writes,
+}
+
+/// Requests that write, and the bytes of their bodies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writes {
+    pub count: f64,
+    pub bytes: f64,
+}
+
+impl Writes {
+    fn since(self, before: Writes) -> Writes {
+        Writes {
+            count: self.count - before.count,
+            bytes: self.bytes - before.bytes,
+        }
+    }
 }
 
 impl Totals {
@@ -36,10 +56,20 @@ impl Totals {
                     totals.events_read += value;
                 }
                 "process_cpu_seconds_total" => totals.cpu = value,
+                "apiserver_request_body_size_bytes_count" => totals.writes(labels).into_iter().for_each(|of| of.count += value),
+                "apiserver_request_body_size_bytes_sum" => totals.writes(labels).into_iter().for_each(|of| of.bytes += value),
                 _ => {}
             }
         }
         Ok(totals)
+    }
+
+    fn writes(&mut self, labels: &str) -> Option<&mut Writes> {
+        match (label(labels, "group"), label(labels, "resource")) {
+            ("coordination.k8s.io", _) => None,
+            ("epitaph.dev", _) | ("events.k8s.io", "events") => Some(&mut self.own_writes),
+            _ => Some(&mut self.other_writes),
+        }
     }
 
     pub fn since(&self, before: &Totals) -> Totals {
@@ -51,6 +81,8 @@ impl Totals {
             requests: self.requests.iter().map(new).collect(),
             events_read: self.events_read - before.events_read,
             cpu: self.cpu - before.cpu,
+            own_writes: self.own_writes.since(before.own_writes),
+            other_writes: self.other_writes.since(before.other_writes),
         }
     }
 }

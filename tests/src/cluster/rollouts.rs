@@ -1,6 +1,7 @@
 //! The rollout experiment: a Deployment is rolled under load, and the agent's counts of failed clients are compared with the
 //! clients' own log.
 
+pub mod forecast;
 pub mod placed;
 
 use std::fmt::{self, Display, Formatter};
@@ -265,17 +266,30 @@ fn with_late_proxies<T>(stage: &Stage, nodes: &[u8], play: impl FnOnce() -> anyh
 impl Stage {
     fn roll(&self, rollout: Rollout) -> anyhow::Result<Row> {
         let name = format!("roll-{rollout}");
-        let clients: Vec<(String, Option<Client>)> = match rollout.placed {
-            None => vec![(format!("{name}-client"), None)],
-            Some(placed) => placed.clients.iter().map(|&of| (format!("{name}-{of}"), Some(of))).collect(),
-        };
-        let here = |args: &[&str]| self.kubectl.run(&[&["--namespace", NAMESPACE], args].concat());
+        let clients = clients(&name, rollout);
+        self.deploy(&name, rollout)?;
+        let row = self.round(&name, rollout)?;
         self.remove(&name, &clients)?;
-        self.apply(&deployment(&name, rollout))?;
+        Ok(row)
+    }
+
+    /// The Deployment, without clients.
+    fn deploy(&self, name: &str, rollout: Rollout) -> anyhow::Result<()> {
+        self.remove(name, &clients(name, rollout))?;
+        self.apply(&deployment(name, rollout))?;
+        let status = ["rollout", "status", &format!("deployment/{name}"), "--timeout=900s"];
+        self.kubectl
+            .run(&[&["--namespace", NAMESPACE][..], &status].concat())
+            .map(drop)
+    }
+
+    /// Clients, one rollout, and their logs; the clients' pods stay.
+    fn round(&self, name: &str, rollout: Rollout) -> anyhow::Result<Row> {
+        let clients = clients(name, rollout);
+        let here = |args: &[&str]| self.kubectl.run(&[&["--namespace", NAMESPACE], args].concat());
         let workload = format!("deployment/{name}");
-        here(&["rollout", "status", &workload, "--timeout=900s"])?;
-        let called = self.pods(&name)?.into_iter().next().context("no pod of the Deployment")?;
-        let service = here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])? + ":80";
+        let called = self.pods(name)?.into_iter().next().context("no pod of the Deployment")?;
+        let service = here(&["get", "service", name, "-o", "jsonpath={.spec.clusterIP}"])? + ":80";
         for (client, of) in &clients {
             let address = match of.map(|of| of.called) {
                 None | Some(Called::Service) => service.clone(),
@@ -308,12 +322,12 @@ impl Stage {
         // The subject is time: calls before the rollout.
         sleep(Duration::from_secs(3));
 
-        let before = self.uids(&name)?;
+        let before = self.uids(name)?;
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
         here(&["rollout", "status", &workload, "--timeout=900s"])?;
         until(TIMEOUT, "the old pods to be gone", || {
-            let now = self.uids(&name)?;
+            let now = self.uids(name)?;
             Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
         })?;
         // The subject is time: calls after it.
@@ -384,7 +398,6 @@ impl Stage {
         if !row.agrees() {
             eprintln!("{rollout}: pods {before:?}; the clients: {logs:?}");
         }
-        self.remove(&name, &clients)?;
         Ok(row)
     }
 
@@ -460,6 +473,14 @@ impl Stage {
         until(TIMEOUT, &format!("the pods of {name} to be gone"), || {
             Ok(self.uids(name)?.is_empty().then_some(()))
         })
+    }
+}
+
+/// Names of the clients' pods.
+fn clients(name: &str, rollout: Rollout) -> Vec<(String, Option<Client>)> {
+    match rollout.placed {
+        None => vec![(format!("{name}-client"), None)],
+        Some(placed) => placed.clients.iter().map(|&of| (format!("{name}-{of}"), Some(of))).collect(),
     }
 }
 

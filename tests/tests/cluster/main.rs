@@ -3,6 +3,7 @@
 mod chart;
 mod foundation;
 mod machine;
+mod readers;
 
 use std::sync::{Arc, OnceLock, RwLock};
 
@@ -61,6 +62,14 @@ fn main() {
             let shared = Arc::clone(&shared);
             Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
         });
+    let forecasts = {
+        let shared = Arc::clone(&shared);
+        Trial::test("rollouts::forecasts", move || {
+            let _alone = shared.place.write().map_err(|_| "a story panicked")?;
+            let rows = rollouts::forecast::all(shared.stage()?);
+            done("forecasts", rows.map(|rows| rollouts::forecast::unproven(&rows)))
+        })
+    };
     let placed = lost::is_possible().then(|| {
         let shared = Arc::clone(&shared);
         Trial::test("rollouts::placed-clients", move || {
@@ -80,13 +89,26 @@ fn main() {
         let shared = Arc::clone(&shared);
         Trial::test("chart::installed-upgraded-tested-and-removed", move || shared.install())
     };
+    let readers = {
+        let shared = Arc::clone(&shared);
+        Trial::test("readers::of-one-namespace-by-certificate-and-token", move || {
+            // With Epitaph installed.
+            shared.stage()?;
+            let _beside = shared.place.read().map_err(|_| "a story panicked")?;
+            done(
+                "who may view a namespace reads its Epitaphs and no others",
+                readers::who_may_view_a_namespace_reads_its_epitaphs_and_no_others().map(|()| Vec::new()),
+            )
+        })
+    };
     let mut trials: Vec<Trial> = foundation
         .chain(stories)
         .chain(rollouts)
+        .chain([forecasts])
         .chain(placed)
         .chain(lost)
         .chain(shutdowns)
-        .chain([install])
+        .chain([readers, install])
         .collect();
     // Nothing played is nothing shown.
     if let Some(name) = names

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use epitaph::clock;
-use epitaph::sink::epitaphs::EpitaphOutcome;
+use epitaph::sink::epitaphs::{EpitaphOutcome, Sink};
 use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, WallOffset};
 use epitaph_core::verdict::{Advice, AdviceKind};
@@ -330,12 +330,12 @@ fn without_the_kind(api: &Api, admin: &Plugin) -> anyhow::Result<()> {
 }
 
 /// A Deployment whose pods no node runs: their readiness is the test's to write.
-struct Workload<'a> {
-    kubectl: &'a Kubectl,
+pub struct Workload<'a> {
+    pub kubectl: &'a Kubectl,
 }
 
 impl Workload<'_> {
-    fn apply(&self, revision: u32) -> anyhow::Result<()> {
+    pub fn apply(&self, revision: u32) -> anyhow::Result<()> {
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
             "spec": {
@@ -352,7 +352,7 @@ impl Workload<'_> {
     }
 
     /// Name and hash of each pod.
-    fn pods(&self) -> anyhow::Result<Vec<(String, String)>> {
+    pub fn pods(&self) -> anyhow::Result<Vec<(String, String)>> {
         let list = self
             .kubectl
             .json(&["-n", "shop", "get", "pods", "-l", "app=web", "-o", "json"])?;
@@ -370,16 +370,26 @@ impl Workload<'_> {
     }
 
     /// Two pods that are not among `old`, made ready; then the old ones go.
-    fn rolled_out(&self, old: &[(String, String)]) -> anyhow::Result<Vec<(String, String)>> {
-        let new = until("two new pods", || {
+    pub fn rolled_out(&self, old: &[(String, String)]) -> anyhow::Result<Vec<(String, String)>> {
+        let new = self.added(old)?;
+        self.ready(&new)?;
+        Ok(new)
+    }
+
+    /// Two pods that are not among `old`.
+    pub fn added(&self, old: &[(String, String)]) -> anyhow::Result<Vec<(String, String)>> {
+        until("two new pods", || {
             let mut new = self.pods()?;
             new.retain(|pod| !old.contains(pod));
             Ok(if new.len() == 2 { Ok(new) } else { Err(format!("{new:?}")) })
-        })?;
+        })
+    }
+
+    pub fn ready(&self, pods: &[(String, String)]) -> anyhow::Result<()> {
         let ready = json!({"status": {"phase": "Running", "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"},
         ]}});
-        for (name, _) in &new {
+        for (name, _) in pods {
             let args = [
                 "-n",
                 "shop",
@@ -392,7 +402,37 @@ impl Workload<'_> {
             ];
             self.kubectl.run(&[&args[..], &[&ready.to_string()]].concat())?;
         }
-        Ok(new)
+        Ok(())
+    }
+
+    /// The agent reports now that one of the pods terminated and lost connections of clients.
+    pub fn reports(&self, sink: &Sink, (name, hash): &(String, String)) -> anyhow::Result<()> {
+        let uid = self
+            .kubectl
+            .run(&["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"])?;
+        let mut report = pod("shop", name, "node-1");
+        let mut end = Boot(0);
+        if let Report::PodTerminated(pod) = &mut report {
+            end = pod.end;
+            let mut of = identity("shop", name, "node-1");
+            of.workload.name = "web".into();
+            of.workload.uid = Some(uid.as_str().into());
+            of.revision = Some(hash.as_str().into());
+            pod.facts.pod = Arc::new(of);
+            let app = &mut pod.containers[0];
+            app.verdict.advice = vec![Advice {
+                kind: AdviceKind::PreStopSleepLonger,
+                seconds: Some(4),
+                text: String::new(),
+            }];
+            app.kubernetes.as_mut().map(Arc::make_mut).context("a pod's")?.pre_stop = None;
+        }
+        // The pod terminated within the rollout: now.
+        let now = clock::wall_offset().wall(clock::now());
+        let mut current = observation();
+        current.wall_offset = WallOffset(now.0.cast_signed() - end.0.cast_signed());
+        sink.offer(&report, &current, Some("node-1"), clock::now());
+        Ok(())
     }
 }
 
@@ -425,33 +465,9 @@ async fn a_pipeline_learns_what_a_rollout_cost() -> anyhow::Result<()> {
         let pods = web.pods()?;
         Ok(holds(pods.len() == 2, || format!("{pods:?}")))
     })?;
-    let uid = api
-        .kubectl
-        .run(&["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"])?;
     let (sink, worker) = writing(api.agent("node-1")?).await?;
     let (reporting, silent) = (&first[0], &first[1]);
-    let mut report = pod("shop", &reporting.0, "node-1");
-    let mut end = Boot(0);
-    if let Report::PodTerminated(pod) = &mut report {
-        end = pod.end;
-        let mut of = identity("shop", &reporting.0, "node-1");
-        of.workload.name = "web".into();
-        of.workload.uid = Some(uid.as_str().into());
-        of.revision = Some(reporting.1.as_str().into());
-        pod.facts.pod = Arc::new(of);
-        let app = &mut pod.containers[0];
-        app.verdict.advice = vec![Advice {
-            kind: AdviceKind::PreStopSleepLonger,
-            seconds: Some(4),
-            text: String::new(),
-        }];
-        app.kubernetes.as_mut().map(Arc::make_mut).context("a pod's")?.pre_stop = None;
-    }
-    // The pod terminated within the rollout: now.
-    let now = clock::wall_offset().wall(clock::now());
-    let mut current = observation();
-    current.wall_offset = WallOffset(now.0.cast_signed() - end.0.cast_signed());
-    sink.offer(&report, &current, Some("node-1"), clock::now());
+    web.reports(&sink, reporting)?;
     reported(&sink, EpitaphOutcome::Written, 1)?;
     worker.shutdown(TIMEOUT).await;
 
@@ -473,6 +489,14 @@ async fn a_pipeline_learns_what_a_rollout_cost() -> anyhow::Result<()> {
         object["settings"][0]["text"]
             .as_str()
             .is_some_and(|text| text.contains("seconds: 4")),
+        "{object}"
+    );
+
+    // One pod is too few for a spread.
+    ensure!(
+        object["forecast"]["today"]["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("too few")),
         "{object}"
     );
 

@@ -1,8 +1,11 @@
 //! Epitaphs as a real kube-apiserver takes and shows them: the agent's sink with the rights of its manifest, the policy of the chart,
-//! people who may read one namespace, and `kubectl epitaph`.
+//! people who may read one namespace, `kubectl epitaph`, what the observer counts of a rollout, and
+//! the templates of pipelines that read it.
 
 mod kubectl;
 mod nodes;
+mod pipelines;
+mod rollouts;
 mod stage;
 
 use std::sync::Arc;

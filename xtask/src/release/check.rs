@@ -25,6 +25,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         push: None,
         key: None,
         builder: BUILDER.to_owned(),
+        krew: None,
     };
     done(args)?;
     let revision = dist::revision();

@@ -41,7 +41,7 @@ impl Edit {
 }
 
 /// Each place with the text around the version: another program's version may be the same number.
-const PLACES: [(&str, &[&str]); 9] = [
+const PLACES: [(&str, &[&str]); 10] = [
     ("Cargo.toml", &["\nversion = \"{}\"\n"]),
     (
         "deploy/helm/epitaph/Chart.yaml",
@@ -54,6 +54,7 @@ const PLACES: [(&str, &[&str]); 9] = [
     ),
     ("deploy/kubernetes/policy.yaml", &["version: \"{}\"\n"]),
     ("deploy/examples/argo-cd.yaml", &["targetRevision: {}\n"]),
+    ("deploy/krew/epitaph.yaml", &["version: v{}\n"]),
     ("deploy/examples/flux.yaml", &["tag: {}}\n"]),
     // Of a test that shows what /metrics has.
     ("agent/src/sink/metrics/tests.rs", &["version=\"{}\"}"]),

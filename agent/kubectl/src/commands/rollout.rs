@@ -6,7 +6,7 @@ mod show;
 use std::collections::BTreeMap;
 
 use epitaph_core::render::resource::{EpitaphReport, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND, label_value};
-use epitaph_core::rollout::{KnownRevision, RevisionCost, costs};
+use epitaph_core::rollout::{Forecast, KnownRevision, RevisionCost, costs, replaced};
 use epitaph_core::time::Wall;
 use epitaph_story::resource;
 use epitaph_story::story::Snippet;
@@ -42,6 +42,8 @@ pub struct Rollout {
     pub before: Option<RevisionCost>,
     /// Which pods should have a report is known: of Deployments, by Events of the last hour.
     pub is_missing_known: bool,
+    /// Of the next rollout; absent where another revision than the newest is asked about, or nothing is known of the last one.
+    pub forecast: Option<Forecast>,
     /// The settings that would have suited every pod.
     pub settings: Vec<Snippet>,
     /// Revisions that the API no longer has, and the Epitaphs of which are kept.
@@ -120,11 +122,13 @@ async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> 
     };
     let cost = of(revision);
     let before = of(cost.as_ref().and_then(|cost| cost.revision));
-    let replaced: Vec<&EpitaphReport> = reports
-        .iter()
-        .copied()
-        .filter(|report| cost.as_ref().is_some_and(|cost| hash(report) == cost.hash))
-        .collect();
+    let old = cost.as_ref().and_then(|cost| cost.revision);
+    let replaced = old.map_or_else(Vec::new, |number| replaced(&reports, &known, number));
+    let current = known.iter().find(|of| Some(of.number) == newest && newest == revision);
+    let forecast = cost
+        .as_ref()
+        .zip(current)
+        .map(|(cost, current)| Forecast::of(cost, &replaced, current.pods.len() as u64));
     // The first revision replaced nothing.
     let replaced_any = known.iter().any(|of| Some(of.number) < revision);
     let failed_on = args.fail_on.iter().filter(|condition| match &cost {
@@ -136,6 +140,7 @@ async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> 
         namespace: cluster.namespace.clone(),
         name: name.to_owned(),
         revision,
+        forecast,
         settings: resource::settings(&cluster.namespace, &replaced),
         is_missing_known: kind.name() == DEPLOYMENTS.name(),
         forgotten: costs
@@ -147,11 +152,6 @@ async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> 
         cost,
         before,
     })
-}
-
-fn hash(report: &EpitaphReport) -> &str {
-    let owner = report.owner.as_ref();
-    owner.and_then(|owner| owner.revision.as_deref()).unwrap_or_default()
 }
 
 fn holds(condition: FailOn, cost: &RevisionCost) -> bool {

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 
+use epitaph_story::color::Color;
 use epitaph_story::history::Report;
 use epitaph_story::resource;
 use epitaph_story::story::{Brief, List, safe};
@@ -9,7 +10,7 @@ use futures::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::core::WatchEvent;
 
-use crate::cli::{Color, WatchArgs, WatchOutput};
+use crate::cli::{WatchArgs, WatchOutput};
 use crate::cluster::{Cluster, EPITAPHS, Place, Selection};
 use crate::failure::{Exit, Failure};
 use crate::output::{names, object, print, style, terminal};

@@ -2,6 +2,7 @@
 //! node's shutdown it only reads.
 
 mod bus;
+mod epitaphs;
 mod journal;
 mod node;
 
@@ -26,7 +27,9 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
     } else {
         let is_asked = |question| args.only.is_none_or(|only| only == question);
         if is_asked(Question::Observation) {
-            findings.extend(doctor::examine(&gather(&config)));
+            let mut facts = gather(&config);
+            facts.epitaphs = epitaphs::served(args, &config, env)?;
+            findings.extend(doctor::examine(&facts));
         }
         if is_asked(Question::Shutdown) || is_asked(Question::Journal) {
             let found = doctor::node::examine(&node::live(args, &config, env)?);
@@ -97,6 +100,7 @@ fn gather(config: &Config) -> Facts {
         proc,
         now: clock::now(),
         wall_offset: clock::wall_offset(),
+        epitaphs: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What waits to be written: the object of a pod, the object of a node, or the observer's part of a pod's.
 
 use epitaph_core::render::resource::{Epitaph, NodeEpitaph, Observed, POD};
+use serde_json::{Value, json};
 
 use super::queue::Key;
 
@@ -28,6 +29,31 @@ impl Object {
                 name: observed.name(),
             },
         }
+    }
+
+    /// For the journal. Nothing of an observer, which has none.
+    pub fn stored(&self) -> Vec<u8> {
+        let stored = match self {
+            Object::Pod(epitaph) => json!({"namespace": epitaph.namespace, "report": epitaph.report}),
+            Object::Node(epitaph) => json!({"report": epitaph.report}),
+            Object::Observed(_) => Value::Null,
+        };
+        stored.to_string().into_bytes()
+    }
+
+    /// What [`Object::stored`] wrote.
+    pub fn read(stored: &[u8]) -> Option<Object> {
+        let mut stored: Value = serde_json::from_slice(stored).ok()?;
+        let report = stored.get_mut("report")?.take();
+        Some(match stored.get("namespace") {
+            Some(namespace) => Object::Pod(Box::new(Epitaph {
+                namespace: namespace.as_str()?.to_owned(),
+                report: serde_json::from_value(report).ok()?,
+            })),
+            None => Object::Node(NodeEpitaph {
+                report: serde_json::from_value(report).ok()?,
+            }),
+        })
     }
 
     /// Of a pod that lives on: another one follows.

@@ -1,9 +1,11 @@
 //! The queue of Epitaphs: one entry per pod.
 
+use std::fmt;
 use std::time::Duration;
 
 use epitaph_core::time::Boot;
 
+use super::Done;
 use super::object::Object;
 use super::stats::{EpitaphOutcome, EpitaphStats};
 use crate::cache::Cache;
@@ -25,7 +27,33 @@ pub(super) struct Waiting {
     pub attempts: Attempts,
     /// Reports in it.
     pub count: u64,
+    pub done: OnDone,
 }
+
+/// Called once the API server has the object, or will never have it.
+#[derive(Clone, Default)]
+pub(super) struct OnDone(Vec<Done>);
+
+impl OnDone {
+    pub fn call(&self) {
+        self.0.iter().for_each(|done| done());
+    }
+}
+
+impl fmt::Debug for OnDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnDone").field(&self.0.len()).finish()
+    }
+}
+
+/// What is called is no part of what is written.
+impl PartialEq for OnDone {
+    fn eq(&self, _: &OnDone) -> bool {
+        true
+    }
+}
+
+impl Eq for OnDone {}
 
 /// When the object of a pod that lives on was last written, and the time between two of these.
 #[derive(Debug)]
@@ -44,6 +72,10 @@ impl Queue {
     }
 
     pub fn push(&self, object: Object, now: Boot, stats: &EpitaphStats) {
+        self.push_kept(object, None, now, stats);
+    }
+
+    pub fn push_kept(&self, object: Object, done: Option<Done>, now: Boot, stats: &EpitaphStats) {
         let key = object.key();
         let state = self.state();
         if state.closed {
@@ -64,6 +96,7 @@ impl Queue {
             object,
             attempts: Attempts::from(now, not_before),
             count: 1,
+            done: OnDone(done.into_iter().collect()),
         };
         stats.count(EpitaphOutcome::QueueFull, self.add(state, key, waiting));
     }
@@ -97,6 +130,7 @@ impl Entry for Waiting {
         let is_last = matches!(newer.object, Object::Pod(_) | Object::Node(_)) && !newer.object.lives_on();
         self.object = newer.object.after(&self.object);
         self.count += newer.count;
+        self.done.0.extend(newer.done.0);
         // A pod that has terminated waits no minute; a failure keeps its pause.
         if is_last && self.attempts.failed == 0 {
             self.attempts.not_before = newer.attempts.not_before;

@@ -43,6 +43,24 @@ pub const OUTCOMES: [EpitaphOutcome; 12] = [
 ];
 
 impl EpitaphOutcome {
+    /// Whether another attempt, also of the next agent, is of no use.
+    pub(super) const fn is_final(self) -> bool {
+        match self {
+            EpitaphOutcome::Written
+            | EpitaphOutcome::Known
+            | EpitaphOutcome::Foreign
+            | EpitaphOutcome::Absent
+            | EpitaphOutcome::Refused
+            | EpitaphOutcome::NamespaceGone
+            | EpitaphOutcome::Rejected => true,
+            EpitaphOutcome::QueueFull
+            | EpitaphOutcome::KindAbsent
+            | EpitaphOutcome::Forbidden
+            | EpitaphOutcome::Unavailable
+            | EpitaphOutcome::Shutdown => false,
+        }
+    }
+
     /// Value of the label on `/metrics`.
     pub const fn name(self) -> &'static str {
         match self {

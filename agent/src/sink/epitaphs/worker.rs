@@ -1,6 +1,5 @@
 //! The writing loop: rate, retries, counts.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,26 +10,20 @@ use super::Settings;
 use super::api::{Done, Epitaphs, Failure};
 use super::queue::{Key, Queue, Waiting};
 use super::stats::{EpitaphOutcome, EpitaphStats};
-use crate::bucket::Bucket;
 use crate::error;
+use crate::sink::pace::{Logged, Pace};
 
 pub(super) struct EpitaphWriter {
     epitaphs: Epitaphs,
-    bucket: Bucket,
+    pace: Pace,
     settings: Settings,
     queue: Arc<Queue>,
     stats: Arc<EpitaphStats>,
-    clock: fn() -> Boot,
-    /// Next pause if nothing can be written.
-    pause: Duration,
     /// What fails for all objects, which is logged once until the next success.
     trouble: Option<EpitaphOutcome>,
     /// Other failures by namespace, each logged once until the next success.
-    logged: HashSet<(String, EpitaphOutcome)>,
+    logged: Logged<EpitaphOutcome>,
 }
-
-/// Most failures that are remembered as logged.
-const LOGGED: usize = 64;
 
 impl EpitaphWriter {
     pub fn new(
@@ -42,23 +35,21 @@ impl EpitaphWriter {
     ) -> EpitaphWriter {
         EpitaphWriter {
             epitaphs: Epitaphs::new(client, settings.timeout, settings.rights),
-            bucket: Bucket::new(settings.rate),
-            pause: settings.pause,
+            pace: Pace::new(settings.rate, (settings.pause, settings.longest_pause), clock),
             settings,
             queue,
             stats,
-            clock,
             trouble: None,
-            logged: HashSet::new(),
+            logged: Logged::default(),
         }
     }
 
     /// Runs until the queue is closed and empty.
     pub async fn run(mut self) {
-        while self.queue.waits(self.clock).await {
-            self.token().await;
+        while self.queue.waits(self.pace.clock()).await {
+            self.pace.token(&self.queue).await;
             // Taken only now: container terminations that came during the wait are in the list.
-            let Some((key, waiting)) = self.queue.take((self.clock)()) else {
+            let Some((key, waiting)) = self.queue.take(self.pace.now()) else {
                 continue;
             };
             let outcome = match self.epitaphs.write(&key, &waiting.object).await {
@@ -84,27 +75,19 @@ impl EpitaphWriter {
                 },
             };
             self.stats.count(outcome, waiting.count);
-        }
-    }
-
-    /// Waits for a token; at shutdown the rate does not apply.
-    async fn token(&mut self) {
-        while !self.queue.is_closed() {
-            let Err(wait) = self.bucket.take((self.clock)()) else { return };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.queue.closed() => return,
+            if outcome.is_final() {
+                waiting.done.call();
             }
         }
     }
 
     /// A pod with a long grace period has no Epitaph yet.
     fn wait_for_agent(&self, waiting: &Waiting) -> bool {
-        !self.queue.is_closed() && (self.clock)().since(waiting.attempts.since) < self.settings.give_up
+        !self.queue.is_closed() && self.pace.now().since(waiting.attempts.since) < self.settings.give_up
     }
 
     fn later(&self, mut waiting: Waiting) -> Waiting {
-        waiting.attempts.not_before = (self.clock)().plus(self.settings.between);
+        waiting.attempts.not_before = self.pace.now().plus(self.settings.between);
         waiting
     }
 
@@ -117,7 +100,7 @@ impl EpitaphWriter {
             Failure::Forbidden(..) | Failure::KindAbsent(_) => self.settings.give_up_refused,
             Failure::Refused(_) | Failure::NamespaceGone(_) | Failure::Rejected(_) => Duration::ZERO,
         };
-        let now = (self.clock)();
+        let now = self.pace.now();
         let again = now.since(since) < patience;
         // A namespace that is deleted with its pods is not a problem, and a first 403 or 404 can be temporary.
         let is_trouble = match outcome {
@@ -138,7 +121,7 @@ impl EpitaphWriter {
     fn log_once(&mut self, failure: &Failure, outcome: EpitaphOutcome, namespace: &str) {
         let is_news = match is_of_all(failure) {
             true => self.trouble.replace(outcome) != Some(outcome),
-            false => self.is_news(outcome, namespace),
+            false => self.logged.is_news(outcome, namespace),
         };
         if is_news {
             tracing::warn!(outcome = outcome.name(), namespace, "{}", error::line(failure));
@@ -148,7 +131,7 @@ impl EpitaphWriter {
     /// Logged once for a namespace: whoever may create Epitaphs there can create any number.
     fn foreign(&mut self, key: &Key) -> EpitaphOutcome {
         let (outcome, Key { namespace, name }) = (EpitaphOutcome::Foreign, key);
-        if self.is_news(outcome, namespace) {
+        if self.logged.is_news(outcome, namespace) {
             tracing::warn!(
                 outcome = outcome.name(),
                 namespace,
@@ -159,21 +142,12 @@ impl EpitaphWriter {
         outcome
     }
 
-    fn is_news(&mut self, outcome: EpitaphOutcome, namespace: &str) -> bool {
-        // Cleared rather than closed at the limit: namespaces come and go.
-        if self.logged.len() >= LOGGED {
-            self.logged.clear();
-        }
-        self.logged.insert((namespace.to_owned(), outcome))
-    }
-
     fn recovered(&mut self, key: &Key, waiting: &Waiting) {
-        self.pause = self.settings.pause;
+        self.pace.recovered();
         let lives_on = waiting.object.lives_on();
-        self.queue.is_written(key, lives_on, (self.clock)());
+        self.queue.is_written(key, lives_on, self.pace.now());
         let troubles = [EpitaphOutcome::Unavailable, EpitaphOutcome::Forbidden];
-        let troubles = troubles.map(|outcome| (key.namespace.clone(), outcome));
-        let was_logged = troubles.iter().filter(|trouble| self.logged.remove(*trouble)).count() > 0;
+        let was_logged = self.logged.forget(&key.namespace, troubles);
         if self.trouble.take().is_some() || was_logged {
             tracing::info!(namespace = key.namespace, "the API server accepts Epitaphs again");
         }
@@ -185,27 +159,11 @@ impl EpitaphWriter {
         if is_of_all {
             self.queue.put_back(key, waiting);
         } else {
-            let Settings {
-                pause, longest_pause, ..
-            } = self.settings;
-            let pause = |failed| pause.saturating_mul(2_u32.saturating_pow(failed)).min(longest_pause);
-            self.queue.put_off(key, waiting, (self.clock)(), pause);
+            let pause = self.pace.of_object();
+            self.queue.put_off(key, waiting, self.pace.now(), pause);
         }
         if self.queue.is_closed() || is_of_all {
-            self.rest().await;
-        }
-    }
-
-    async fn rest(&mut self) {
-        let pause = self.pause;
-        self.pause = (self.pause * 2).min(self.settings.longest_pause);
-        if self.queue.is_closed() {
-            tokio::time::sleep(self.settings.pause.min(pause)).await;
-            return;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = self.queue.closed() => self.pause = self.settings.pause,
+            self.pace.rest(&self.queue).await;
         }
     }
 }

@@ -5,6 +5,7 @@ use epitaph_core::kubernetes::PodContext;
 use epitaph_core::observe::{Advice, LossAlarm};
 use epitaph_core::pod::{PodIdentity, Workload};
 use epitaph_core::report::{NodeShutdown, PodTermination, Report, StopSignalIgnored};
+use epitaph_core::rollout::SettledRollout;
 use epitaph_core::termination::{TerminationFacts, TerminationKey};
 use epitaph_core::text::{head, tail};
 use epitaph_core::time::{Boot, Wall};
@@ -30,6 +31,8 @@ pub(super) struct Key {
     pub container: Option<String>,
     /// The lost node: an Event's note is its first one's, and has the command for that node, right at that time.
     pub lost_node: Option<(String, Advice)>,
+    /// Of a rollout: an Event's note is its first one's, and has that rollout's numbers.
+    pub revision: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +52,7 @@ pub(super) enum Reason {
     TerminationStuck,
     PodStuckOnLostNode,
     UncleanShutdown,
+    RolloutLostConnections,
 }
 
 impl Reason {
@@ -59,6 +63,7 @@ impl Reason {
             Reason::TerminationStuck => "TerminationStuck",
             Reason::PodStuckOnLostNode => "PodStuckOnLostNode",
             Reason::UncleanShutdown => "UncleanShutdown",
+            Reason::RolloutLostConnections => "RolloutLostConnections",
         }
     }
 
@@ -68,6 +73,7 @@ impl Reason {
             Reason::UncleanTermination | Reason::TerminationStuck | Reason::PodStuckOnLostNode => "Terminate",
             Reason::StopSignalIgnored => "Stop",
             Reason::UncleanShutdown => "Shutdown",
+            Reason::RolloutLostConnections => "Rollout",
         }
     }
 }
@@ -126,6 +132,53 @@ pub(super) fn of_loss(alarm: &LossAlarm, at: Wall) -> Vec<Notice> {
     about.notices_at(at)
 }
 
+/// None where no connection was lost, as far as is known.
+pub(super) fn of_rollout(settled: &SettledRollout, at: Wall) -> Option<Notice> {
+    let cost = settled.cost.as_ref().filter(|cost| cost.lost() > 0)?;
+    let of = &settled.workload;
+    let kinds = [("refused", cost.refused), ("reset", cost.reset), ("cut", cost.cut)];
+    let kinds: Vec<String> = kinds
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    let sentence = format!(
+        "the rollout to revision {} lost {} connections of clients ({}): {} of the {} replaced pods with a report terminated uncleanly",
+        settled.revision,
+        cost.lost(),
+        kinds.join(", "),
+        cost.unclean,
+        cost.pods,
+    );
+    let remedy = match of.kind.as_str() {
+        "Deployment" => format!(
+            ". Next: kubectl epitaph rollout deployment/{} --namespace {}",
+            of.name, of.namespace
+        ),
+        _ => format!(". Next: kubectl epitaph list --unclean --namespace {}", of.namespace),
+    };
+    Some(Notice {
+        key: Key {
+            object: Object {
+                kind: of.kind.clone(),
+                api_version: Some(of.api_version.clone()),
+                namespace: Some(of.namespace.clone()),
+                name: of.name.clone(),
+                uid: Some(of.uid.clone()),
+            },
+            reason: Reason::RolloutLostConnections,
+            headline: "",
+            container: None,
+            lost_node: None,
+            revision: Some(settled.revision),
+        },
+        at,
+        note: fitting(&sentence, &remedy),
+        termination: digest(&format!("rollout {} {}", of.uid, settled.revision)),
+        workload: None,
+    })
+}
+
 fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice> {
     let ignored = termination
         .containers
@@ -171,6 +224,7 @@ fn of_shutdown(shutdown: &NodeShutdown) -> Vec<Notice> {
             headline: verdict.headline,
             container: None,
             lost_node: None,
+            revision: None,
         },
         at: shutdown.clock.wall(shutdown.end),
         note: fitting(&verdict.sentence, &remedy),
@@ -282,6 +336,7 @@ impl About<'_> {
             headline: self.headline,
             container: self.container.clone(),
             lost_node: self.lost_node.clone(),
+            revision: None,
         }
     }
 }
@@ -351,6 +406,9 @@ impl Key {
         );
         if let Some((node, advice)) = &self.lost_node {
             text.push_str(&format!("\n{node} {advice:?}"));
+        }
+        if let Some(revision) = self.revision {
+            text.push_str(&format!("\nrevision {revision}"));
         }
         let hash: String = Sha256::digest(text)
             .iter()

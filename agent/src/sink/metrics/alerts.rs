@@ -20,8 +20,8 @@ use super::observer::{
     ACTIVE, EVICTIONS_HELD, HELD_PODS, KNOWN, LOST_NODE, LOST_NODE_PODS, LOST_NODE_VOLUMES, OUT_OF_SERVICE, RUN_TWICE,
 };
 use super::table::{
-    BUILD, CHILD_OOM, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_EPITAPHS, KUBERNETES_STATE, LOST, NODE_READY,
-    PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS,
+    BUILD, CHILD_OOM, EXPORT_LOGS, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_EPITAPHS, KUBERNETES_STATE, LOST,
+    NODE_READY, PROBE, REFUSED_CLIENTS, Row, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_INCIDENT, WORKLOAD_TERMINATIONS,
     WORKLOAD_UNCLEAN,
 };
 
@@ -90,7 +90,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.probe("unsupported", "info"),
                 refused::unseen(&rules),
                 rules.records_lost(),
-                rules.spans_dropped(),
+                rules.exports_dropped(),
                 rules.export_failing(),
                 rules.agent_down(),
                 missing::agents(&rules),
@@ -284,18 +284,22 @@ impl Rules {
         }
     }
 
-    fn spans_dropped(&self) -> Rule {
-        let spans = format!("{}{{outcome!=\"exported\"}}", EXPORT_SPANS.prometheus());
+    /// Of spans, or of log records only.
+    fn exports_dropped(&self) -> Rule {
+        let dropped = [EXPORT_SPANS, EXPORT_LOGS].map(|row| {
+            let dropped = format!("{}{{outcome!=\"exported\"}}", row.prometheus());
+            self.increase(&["cluster", "instance", "outcome"], &dropped)
+        });
         Rule {
-            expr: self.increase(&["cluster", "instance", "outcome"], &spans),
+            expr: dropped.join("\nor "),
             severity: "warning",
             ..rule(
                 "EpitaphNotExporting",
-                "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} spans: {{ $labels.outcome }}".into(),
-                "Traces of terminations are missing or incomplete at the collector; metrics and Kubernetes Events are complete. \
-                 queue_full, journal_full: the collector was away for longer than queue or journal hold. rejected: the agent's log \
-                 has the collector's answer. shutdown: the agent ended before the collector answered. journal_unreadable: the \
-                 trace on disk is damaged."
+                "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} spans or log records: {{ $labels.outcome }}".into(),
+                "Traces or log records of terminations are missing or incomplete at the collector; metrics and Kubernetes Events are \
+                 complete. queue_full, journal_full: the collector was away for longer than queue or journal hold. rejected: the agent's \
+                 log has the collector's answer; the collector may have no pipeline for logs. shutdown: the agent ended before the \
+                 collector answered. journal_unreadable: the trace on disk is damaged."
                     .into(),
             )
         }
@@ -304,11 +308,13 @@ impl Rules {
     fn export_failing(&self) -> Rule {
         let window = duration(self.seconds(LASTING));
         let retries = EXPORT_RETRIES.prometheus();
-        let exported = EXPORT_SPANS.prometheus();
+        let [spans, logs] = [EXPORT_SPANS, EXPORT_LOGS].map(|row| {
+            let exported = row.prometheus();
+            format!("sum by (cluster, instance) (increase({exported}{{outcome=\"exported\"}}[{window}])) > 0")
+        });
         Rule {
             expr: format!(
-                "sum by (cluster, instance) (increase({retries}[{window}])) > 0\n\
-                 unless sum by (cluster, instance) (increase({exported}{{outcome=\"exported\"}}[{window}])) > 0"
+                "sum by (cluster, instance) (increase({retries}[{window}])) > 0\nunless ({spans}\n  or {logs})"
             ),
             lasting: self.seconds(LASTING),
             severity: "warning",
@@ -469,7 +475,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// The metrics that the rules use.
-pub fn used() -> [Row; 25] {
+pub fn used() -> [Row; 26] {
     [
         ACTIVE,
         KNOWN,
@@ -482,6 +488,7 @@ pub fn used() -> [Row; 25] {
         EVICTIONS_HELD,
         BUILD,
         CHILD_OOM,
+        EXPORT_LOGS,
         EXPORT_RETRIES,
         EXPORT_SPANS,
         HOST_UNCLEAN,

@@ -9,6 +9,7 @@ use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};
 
+use super::rollouts::{ROLLOUT_CONNECTIONS, ROLLOUT_PODS, ROLLOUT_SETTLED};
 use super::table::KUBERNETES_CLOCK;
 use super::{Metrics, Row, Shape, record_clock};
 use crate::sink::epitaphs::KeepStats;
@@ -41,7 +42,10 @@ pub const WATCH_BREAKS: Row = Row {
     name: "epitaph.observer.watch.breaks",
     shape: Shape::Counter,
     unit: "{break}",
-    labels: &[("watch", "endpointslices, pods, namespaces, nodes, volumeattachments")],
+    labels: &[(
+        "watch",
+        "endpointslices, pods, namespaces, nodes, volumeattachments, replicasets",
+    )],
     about: "Lists and watches that failed; spans affected by the interruption carry the length of the gap",
 };
 pub const STALLS: Row = Row {
@@ -58,7 +62,7 @@ pub const DROPPED: Row = Row {
     labels: &[(
         "reason",
         "pod_cap, endpoint_cap, vacancy_cap (replacements waited for), node_cap, lost_pod_cap, attachment_cap, begin_unseen (had begun before the observer did), pod_unknown, pod_goes_on, unreadable, \
-         question, unconfirmed",
+         question, unconfirmed, rollout_cap (ReplicaSets beyond 50,000, whose rollouts are not followed), rollout_unreadable",
     )],
     about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited; `unconfirmed`: reports that no renewal of the Lease confirmed",
 };
@@ -170,6 +174,14 @@ pub const EPITAPHS_FAILED: Row = Row {
     about: "Lists and deletions of Epitaphs that failed; the log has the reason",
 };
 
+pub const ROLLOUT_FAILURES: Row = Row {
+    name: "epitaph.observer.rollout.failures",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[],
+    about: "Requests about what a rollout cost that failed and are repeated; the log has the reason",
+};
+
 pub const TABLE: &[Row] = &[
     ACTIVE,
     SPANS,
@@ -188,6 +200,10 @@ pub const TABLE: &[Row] = &[
     EPITAPHS,
     EPITAPHS_REMOVED,
     EPITAPHS_FAILED,
+    ROLLOUT_SETTLED,
+    ROLLOUT_PODS,
+    ROLLOUT_CONNECTIONS,
+    ROLLOUT_FAILURES,
 ];
 
 /// Of a trace with one root or span.
@@ -211,6 +227,7 @@ pub struct ObserverMetrics {
     watch_breaks: Counter<u64>,
     stalls: Counter<u64>,
     dropped: Counter<u64>,
+    rollout_failures: Counter<u64>,
     clock: Gauge<f64>,
     /// None: not the active observer, and no series.
     losses: Arc<Mutex<Option<LossState>>>,
@@ -226,6 +243,7 @@ impl ObserverMetrics {
             watch_breaks: WATCH_BREAKS.counter(meter),
             stalls: STALLS.counter(meter),
             dropped: DROPPED.counter(meter),
+            rollout_failures: ROLLOUT_FAILURES.counter(meter),
             clock: KUBERNETES_CLOCK.gauge_f64(meter),
             losses: Arc::default(),
         };
@@ -236,8 +254,12 @@ impl ObserverMetrics {
             ours.spans.add(0, &[KeyValue::new("span", span)]);
         }
         for watch in Watch::ALL {
-            ours.watch_breaks(watch, 0);
+            ours.watch_breaks(watch.name(), 0);
         }
+        ours.watch_breaks("replicasets", 0);
+        ours.rollout_failures(0);
+        ours.dropped("rollout_cap", 0);
+        ours.dropped("rollout_unreadable", 0);
         ours.stalls.add(0, &[]);
         for reason in ObserverDropReason::ALL {
             ours.dropped(reason.name(), 0);
@@ -349,8 +371,13 @@ impl ObserverMetrics {
         }
     }
 
-    pub fn watch_breaks(&self, watch: Watch, count: u64) {
-        self.watch_breaks.add(count, &[KeyValue::new("watch", watch.name())]);
+    pub fn watch_breaks(&self, watch: &'static str, count: u64) {
+        self.watch_breaks.add(count, &[KeyValue::new("watch", watch)]);
+    }
+
+    /// Requests about rollouts that failed.
+    pub fn rollout_failures(&self, count: u64) {
+        self.rollout_failures.add(count, &[]);
     }
 
     pub fn stalled(&self) {
@@ -419,9 +446,12 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use epitaph_core::rollout::{RevisionCost, RolledWorkload, SettledRollout};
+    use epitaph_core::time::Wall;
     use opentelemetry_sdk::Resource;
 
     use super::*;
+    use crate::sink::metrics::rollouts::RolloutMetrics;
 
     #[test]
     fn an_observer_has_only_its_own_rows_at_zero() {
@@ -429,6 +459,12 @@ mod tests {
         let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
         let ours = ObserverMetrics::new(&metrics);
         ObserverMetrics::follow_epitaphs(&metrics, Arc::default());
+        let rollout = SettledRollout {
+            workload: RolledWorkload::default(),
+            revision: 2,
+            cost: Some(RevisionCost::default()),
+        };
+        RolloutMetrics::new(&metrics).settled(rollout, Wall(1));
         let families = |text: &str| -> BTreeSet<String> {
             let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
             types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()

@@ -183,6 +183,16 @@ pub const EXPORT_SPANS: Row = Row {
     )],
     about: "Spans that the collector accepted, and spans that never reached it, by reason",
 };
+pub const EXPORT_LOGS: Row = Row {
+    name: "epitaph.export.logs",
+    shape: Shape::Counter,
+    unit: "{record}",
+    labels: &[(
+        "outcome",
+        "exported, queue_full, rejected, shutdown, journal_full, journal_unreadable",
+    )],
+    about: "Log records of terminations that the collector accepted, and those that never reached it, by reason; absent unless `otlp.logs` is set",
+};
 pub const EXPORT_RETRIES: Row = Row {
     name: "epitaph.export.retries",
     shape: Shape::Counter,
@@ -357,12 +367,12 @@ pub const NODE_SHUTDOWN_LAST: Row = Row {
     about: "Time of the last shutdown of the node with this verdict, seconds since the Unix epoch: its last evidence. Absent before the first that this agent has reported",
 };
 
-const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "namespace of the workload");
+pub(super) const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "namespace of the workload");
 const WORKLOAD_KIND: (&str, &str) = (
     "epitaph.workload.kind",
     "Deployment, StatefulSet, DaemonSet, CronJob, Job, ...",
 );
-const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "`*` for all Jobs and bare pods of a namespace");
+pub(super) const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "`*` for all Jobs and bare pods of a namespace");
 
 pub const WORKLOAD_TERMINATIONS: Row = Row {
     name: "epitaph.workload.terminations",
@@ -508,6 +518,7 @@ pub const TABLE: &[Row] = &[
     NEIGHBOURS,
     MEMORY,
     EXPORT_SPANS,
+    EXPORT_LOGS,
     EXPORT_RETRIES,
     EXPORT_GIVEN_UP,
     JOURNAL_STATE,

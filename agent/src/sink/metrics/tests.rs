@@ -228,12 +228,14 @@ async fn the_table_matches_both_exports() {
         ..OtlpSettings::default()
     };
     let to = settings.destinations().unwrap().traces.unwrap();
-    let (sink, _worker) = otlp::start(to, otlp::Delivery::with_queue(1)).unwrap();
+    let start = |signal| otlp::start(signal, to.clone(), otlp::Delivery::with_queue(1)).unwrap();
+    let ((sink, _traces), (logs, _logs)) = (start(Signal::Traces), start(Signal::Logs));
+    let exporters = Exporters::new([sink, logs]);
     for n in 1..=2 {
         let trace = span::trace(&ignored(n), &observation(), &span::Options::default());
-        sink.offer(&trace, "ignored-stop-signal");
+        exporters.offer(&trace, "ignored-stop-signal");
     }
-    metrics.follow_export(sink);
+    metrics.follow_export(&exporters);
     metrics.follow_journal(&Arc::default());
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
     metrics.follow_failures(|| vec![("pods", "timeout", 1)]);

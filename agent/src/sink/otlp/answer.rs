@@ -59,6 +59,9 @@ const CREDENTIALS: &str = "set the credentials that the collector asks for: `otl
                            `otlp.client_certificate` and `otlp.client_key`";
 const OTHER_SERVER: &str = "correct host, port and path of `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT), or `otlp.protocol`: another server, such \
                             as a proxy, a login page or a user interface, answers there";
+/// A collector without a pipeline for logs.
+pub(super) const NO_LOGS: &str = "give the collector a pipeline for logs, name another server in `otlp.logs_endpoint` \
+                                  (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT), or set `otlp.logs = false`";
 /// The collector has it, and does not want it.
 pub(super) const CONTENT: &str =
     "read the collector's log: it does not accept the content, because of a limit, a processor or its storage";
@@ -103,7 +106,13 @@ struct JsonAnswer {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct JsonPartial {
-    #[serde(alias = "rejected_spans", alias = "rejectedDataPoints", alias = "rejected_data_points")]
+    #[serde(
+        alias = "rejected_spans",
+        alias = "rejectedDataPoints",
+        alias = "rejected_data_points",
+        alias = "rejectedLogRecords",
+        alias = "rejected_log_records"
+    )]
     rejected_spans: serde_json::Value,
     #[serde(alias = "error_message")]
     error_message: String,

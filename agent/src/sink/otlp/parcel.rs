@@ -26,11 +26,11 @@ pub trait Kept: Send + Sync {
     fn answered(&self);
 }
 
-/// The encoded request of one trace.
+/// The encoded request of one trace, or of its log record.
 #[derive(Clone)]
 pub struct Parcel {
-    /// Number of spans in the request.
-    pub spans: u64,
+    /// Number of spans, or of log records, in the request.
+    pub items: u64,
     /// The verdict's headline, for the count of what is given up.
     pub verdict: Arc<str>,
     /// None: only kept elsewhere.
@@ -41,7 +41,7 @@ pub struct Parcel {
 impl Parcel {
     pub fn of(trace: &Trace, verdict: &str) -> Parcel {
         Parcel {
-            spans: trace.spans.len() as u64,
+            items: trace.spans.len() as u64,
             verdict: verdict.into(),
             request: Some(encode(trace)),
             kept: None,
@@ -52,7 +52,7 @@ impl Parcel {
 impl fmt::Debug for Parcel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parcel")
-            .field("spans", &self.spans)
+            .field("items", &self.items)
             .field("verdict", &self.verdict)
             .field("held", &self.request.is_some())
             .field("kept", &self.kept.is_some())

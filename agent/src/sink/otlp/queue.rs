@@ -67,7 +67,7 @@ impl Queue {
         self.changed.notify_one();
         let offer = oldest
             .as_ref()
-            .map_or(Offer::Queued, |oldest| Offer::OldestDropped { spans: oldest.spans });
+            .map_or(Offer::Queued, |oldest| Offer::OldestDropped { spans: oldest.items });
         (offer, oldest)
     }
 

@@ -64,7 +64,7 @@ fn expected(traces: &[Trace]) -> HashSet<SpanId> {
 async fn a_collector_that_starts_late_gets_every_span_once() {
     for protocol in BOTH {
         let port = free_port().await;
-        let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to(protocol, port), quick()).expect("a sink");
         let traces: Vec<Trace> = (1..=200).map(ignored_stop).collect();
         for trace in &traces {
             assert_eq!(sink.offer(trace, "ignored-stop-signal"), Offer::Queued);
@@ -98,7 +98,7 @@ impl Kept for OnDisk {
 
 #[tokio::test]
 async fn what_comes_after_the_shutdown_is_on_disk_or_counted() {
-    let (sink, worker) = start(to(Protocol::HttpProtobuf, free_port().await), quick()).expect("a sink");
+    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, free_port().await), quick()).expect("a sink");
     worker.shutdown(Duration::ZERO).await;
     let offer = |kept: Option<bool>| {
         let mut parcel = Parcel::of(&ignored_stop(1), "ignored-stop-signal");
@@ -153,7 +153,7 @@ fn in_journal(trace: &Trace) -> Parcel {
 #[tokio::test]
 async fn a_disk_in_trouble_delays_its_own_traces_only_and_loses_none() {
     let collector = Collector::start(|_, _| Reply::Take).await;
-    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
     let traces: Vec<Trace> = (1..=4).map(ignored_stop).collect();
     let offer = |trace: &Trace, left, error| {
         let mut parcel = Parcel::of(trace, "ignored-stop-signal");
@@ -188,7 +188,7 @@ async fn what_the_journal_has_waits_until_the_credentials_are_right() {
         _ => Reply::Take,
     })
     .await;
-    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
     assert_eq!(sink.push(in_journal(&ignored_stop(1))), Offer::Queued);
     until_task("exported", || sink.stats().exported() == SPANS).await;
     assert_eq!((sink.stats().retries(), collector.received().len()), (3, 4));
@@ -204,7 +204,7 @@ async fn a_request_that_a_proxy_refuses_holds_no_other_up() {
         false => Reply::Take,
     })
     .await;
-    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
     let traces: Vec<Trace> = (1..=5).map(ignored_stop).collect();
     for trace in &traces {
         assert_eq!(sink.push(in_journal(trace)), Offer::Queued);
@@ -218,7 +218,7 @@ async fn a_request_that_a_proxy_refuses_holds_no_other_up() {
 async fn a_retry_is_byte_identical() {
     for protocol in BOTH {
         let collector = Collector::start(|_, n| if n < 3 { Reply::Busy } else { Reply::Take }).await;
-        let (sink, _worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
+        let (sink, _worker) = start(Signal::Traces, to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         until_task("exported", || sink.stats().exported() == SPANS).await;
         let bodies: Vec<_> = collector.received().into_iter().map(|r| r.body).collect();
@@ -249,7 +249,8 @@ async fn a_busy_collector_gets_no_retry_loop() {
         },
         ..quick()
     };
-    let (sink, _worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), delivery).expect("a sink");
+    let (sink, _worker) =
+        start(Signal::Traces, to(Protocol::HttpProtobuf, collector.address.port()), delivery).expect("a sink");
     sink.offer(&ignored_stop(1), "ignored-stop-signal");
     until_task("the first answer", || sink.stats().retries() > 0).await;
     // The subject is time: a loop without a pause asks many times within it.
@@ -282,7 +283,7 @@ async fn a_silent_collector_fills_only_the_bounded_queue() {
             batch: 1,
             ..quick()
         };
-        let (sink, worker) = start(to, delivery).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to, delivery).expect("a sink");
         sink.offer(&ignored_stop(0), "ignored-stop-signal");
         until_task("the first trace to be sent", || sink.queued() == 0).await;
         for n in 1..=10 {
@@ -315,7 +316,7 @@ async fn unavailable_is_retried() {
             }
         })
         .await;
-        let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!((sink.stats().exported(), sink.stats().retries()), (SPANS, 1));
@@ -329,7 +330,7 @@ async fn an_invalid_request_is_counted_and_not_retried() {
         .flat_map(|p| [(p, Code::InvalidArgument), (p, Code::Unauthenticated)])
     {
         let collector = Collector::start(move |_, _| Reply::Refuse(code)).await;
-        let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(collector.received().len(), 1);
@@ -344,7 +345,7 @@ async fn an_invalid_request_is_counted_and_not_retried() {
 #[tokio::test]
 async fn a_page_with_the_status_200_is_not_a_delivery() {
     let collector = Collector::start(|_, _| Reply::Page).await;
-    let (sink, worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
+    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
     sink.offer(&ignored_stop(1), "ignored-stop-signal");
     worker.shutdown(Duration::from_secs(60)).await;
     let stats = sink.stats();
@@ -359,7 +360,7 @@ async fn one_refused_trace_does_not_affect_the_others() {
     for protocol in BOTH {
         let bad: HashSet<_> = expected(&[ignored_stop(7)]);
         let port = free_port().await;
-        let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to(protocol, port), quick()).expect("a sink");
         sink.offer(&ignored_stop(100), "ignored-stop-signal");
         until_task("an attempt for the first trace", || sink.stats().retries() > 0).await;
         for n in 1..=20 {
@@ -389,7 +390,7 @@ async fn one_refused_trace_does_not_affect_the_others() {
 async fn partial_success_counts_what_was_refused() {
     for protocol in BOTH {
         let collector = Collector::start(|_, _| Reply::TakeAllBut(2)).await;
-        let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(
@@ -410,7 +411,7 @@ async fn headers_paths_and_compression_arrive() {
         let mut to = to(protocol, collector.address.port());
         to.headers.insert("authorization", "Bearer x".parse().expect("a value"));
         to.compression = Compression::Gzip;
-        let (sink, worker) = start(to, quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, to, quick()).expect("a sink");
         sink.offer(&trace(&clean(1), &observation(), &Options::default()), "clean");
         worker.shutdown(Duration::from_secs(60)).await;
         let [received] = &collector.received()[..] else {
@@ -487,7 +488,7 @@ async fn tls_with_a_private_authority_and_a_client_certificate() {
     let pki = Pki::new();
     for protocol in BOTH {
         let collector = Collector::start_tls(pki.server.clone()).await;
-        let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!((sink.stats().exported(), sink.stats().retries()), (SPANS, 0));
@@ -500,7 +501,7 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
     let pki = Pki::new();
     for protocol in BOTH {
         let collector = Collector::start_tls(pki.server.clone()).await;
-        let (sink, worker) = start(pki.to(protocol, collector.address.port(), false), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, pki.to(protocol, collector.address.port(), false), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         until_task("refused handshakes", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::ZERO).await;
@@ -516,7 +517,7 @@ async fn a_server_without_tls_is_named_with_the_remedy() {
     let pki = Pki::new();
     for protocol in BOTH {
         let collector = Collector::start(|_, _| Reply::Take).await;
-        let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
+        let (sink, worker) = start(Signal::Traces, pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
         sink.offer(&ignored_stop(1), "ignored-stop-signal");
         until_task("refused handshakes", || sink.stats().retries() >= 1).await;
         worker.shutdown(Duration::ZERO).await;
@@ -532,7 +533,7 @@ async fn a_server_without_tls_is_named_with_the_remedy() {
 async fn a_certificate_that_cannot_be_read_is_named() {
     let mut to = to(Protocol::Grpc, 1);
     to.authorities = Some("/nonexistent/ca.pem".into());
-    let error = lines(&start(to, quick()).expect_err("no such file"));
+    let error = lines(&start(Signal::Traces, to, quick()).expect_err("no such file"));
     assert!(
         error.contains("certificate authorities /nonexistent/ca.pem")
             && error.contains("\nremedy: name a PEM file that this user can read with otlp.certificate;"),

@@ -31,6 +31,8 @@ use crate::error::{HasRemedy, Remedy, chain};
 pub(in crate::sink) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// The metrics' answer has the fields of the traces' answer, under the same numbers.
 pub(in crate::sink) const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+/// The same holds for the logs' answer.
+pub(super) const LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
 /// An answer is a few bytes, or a proxy's error page.
 const ANSWER_LIMIT: usize = 256 * 1024;
 

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::answer::{CONTENT, Failure, Reason, Refused, Taken};
+use super::answer::{CONTENT, Failure, NO_LOGS, Reason, Refused, Taken};
 use super::destination::{Backoff, Delivery, Destination};
 use super::parcel::{Kept, Parcel};
 use super::queue::Queue;
-use super::transport::{BuildError, TRACES, Transport};
-use super::{SpanDropReason, SpanStats};
+use super::transport::{BuildError, Transport};
+use super::{Signal, SpanDropReason, SpanStats};
 
 /// For one request from the disk.
 const READ: Duration = Duration::from_secs(5);
@@ -25,6 +25,7 @@ const READ: Duration = Duration::from_secs(5);
 const ASKED: Duration = Duration::from_secs(600);
 
 pub(super) struct Sender {
+    signal: Signal,
     transport: Transport,
     queue: Arc<Queue>,
     stats: Arc<SpanStats>,
@@ -42,13 +43,15 @@ pub(super) struct Sender {
 
 impl Sender {
     pub(super) fn new(
+        signal: Signal,
         to: Destination,
         delivery: Delivery,
         queue: Arc<Queue>,
         stats: Arc<SpanStats>,
     ) -> Result<Sender, BuildError> {
         Ok(Sender {
-            transport: Transport::new(to, TRACES)?,
+            signal,
+            transport: Transport::new(to, signal.method())?,
             queue,
             stats,
             batch: delivery.batch.max(1),
@@ -83,19 +86,26 @@ impl Sender {
             if group.is_empty() {
                 continue;
             }
-            let spans = spans(&group);
+            let items = items(&group);
             match self.until_answered(&request(&group)).await {
                 Ok(Taken { refused_spans, message }) => {
-                    let refused = refused_spans.min(spans);
+                    let refused = refused_spans.min(items);
                     let reason = Reason {
                         why: match message.as_str() {
-                            "" => "the collector refused a part of the spans, without a reason".to_owned(),
-                            message => format!("the collector refused a part of the spans: {}", message.escape_debug()),
+                            "" => format!(
+                                "the collector refused a part of the {}, without a reason",
+                                self.signal.items()
+                            ),
+                            message => format!(
+                                "the collector refused a part of the {}: {}",
+                                self.signal.items(),
+                                message.escape_debug()
+                            ),
                         },
                         remedy: CONTENT,
                     };
                     self.report_refusal(refused, &reason);
-                    self.stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
+                    self.stats.exported.fetch_add(items - refused, Ordering::Relaxed);
                     self.stats.count_dropped(SpanDropReason::Rejected, refused);
                     answered(&group);
                 }
@@ -120,7 +130,7 @@ impl Sender {
                     continue;
                 }
                 Err((reason, data)) => {
-                    self.report_refusal(spans, &reason);
+                    self.report_refusal(items, &reason);
                     self.stats.give_up(SpanDropReason::Rejected, &group);
                     if data {
                         answered(&group);
@@ -168,7 +178,7 @@ impl Sender {
                 continue;
             }
             if !self.unreadable {
-                tracing::warn!(%error, "a trace that is in the journal cannot be read back");
+                tracing::warn!(%error, "a report that is in the journal cannot be read back");
                 self.unreadable = true;
             }
             match error.kind() {
@@ -210,7 +220,10 @@ impl Sender {
                     self.report_recovery();
                     return Ok(taken);
                 }
-                Err(Failure::Never { reason, of }) => {
+                Err(Failure::Never { mut reason, of }) => {
+                    if (self.signal, of) == (Signal::Logs, Refused::Signal) {
+                        reason.remedy = NO_LOGS;
+                    }
                     let data = of == Refused::Data;
                     if data {
                         self.report_recovery();
@@ -244,7 +257,8 @@ impl Sender {
                 collector = %self.transport.url(),
                 reason = reason.why,
                 remedy = reason.remedy,
-                "the collector does not accept traces; retrying, a full queue drops the oldest"
+                "the collector does not accept {}; retrying, a full queue drops the oldest",
+                self.signal.name()
             );
         }
         self.failing = true;
@@ -258,25 +272,26 @@ impl Sender {
         self.failing = false;
     }
 
-    fn report_refusal(&mut self, spans: u64, reason: &Reason) {
-        if spans > 0 && !self.refused {
+    fn report_refusal(&mut self, count: u64, reason: &Reason) {
+        if count > 0 && !self.refused {
             tracing::warn!(
                 collector = %self.transport.url(),
-                spans,
+                count,
                 reason = reason.why,
                 remedy = reason.remedy,
-                "the collector refused spans for good"
+                "the collector refused {} for good",
+                self.signal.items()
             );
         }
-        if spans > 0 {
+        if count > 0 {
             self.stats.failed(reason.clone());
         }
-        self.refused = spans > 0;
+        self.refused = count > 0;
     }
 }
 
-fn spans(parcels: &[Parcel]) -> u64 {
-    parcels.iter().map(|parcel| parcel.spans).sum()
+fn items(parcels: &[Parcel]) -> u64 {
+    parcels.iter().map(|parcel| parcel.items).sum()
 }
 
 /// One request with all traces: the fields of a request are repeated ones.

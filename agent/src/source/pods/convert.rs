@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::owners::{REVISION_HASH, TEMPLATE_HASH};
+use super::owners::{REVISION_HASH, ROLLOUT_HASH, TEMPLATE_HASH};
 use super::service;
 use crate::source::bounded;
 
@@ -70,7 +70,9 @@ pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload
 /// Whoever creates a pod chooses its labels; their values have 63 characters at most.
 fn revision(pod: &api::Pod) -> Option<Box<str>> {
     let labels = pod.metadata.labels.as_ref()?;
-    let hash = labels.get(TEMPLATE_HASH).or_else(|| labels.get(REVISION_HASH))?;
+    let hash = [TEMPLATE_HASH, ROLLOUT_HASH, REVISION_HASH]
+        .into_iter()
+        .find_map(|label| labels.get(label))?;
     (!hash.is_empty()).then(|| bounded(hash, MAX_REVISION).into())
 }
 

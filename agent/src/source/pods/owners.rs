@@ -26,6 +26,8 @@ const MAX_NAME: usize = 253;
 
 /// Label on the pods of a Deployment's ReplicaSet; the ReplicaSet's name ends with its value.
 pub(in crate::source) const TEMPLATE_HASH: &str = "pod-template-hash";
+/// The same for the pods of a Rollout of Argo Rollouts.
+pub(in crate::source) const ROLLOUT_HASH: &str = "rollouts-pod-template-hash";
 /// The same for the pods of StatefulSets and DaemonSets.
 pub(in crate::source) const REVISION_HASH: &str = "controller-revision-hash";
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerRestartRule, EphemeralContainer, EphemeralVolumeSource, Lifecycle, Namespace, Node,
     NodeCondition, PersistentVolumeClaimVolumeSource, Pod, PodSpec, PodStatus, Probe, Taint, Toleration, Volume,
@@ -111,6 +112,69 @@ pub(in crate::source) struct LeanAttachmentStatus {
 #[serde(default)]
 pub(in crate::source) struct LeanVolumeError {
     pub message: Option<String>,
+}
+
+/// Of a ReplicaSet without its template, which is as large as a pod's spec.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanReplicaSet {
+    pub metadata: LeanSetMeta,
+    pub spec: LeanSetSpec,
+    pub status: LeanSetStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanSetMeta {
+    pub name: Option<String>,
+    pub namespace: Option<String>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub creation_timestamp: Option<Time>,
+    pub generation: Option<i64>,
+    pub labels: Option<LeanSetLabels>,
+    pub annotations: Option<LeanSetAnnotations>,
+    pub owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanSetLabels {
+    #[serde(rename = "pod-template-hash")]
+    pub template: Option<String>,
+    #[serde(rename = "rollouts-pod-template-hash")]
+    pub argo_template: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanSetAnnotations {
+    #[serde(rename = "deployment.kubernetes.io/revision")]
+    pub revision: Option<String>,
+    #[serde(rename = "rollout.argoproj.io/revision")]
+    pub argo_revision: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::source) struct LeanSetSpec {
+    pub replicas: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct LeanSetStatus {
+    pub replicas: u64,
+    pub available_replicas: u64,
+    pub observed_generation: Option<i64>,
+}
+
+impl Watched for LeanReplicaSet {
+    type Kind = ReplicaSet;
+
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
 }
 
 impl Watched for LeanNode {

@@ -140,7 +140,7 @@ sys = "/host/sys"
 {{- fail (printf "collector.tlsSecret and config.otlp.%s are both set. Keep one of them: the Secret, or a file that agent.extraVolumes and observer.extraVolumes bring." .) }}
 {{- end }}
 {{- end }}
-{{- $endpoints := compact (list $otlp.endpoint $otlp.traces_endpoint $otlp.metrics_endpoint) }}
+{{- $endpoints := compact (list $otlp.endpoint $otlp.traces_endpoint $otlp.metrics_endpoint $otlp.logs_endpoint) }}
 {{- if and $endpoints (not (contains "https://" (join " " $endpoints))) }}
 {{- fail (printf "collector.tlsSecret is set, and config.otlp.endpoint is %s, without TLS. Write https://, or leave collector.tlsSecret out." (first $endpoints)) }}
 {{- end }}

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use epitaph_core::rollout::{PodCost, RevisionCost};
+use epitaph_core::rollout::{Outlook, PodCost, RevisionCost};
 use epitaph_core::text::bounded;
 use epitaph_story::story::{many, paragraph};
 
@@ -90,6 +90,26 @@ fn comparison(of: &Rollout) -> Option<String> {
     })
 }
 
+/// Of the next rollout, in one sentence.
+fn forecast(of: &Rollout) -> Option<String> {
+    let forecast = of.forecast.as_ref()?;
+    let (least, most) = match &forecast.today {
+        Outlook::Between { least, most } => (least, most),
+        Outlook::Unknown { reason } => return Some(format!("No forecast for the next rollout: {reason}.")),
+    };
+    let with_settings = match &forecast.with_settings {
+        Some(Outlook::Between { least, most }) => format!(", {least} to {most} with the settings below"),
+        Some(Outlook::Unknown { reason }) => format!("; with the settings below no forecast, because {reason}"),
+        None => String::new(),
+    };
+    Some(format!(
+        "Forecast for the next rollout, of {}: {least} to {most} lost connections with today's settings{with_settings}; from the ends \
+         of {}.",
+        many(forecast.pods, "pod"),
+        many(forecast.measured, "pod")
+    ))
+}
+
 /// What the numbers do not have.
 fn notes(of: &Rollout) -> Vec<String> {
     let mut notes = Vec::new();
@@ -135,8 +155,8 @@ fn plain(of: &Rollout, width: usize) -> String {
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         out.push_str(&table(Some(&titles), &rows(of)));
     }
-    if let Some(comparison) = comparison(of) {
-        let _ = write!(out, "\n{}", paragraph(&comparison, width, ""));
+    for sentence in comparison(of).into_iter().chain(forecast(of)) {
+        let _ = write!(out, "\n{}", paragraph(&sentence, width, ""));
     }
     for pod in of.cost.iter().flat_map(|cost| &cost.worst) {
         let _ = write!(out, "\n{}", paragraph(&line(pod), width, ""));
@@ -213,7 +233,7 @@ fn markdown(of: &Rollout) -> String {
         }
         out.push('\n');
     }
-    for text in comparison(of).into_iter().chain(notes(of)) {
+    for text in comparison(of).into_iter().chain(forecast(of)).chain(notes(of)) {
         let _ = writeln!(out, "{}\n", cell(&text));
     }
     for pod in of.cost.iter().flat_map(|cost| &cost.worst) {

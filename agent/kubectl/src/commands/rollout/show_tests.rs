@@ -1,4 +1,4 @@
-use epitaph_core::rollout::TookSeconds;
+use epitaph_core::rollout::{Forecast, TookSeconds};
 use epitaph_story::story::Snippet;
 use expect_test::expect;
 
@@ -38,6 +38,12 @@ fn rollout() -> Rollout {
         cost: Some(newer),
         before: Some(cost(5, 0)),
         is_missing_known: true,
+        forecast: Some(Forecast {
+            pods: 3,
+            measured: 2,
+            today: Outlook::Between { least: 7, most: 26 },
+            with_settings: Some(Outlook::Between { least: 0, most: 2 }),
+        }),
         settings: vec![Snippet {
             about: "Deployment shop/web".to_owned(),
             language: "yaml",
@@ -68,6 +74,9 @@ fn a_rollout_reads_in_a_terminal() {
         verdicts               2 clean, 1 refused-connections   2 clean, 1 refused-connections
 
         Worse than the rollout before: 4.7 lost connections per pod, 0.0 then.
+
+        Forecast for the next rollout, of 3 pods: 7 to 26 lost connections with today's
+        settings, 0 to 2 with the settings below; from the ends of 2 pods.
 
         web-7d9f8b6c5-bbbbb on node-7: refused-connections, 14 lost connections
           14 connections were refused in the 3.2 s after the listener closed <b>
@@ -107,6 +116,8 @@ fn a_rollout_is_a_summary_of_a_pipeline() {
 
         Worse than the rollout before: 4.7 lost connections per pod, 0.0 then.
 
+        Forecast for the next rollout, of 3 pods: 7 to 26 lost connections with today's settings, 0 to 2 with the settings below; from the ends of 2 pods.
+
         Without a report: web-7d9f8b6c5-aaaaa. No agent ran on their node, or the report was not written yet.
 
         The API no longer has the revisions with the hashes old.
@@ -125,9 +136,21 @@ fn a_rollout_is_a_summary_of_a_pipeline() {
 }
 
 #[test]
+fn too_thin_evidence_gives_no_forecast() {
+    let mut of = rollout();
+    let reason = "the workload has no pods now".to_owned();
+    of.forecast.as_mut().expect("a forecast").today = Outlook::Unknown { reason };
+    let text = plain(&of, 80);
+    assert!(
+        text.contains("No forecast for the next rollout: the workload has no pods now."),
+        "{text}"
+    );
+}
+
+#[test]
 fn without_a_report_the_text_says_what_may_be_the_reason() {
     let mut of = rollout();
-    (of.cost, of.before, of.settings) = (None, None, Vec::new());
+    (of.cost, of.before, of.forecast, of.settings) = (None, None, None, Vec::new());
     let text = plain(&of, 80);
     assert!(
         text.contains("no pod that the rollout to revision 7 replaced has a report"),

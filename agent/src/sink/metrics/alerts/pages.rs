@@ -172,10 +172,10 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphNotExporting",
-        means: "Traces do not reach the collector: either every request fails (label `outcome`: `unreachable`), or spans were dropped (the \
-                label has the reason).",
-        proves: "`epitaph_export_spans_total` by outcome and `epitaph_export_retries_total`; the agent's log has the error of the last \
-                 request with its remedy.",
+        means: "Traces or log records do not reach the collector: either every request fails (label `outcome`: `unreachable`), or spans or \
+                log records were dropped (the label has the reason).",
+        proves: "`epitaph_export_spans_total` and `epitaph_export_logs_total` by outcome, and `epitaph_export_retries_total`; the agent's log \
+                 has the error of the last request with its remedy.",
         to_do: &[
             "`unreachable`: check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
             "Check the collector itself: its own metrics, its memory limiter, its log.",

@@ -1,0 +1,225 @@
+//! What the next rollout of a workload is expected to cost, by the pods that the last one replaced.
+//!
+//! Each pod that was replaced is one measurement of the connections that one pod's end costs. The forecast for `n` pods is `n` times
+//! their mean, give or take two standard deviations: the pods' own spread (that of a Poisson distribution at least) for `n` pods, and the
+//! error of a mean of few pods. An interval never goes beyond three times its lower end plus five: a wider one would be no
+//! forecast, so the ends of a wider one are drawn in around the mean.
+
+use serde::Serialize;
+
+use super::RevisionCost;
+use crate::render::resource::EpitaphReport;
+use crate::verdict::AdviceKind;
+
+/// Of lost connections, for a rollout of so many pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Forecast {
+    /// Pods that the next rollout replaces.
+    pub pods: u64,
+    /// Pods whose ends it is computed from.
+    pub measured: u64,
+    /// With the settings as they were.
+    pub today: Outlook,
+    /// With the settings that would have suited every pod; absent where none is advised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with_settings: Option<Outlook>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Outlook {
+    /// Lost connections, both ends included.
+    Between { least: u64, most: u64 },
+    /// No forecast.
+    Unknown { reason: String },
+}
+
+/// With fewer pods a spread is not known.
+const FEWEST: usize = 2;
+
+/// Standard deviations to each side: 19 of 20 rollouts, if they are as the last one.
+const SPREAD: f64 = 1.96;
+
+/// The widest interval: `most` is at most so many times `least`, and so much more.
+const TIMES: u64 = 3;
+const MORE: u64 = 5;
+
+impl Forecast {
+    /// `replaced`: the reports that `cost` counts. `pods`: how many the workload has now.
+    pub fn of(cost: &RevisionCost, replaced: &[&EpitaphReport], pods: u64) -> Forecast {
+        let measured: Vec<(&EpitaphReport, u64)> = replaced
+            .iter()
+            .filter_map(|report| Some((*report, report.connections.as_ref()?.lost?)))
+            .collect();
+        let reason = why_not(cost, measured.len(), pods);
+        let outlook = |losses: &[u64]| match &reason {
+            Some(reason) => Outlook::Unknown { reason: reason.clone() },
+            None => between(losses, pods),
+        };
+        let losses: Vec<u64> = measured.iter().map(|(_, lost)| *lost).collect();
+        let is_advised = |kind| replaced.iter().any(|report| advises(report, kind));
+        let with_settings = match [AdviceKind::PreStopSleepLonger, AdviceKind::GraceLonger].into_iter().any(is_advised) {
+            false => None,
+            true if is_advised(AdviceKind::AcceptWhileDraining) => Some(Outlook::Unknown {
+                reason: "clients were still trying to connect when counting stopped: how long a sleep would have to be was not measured"
+                    .to_owned(),
+            }),
+            true => {
+                let left: Vec<u64> = measured.iter().map(|(report, lost)| left_with_settings(report, *lost)).collect();
+                Some(outlook(&left))
+            }
+        };
+        Forecast {
+            pods,
+            measured: measured.len() as u64,
+            today: outlook(&losses),
+            with_settings,
+        }
+    }
+}
+
+fn why_not(cost: &RevisionCost, measured: usize, pods: u64) -> Option<String> {
+    let unknown = cost.unobserved + cost.missing.len() as u64;
+    if pods == 0 {
+        return Some("the workload has no pods now".to_owned());
+    }
+    if measured < FEWEST {
+        return Some(format!(
+            "the connections of {measured} replaced pods are known, which is too few for a spread"
+        ));
+    }
+    (unknown >= measured as u64)
+        .then(|| format!("the connections of {unknown} replaced pods are not known, of {measured} they are"))
+}
+
+fn advises(report: &EpitaphReport, kind: AdviceKind) -> bool {
+    report.advice.iter().any(|advice| advice.kind == kind.name())
+}
+
+/// The advised preStop sleep covers what was refused; the advised grace period, what its end cut. What was reset is not told apart, and
+/// stays.
+fn left_with_settings(report: &EpitaphReport, lost: u64) -> u64 {
+    let Some(of) = &report.connections else { return lost };
+    let mut left = lost;
+    if advises(report, AdviceKind::PreStopSleepLonger) {
+        left = left.saturating_sub(of.refused);
+    }
+    if advises(report, AdviceKind::GraceLonger) {
+        left = left.saturating_sub(of.cut);
+    }
+    left
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, and not negative"
+)]
+fn between(losses: &[u64], pods: u64) -> Outlook {
+    let (measured, pods) = (losses.len() as f64, pods as f64);
+    let sum: f64 = losses.iter().map(|lost| *lost as f64).sum();
+    let mean = sum / measured;
+    let squares: f64 = losses.iter().map(|lost| (*lost as f64 - mean).powi(2)).sum();
+    // Half a connection more: no loss among few pods does not prove that there is never one.
+    let of_one = (squares / (measured - 1.0)).max((sum + 0.5) / measured);
+    let deviation = (pods * of_one + pods * pods * of_one / measured).sqrt();
+    let expected = pods * mean;
+    let (times, more) = (TIMES as f64, MORE as f64);
+    // The ends of the widest interval have the same ratio to the mean.
+    let widest = (expected / times.sqrt() - more / (times + 1.0)).max(0.0);
+    let least = (expected - SPREAD * deviation).max(widest).round() as u64;
+    let most = (expected + SPREAD * deviation).min(times * widest + more).ceil() as u64;
+    Outlook::Between {
+        least,
+        most: most.clamp(least, TIMES * least + MORE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{lossy, pod};
+    use super::*;
+    use crate::render::resource::EpitaphAdvice;
+
+    fn of(losses: &[u64], pods: u64) -> (u64, u64) {
+        match between(losses, pods) {
+            Outlook::Between { least, most } => (least, most),
+            Outlook::Unknown { reason } => panic!("{reason}"),
+        }
+    }
+
+    #[test]
+    fn an_interval_holds_the_mean_and_is_never_wider_than_its_bound() {
+        for losses in [
+            &[0, 0, 0][..],
+            &[1, 0],
+            &[14, 12, 13],
+            &[40, 0, 2],
+            &[1_000, 1_100, 900, 950],
+            &[0, 90, 0],
+        ] {
+            for pods in [1, 3, 10, 500] {
+                let (least, most) = of(losses, pods);
+                let expected = pods as f64 * losses.iter().sum::<u64>() as f64 / losses.len() as f64;
+                assert!(most <= 3 * least + 5, "{losses:?} {pods}: {least} to {most}");
+                assert!(
+                    least as f64 <= expected + 0.5 && expected <= most as f64 + 0.5,
+                    "{losses:?} {pods}: {least} to {most}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn many_alike_pods_give_a_narrow_interval() {
+        assert_eq!(of(&[0, 0, 0], 3), (0, 2));
+        let (least, most) = of(&[10; 100], 100);
+        assert!(least > 900 && most < 1_100, "{least} to {most}");
+    }
+
+    fn measured(reports: &[EpitaphReport], pods: u64, cost: RevisionCost) -> Forecast {
+        Forecast::of(&cost, &reports.iter().collect::<Vec<_>>(), pods)
+    }
+
+    fn advised(mut report: EpitaphReport, kind: AdviceKind) -> EpitaphReport {
+        report.advice.push(EpitaphAdvice {
+            kind: kind.name().to_owned(),
+            ..EpitaphAdvice::default()
+        });
+        report
+    }
+
+    #[test]
+    fn the_advised_sleep_covers_what_was_refused() {
+        let reports = ["a", "b", "c"].map(|name| advised(lossy(pod(name, "one", 100, 1), 10), AdviceKind::PreStopSleepLonger));
+        let forecast = measured(&reports, 3, RevisionCost::default());
+        assert_eq!(forecast.today, between(&[10, 10, 10], 3));
+        assert_eq!(forecast.with_settings, Some(Outlook::Between { least: 0, most: 2 }));
+        let still_coming = reports.map(|report| advised(report, AdviceKind::AcceptWhileDraining));
+        let forecast = measured(&still_coming, 3, RevisionCost::default());
+        assert!(
+            matches!(forecast.with_settings, Some(Outlook::Unknown { .. })),
+            "{forecast:?}"
+        );
+    }
+
+    #[test]
+    fn too_thin_evidence_gives_no_forecast_and_its_reason() {
+        let one = [lossy(pod("a", "one", 100, 1), 3)];
+        let reason = |forecast: Forecast| match forecast.today {
+            Outlook::Unknown { reason } => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(reason(measured(&one, 3, RevisionCost::default())).contains("too few"));
+        let two = ["a", "b"].map(|name| lossy(pod(name, "one", 100, 1), 3));
+        assert!(reason(measured(&two, 0, RevisionCost::default())).contains("no pods"));
+        let cost = RevisionCost {
+            unobserved: 1,
+            missing: vec!["c".to_owned()],
+            ..RevisionCost::default()
+        };
+        assert!(reason(measured(&two, 3, cost)).contains("not known"));
+        assert_eq!(measured(&two, 3, RevisionCost::default()).with_settings, None);
+    }
+}
