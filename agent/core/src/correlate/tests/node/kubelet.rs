@@ -38,8 +38,8 @@ fn a_kubelet_without_a_lock_does_not_believe_a_spoofed_signal() {
             -9.800 pod dns clean: Deleted
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.9 s later
             +0.000 node 1 Critical -30.000…+0.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet held no lock, and without a lock the kubelet ignores the signal
-              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+              :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown, which only logind may send; the node stayed up; the kubelet held no lock, and without a lock the kubelet ignores the signal
+              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet: it takes the lock only at its start
         "#]],
     );
 }
@@ -60,12 +60,12 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
         ),
         expect![[r#"
             +1.000 node 1 Critical -58.000…+1.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; no pod terminated; the kubelet released its lock less than 1 ms later, and takes no new lock until it restarts
-              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet, so that it takes its lock again
+              :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown, which only logind may send; the node stayed up; no pod terminated; the kubelet released its lock less than 1 ms later, and takes no new lock until it restarts
+              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet: it takes the lock only at its start
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts
-              fix: restart the kubelet after each spoofed signal: it takes its lock at its start
+              the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts
+              fix: restart the kubelet after each spoofed signal: the kubelet takes the lock only at its start
         "#]],
     );
 }
@@ -85,7 +85,7 @@ fn a_kubelet_that_took_a_new_lock_needs_no_restart() {
         ),
         expect![[r#"
             +91.100 node 1 Critical +1.000…+91.100 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), 2 times, which only logind may send, and the node stayed up; no pod terminated
+              :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown 2 times, which only logind may send; the node stayed up; no pod terminated
               fix: find the process that is named in the sentence, and who may use the system bus
         "#]],
     );
@@ -108,7 +108,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
               the scheduled reboot was cancelled, 640 s before its time
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
+              the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
         "#]],
     );
@@ -117,11 +117,11 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
         &node(&format!("-80 node kubelet 0 0\n-80 node locks\n{spoof}\n{reboot}")),
         expect![[r#"
             -20.000 node 1 Critical -50.000…-20.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
-              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started); restart the kubelet, so that it takes its lock again
+              :1.42 sent PrepareForShutdown, which only logind may send; the node stayed up; no pod terminated
+              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started); restart the kubelet: it takes the lock only at its start
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
+              the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
     );
@@ -153,7 +153,7 @@ fn the_cgroup_of_a_pod_shows_a_kubelet() {
         expect![[r#"
             +5.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot: the reason is not known
+              the kubelet held no delay lock at the reboot: the reason is unknown: the kubelet's configuration was not read
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
         "#]],
     );
@@ -214,7 +214,7 @@ fn a_configuration_that_cannot_be_read_shows_a_kubelet() {
         expect![[r#"
             +5.000 down +3.900…+40.000 of 1
             +5.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot: the reason is not known
+              the kubelet held no delay lock at the reboot: the reason is unknown: the kubelet's configuration was not read
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and an InhibitDelayMaxSec of logind that is not shorter; `epitaph doctor` names the file that decides
         "#]],
     );
@@ -238,7 +238,7 @@ fn a_lock_that_appears_after_the_announcement_was_held_before() {
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
         "#]],
     );
 }

@@ -31,8 +31,8 @@ fn an_agent_that_had_ended_does_not_know() {
         &node("+2 node agent-ends\n+60 reboot back=+105"),
         expect![[r#"
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
-              why the node went down is unknown: epitaph had stopped before that
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              why the node went down is unknown: the agent stopped before the node went down
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
         "#]],
     );
 }
@@ -45,7 +45,7 @@ fn a_lost_message_may_have_been_the_announcement() {
             +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
               why the node went down is unknown: the queue was full; the node was back 45.2 s after the last evidence
-              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
+              fix: run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same
         "#]],
     );
 }
@@ -75,8 +75,8 @@ fn a_power_cut_within_the_delay() {
         expect![[r#"
             +4.000 down +3.800…+49.000 of 1
             +4.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3649000000000) }
-              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s after the announcement, within logind's delay; the node was back 45.2 s after the last evidence
-              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (30 s), and the time in which the services stop
+              the machine lost power or was reset during the power-off that logind had announced: the last evidence is 2.8 s after the announcement, within logind's delay; the node was back 45.2 s after the last evidence
+              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off after a time limit, the limit must exceed logind's delay (30 s) and the stop of the services
         "#]],
     );
 }
@@ -99,8 +99,8 @@ fn a_power_cut_within_a_phase() {
         expect![[r#"
             +42.000 down +11.900…+49.000 of 1
             +42.000 node 1 Critical +1.000…+11.900 truncated UNCLEAN Down { back: Boot(3649000000000) }
-              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 10.9 s after the announcement, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
-              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (60 s), and the time in which the services stop
+              the machine lost power or was reset during the power-off that logind had announced: the last evidence is 10.9 s after the announcement, within logind's delay; the node was back 37.1 s after the last evidence; 1 pod ran then: shop/dns
+              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off after a time limit, the limit must exceed logind's delay (60 s) and the stop of the services
             +72.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         "#]],
@@ -115,8 +115,8 @@ fn a_power_cut_while_the_services_stop() {
         expect![[r#"
             +4.000 down +3.800…+49.000 of 1
             +4.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3649000000000) }
-              the machine lost its power or was reset within the power-off that logind had announced: the last evidence is from 2.8 s after the announcement, while systemd stopped the services; the node was back 45.2 s after the last evidence
-              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; whoever switches machines off after a time limit must give a shutdown more than logind's delay (5 s), and the time in which the services stop
+              the machine lost power or was reset during the power-off that logind had announced: the last evidence is 2.8 s after the announcement, while systemd stopped the services; the node was back 45.2 s after the last evidence
+              fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off after a time limit, the limit must exceed logind's delay (5 s) and the stop of the services
         "#]],
     );
 }
@@ -171,7 +171,7 @@ fn without_the_role_nothing_is_known() {
             +60.000 down +59.800…+105.000 of 1
             +60.000 node 1 Warning +59.800…+59.800 unknown Down { back: Boot(3705000000000) }
               why the node went down is unknown: the observation of logind is switched off; the node was back 45.2 s after the last evidence
-              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
+              fix: run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same
         "#]],
     );
 }
@@ -269,7 +269,7 @@ fn a_pod_whose_status_came_after_the_agents_end_is_completed() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
             +43.100 down +13.000…+105.000 of 1
             +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
         "#]],
     );
 }
@@ -279,14 +279,14 @@ fn a_pod_that_was_deleted_while_the_node_was_down_is_completed() {
     check(
         &node(&format!("{DNS_HAS_EXITED}\n+16.1 api synced")),
         expect![[r#"
-        +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
-          container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
-        +16.100 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
-          container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
-        +43.100 down +13.000…+105.000 of 1
-        +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
-          the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
-    "#]],
+            +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +16.100 pod dns clean-exit: NodeShutdown, by 1 PrepareForShutdown
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
+            +43.100 down +13.000…+105.000 of 1
+            +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+        "#]],
     );
 }
 
@@ -302,7 +302,7 @@ fn a_pod_whose_end_is_not_shown_is_not_completed() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +43.100 down +13.000…+105.000 of 1
             +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
             +73.100 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
         "#]],
@@ -323,7 +323,7 @@ fn a_pod_that_goes_on_after_the_boot_has_not_terminated() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; the sockets of the container were not observed
             +43.100 down +13.000…+105.000 of 1
             +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
         "#]],
     );
 }
@@ -346,8 +346,8 @@ fn an_older_state_shows_nothing() {
         expect![[r#"
             +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Warning +1.000…+59.800 unknown Down { back: Boot(3705000000000) }
-              how the reboot went is unknown: epitaph had stopped before that; the node was back 45.2 s after the last evidence
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              how the reboot went is unknown: the agent stopped before the node went down; the node was back 45.2 s after the last evidence
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
             +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
         "#]],
@@ -366,7 +366,7 @@ fn what_an_agent_reported_before_its_end_is_not_reported_again() {
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
             +62.000 down +59.800…+105.000 of 1
         "#]],
     );
@@ -384,7 +384,7 @@ fn a_soft_reboot_keeps_the_boot() {
             "),
         expect![[r#"
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
-              the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 1.1 s of 40 s)
+              the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 1.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 1.0 s, before its periods (60 s) and its pods were over
             +11.000 down +2.100…+10.000 of 1, soft
         "#]],
@@ -405,7 +405,7 @@ fn a_soft_reboot_after_the_agent_has_ended_in_order() {
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
-              the soft-reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+              the soft-reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
             +21.000 down +17.000…+20.000 of 1, soft
         "#]],
     );
@@ -424,7 +424,7 @@ fn a_reboot_that_did_not_happen_is_not_the_end_of_the_boot() {
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
             +930.000 down +899.800…+940.000 of 2
             +930.000 node 2 Critical +899.800…+899.800 unannounced UNCLEAN Down { back: Boot(4540000000000) }
               the node went down without any announcement, and was back 40.2 s after the last evidence
@@ -441,7 +441,7 @@ fn a_shutdown_that_is_over_after_a_gap() {
         expect![[r#"
             +11.000 node 1 Warning +1.000…+11.000 unknown Continued
               how the reboot went is unknown: epitaph was not observing for a part of the shutdown
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
         "#]],
     );
 }

@@ -10,11 +10,11 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
         &cut_by_a_phase("", ""),
         expect![[r#"
             +60.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before the end of the container's grace period of 120 s; the node was shutting down
             +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +60.000 node 1 Critical +1.000…+60.000 truncated UNCLEAN ObservationEnded
-              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
+              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (normal phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
               fix: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/web, which may take 120 s
         "#]],
     );
@@ -60,7 +60,7 @@ fn a_pod_that_needs_more_than_its_own_grace_is_not_cut() {
         ),
         expect![[r#"
             +38.000 node 1 Info +1.000…+38.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 32.0 s (phase took 30.1 s of 40 s, critical phase took 1.9 s of 20 s); logind waited 33.1 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 32.0 s (normal phase took 30.1 s of 40 s, critical phase took 1.9 s of 20 s); logind waited 33.1 s of at most 60 s
             +60.000 container 000000000000 killed-after-grace: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 30.0 s later; the node was shutting down
             +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
@@ -87,10 +87,10 @@ fn the_delay_expires_while_a_pod_runs() {
         expect![[r#"
             +65.000 down +34.900…+60.000 of 1
             +65.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (phase took 30.0 s of 40 s); logind's delay of 30 s was over before the kubelet let go of its lock
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (normal phase took 30.0 s of 40 s); logind's delay of 30 s expired before the kubelet released its lock
               fix: raise logind's InhibitDelayMaxSec from 30 s to 60 s, which the kubelet's periods need
             +95.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
+              container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped all processes; the node was shutting down
         "#]],
     );
 }
@@ -160,7 +160,7 @@ fn zero_periods_protect_nothing() {
         expect![[r#"
             +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
+              the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
     );
@@ -182,7 +182,7 @@ fn a_limit_below_the_periods_keeps_the_kubelet_from_its_lock() {
         expect![[r#"
             +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 unprotected UNCLEAN Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot, so that 2 pods ran when systemd stopped everything: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
+              the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)
               fix: set InhibitDelayMaxSec=60 in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; `epitaph doctor` names the file that decides now
         "#]],
     );
@@ -231,7 +231,7 @@ fn a_lock_of_another_makes_the_delay_expire_and_the_pods_are_done() {
             +37.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +63.000 node 1 Info +1.000…+63.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at the end of the delay
+              the reboot was announced by logind, and all pods (2) terminated within 4.0 s (normal phase took 2.0 s of 40 s, critical phase took 2.0 s of 20 s); logind waited 60 s of at most 60 s, and `backup` still held a lock at the end of the delay
             +65.000 down +63.800…+90.000 of 1
         "#]],
     );
@@ -257,8 +257,8 @@ fn a_later_deletion_is_neither_the_cause_nor_stuck() {
             +11.200 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
-              how the reboot went is unknown: epitaph stopped observing 29.0 s after the begin
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              how the reboot went is unknown: epitaph stopped observing 29.0 s after the shutdown began
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
         "#]],
     );
 }
@@ -309,8 +309,8 @@ fn an_earlier_deletion_is_the_cause() {
             +11.200 pod web clean: Deleted
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later
             +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
-              how the reboot went is unknown: epitaph stopped observing 29.0 s after the begin
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              how the reboot went is unknown: epitaph stopped observing 29.0 s after the shutdown began
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
         "#]],
     );
 }
@@ -366,8 +366,8 @@ fn a_unit_is_stopped_by_the_shutdown() {
             +5.100 unit web.service clean: NodeShutdown, by 1 PrepareForShutdown
               systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +8.000 node 1 Warning +1.000…+8.000 unknown ObservationEnded
-              how the reboot went is unknown: epitaph stopped observing 7.0 s after the begin
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              how the reboot went is unknown: epitaph stopped observing 7.0 s after the shutdown began
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
         "#]],
     );
 }
@@ -389,7 +389,7 @@ fn the_agents_own_pod_does_not_hold_up_the_report() {
         ),
         expect![[r#"
             +7.000 node 1 Info +1.000…+7.000 graceful AgentEnded
-              the reboot was announced by logind, and 1 pod terminated within 2.0 s (phase took 2.0 s of 40 s); logind still waited when epitaph ended, 6.0 s after the announcement, and waits at most 60 s
+              the reboot was announced by logind, and 1 pod terminated within 2.0 s (normal phase took 2.0 s of 40 s); logind still waited when epitaph ended, 6.0 s after the announcement, and waits at most 60 s
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
         "#]],
@@ -410,7 +410,7 @@ fn the_agents_own_pod_is_not_cut() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +90.000 down +59.900…+105.000 of 1
             +90.000 node 1 Info +1.000…+59.900 graceful Down { back: Boot(3705000000000) }
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took at least 4.3 s of 20 s); logind waited 12.3 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took at least 4.3 s of 20 s); logind waited 12.3 s of at most 60 s
         "#]],
     );
 }
@@ -440,7 +440,7 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
             "),
         expect![[r#"
             +11.500 node 1 Info +1.000…+11.500 graceful AgentEnded
-              the reboot was announced by logind, and 1 pod terminated within 8.0 s (phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
+              the reboot was announced by logind, and 1 pod terminated within 8.0 s (normal phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
             +12.000 container 000000000000 unknown: Unknown
               container `dns`: how PID 1 `dns` terminated is unknown: the node went down 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
             +13.000 down +11.900…+60.000 of 1

@@ -36,7 +36,7 @@ fn a_container_that_restarts_within_the_shutdown_is_followed() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 2 pods: shop/dns (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
+              the reboot cut 1 of 2 pods: shop/dns (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -75,7 +75,7 @@ fn a_container_that_starts_within_the_shutdown_is_followed() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 3 pods: shop/job (got no stop signal) (phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock
+              the reboot cut 1 of 3 pods: shop/job (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/job, which may take 30 s
         "#]],
     );
@@ -109,7 +109,7 @@ fn a_deletion_with_a_short_grace_before_the_shutdown_is_no_cut() {
             +5.400 pod web killed-after-grace: Deleted
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.0 s later; the pod's grace period is 30 s in its spec, 5 s asked for by the deletion
             +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 2.1 s of 40 s, critical phase took 8.9 s of 20 s); logind waited 12.1 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 2.1 s of 40 s, critical phase took 8.9 s of 20 s); logind waited 12.1 s of at most 60 s
             +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
         "#]],
@@ -146,7 +146,7 @@ fn a_liveness_probe_with_a_grace_of_its_own_is_no_cut() {
             +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +40.000 node 1 Info +1.000…+40.000 graceful ObservationEnded
-              the reboot was announced by logind, and all pods (2) terminated within 8.0 s (phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 8.0 s (normal phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
         "#]],
     );
 }
@@ -167,8 +167,8 @@ fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
         expect![[r#"
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
-              the reboot did not go through logind: systemd began a job for reboot.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
+              the reboot bypassed logind: systemd began a job for reboot.target, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
         "#]],
     );
 }
@@ -190,7 +190,7 @@ fn a_drained_node_has_nothing_to_lose_without_periods() {
         expect![[r#"
             +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Info +1.000…+3.900 unprotected Down { back: Boot(3640000000000) }
-              no lock of the kubelet delayed the reboot: the kubelet's shutdownGracePeriod is 0, which is the default
+              the kubelet held no delay lock at the reboot: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
     );
@@ -202,8 +202,8 @@ fn a_machine_that_ran_on_without_an_agent_was_not_down() {
         &node("+2 node agent-ends\n+2.1 reboot back=+1900000\n+3 node kubelet-state"),
         expect![[r#"
             +32.200 node 1 Warning +2.000…+2.000 unknown Down { back: Boot(1903600000000000) }
-              why the node went down is unknown: epitaph had stopped before that
-              fix: keep epitaph running until the pods have ended: give it the highest priority and a long grace period
+              why the node went down is unknown: the agent stopped before the node went down
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
         "#]],
     );
 }
@@ -235,9 +235,9 @@ fn critical_pods_get_their_time_from_the_total() {
             +35.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +40.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`; the container runtime sent SIGKILL 10.0 s later, before its own grace period of 30.0 s was over; the node was shutting down
+              container `dns`: the container runtime sent SIGTERM to PID 1 `dns`; the container runtime sent SIGKILL 10.0 s later, before the end of the container's grace period of 30.0 s; the node was shutting down
             +40.000 node 1 Critical +1.000…+40.000 truncated UNCLEAN ObservationEnded
-              the reboot cut 1 of 2 pods: shop/dns (had 10.0 s of its 30 s) (phase took 2.0 s of 20 s, critical phase took 10.5 s of 10 s)
+              the reboot cut 1 of 2 pods: shop/dns (had 10.0 s of its 30 s) (normal phase took 2.0 s of 20 s, critical phase took 10.5 s of 10 s)
               fix: raise shutdownGracePeriodCriticalPods to 30 s, shutdownGracePeriod to 50 s, and logind's InhibitDelayMaxSec to at least 50 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -269,11 +269,11 @@ fn the_lock_of_another_outlasts_the_delay() {
         ),
         expect![[r#"
             +70.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before its own grace period of 120 s was over; the node was shutting down
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`; the container runtime sent SIGKILL 40.0 s later, before the end of the container's grace period of 120 s; the node was shutting down
             +70.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +70.000 node 1 Critical +1.000…+70.000 truncated UNCLEAN ObservationEnded
-              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s); `backup` held a lock until logind's delay of 60 s was over
+              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (normal phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s); `backup` held a lock until logind's delay of 60 s expired
               fix: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/web, which may take 120 s
         "#]],
     );
@@ -328,7 +328,7 @@ fn a_role_that_is_switched_off_within_the_delay_is_a_gap() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +20.000 node 1 Warning +1.000…+20.000 unknown ObservationEnded
               how the reboot went is unknown: the observation of logind is switched off
-              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
+              fix: run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same
         "#]],
     );
 }
@@ -351,10 +351,10 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
         expect![[r#"
             +36.000 down +5.800…+40.000 of 1
             +36.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (phase took 2.1 s of 40 s)
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (normal phase took 2.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) and its pods were over
             +66.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped everything; the node was shutting down
+              container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped all processes; the node was shutting down
         "#]],
     );
 }
@@ -398,7 +398,7 @@ fn a_hard_eviction_is_no_cut() {
             +8.100 pod dns killed-after-grace: EvictedNodePressure
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the pod's grace period is 30 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
             +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 8.0 s (phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 8.0 s (normal phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
             +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         "#]],

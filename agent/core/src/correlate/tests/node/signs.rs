@@ -18,7 +18,7 @@ fn all_pods_end_in_their_phases() {
             +16.100 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +17.000 node 1 Info +1.000…+17.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s
         "#]],
     );
 }
@@ -39,8 +39,8 @@ fn systemd_219_powers_off_without_logind() {
         expect![[r#"
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 bypassed UNCLEAN Down { back: Boot(3640000000000) }
-              the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
+              the power-off bypassed logind: systemd began a job for shutdown.target, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
         "#]],
     );
 }
@@ -59,7 +59,7 @@ fn the_announcement_may_arrive_behind_the_job() {
         expect![[r#"
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took less than 1 ms of 40 s)
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took less than 1 ms of 40 s)
               fix: raise shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/web, which may take 30 s
         "#]],
     );
@@ -79,7 +79,7 @@ fn without_logind_a_bypass_is_not_proven() {
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Warning +1.000…+3.800 unknown Down { back: Boot(3640000000000) }
               how the power-off went is unknown: no such file; the node was back 36.2 s after the last evidence
-              fix: run epitaph's logind role, and keep it connected: without the role, a shutdown and a power loss look the same
+              fix: run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same
         "#]],
     );
 }
@@ -97,8 +97,8 @@ fn a_signal_to_pid_1_bypasses_logind() {
         expect![[r#"
             +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 bypassed UNCLEAN Down { back: Boot(3640000000000) }
-              the reboot did not go through logind: `bash` (pid 70) sent PID 1 SIGRTMIN+5, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
+              the reboot bypassed logind: `bash` (pid 70) sent PID 1 SIGRTMIN+5, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
         "#]],
     );
 }
@@ -172,10 +172,10 @@ fn systemd_shutdown_shows_itself() {
         expect![[r#"
             +44.000 down +13.910…+40.000 of 1
             +44.000 node 1 Critical +1.000…+13.910 bypassed UNCLEAN Down { back: Boot(3640000000000) }
-              the shutdown did not go through logind: systemd-shutdown stopped all processes, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node before
+              the shutdown bypassed logind: systemd-shutdown stopped all processes, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
             +74.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 systemd-shutdown
-              container `app`: systemd sent SIGTERM to PID 1 `app`; systemd-shutdown sent SIGKILL to all processes, before its own grace period of 30.0 s was over; the node was shutting down
+              container `app`: systemd sent SIGTERM to PID 1 `app`; systemd-shutdown sent SIGKILL to all processes, before the end of the container's grace period of 30.0 s; the node was shutting down
         "#]],
     );
 }
@@ -200,11 +200,11 @@ fn a_spoofed_signal_is_not_a_shutdown_and_a_real_one_follows() {
             -24.000 pod web clean: NodeShutdown, by 1 spoofed PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +1.000 node 1 Critical -30.000…+1.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42 (pid 4711, `gdbus`), which only logind may send, and the node stayed up; the kubelet believes it: 1 of 2 pods terminated
+              :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown, which only logind may send; the node stayed up; the kubelet acted on it: 1 of 2 pods terminated
               fix: find the process that is named in the sentence, and who may use the system bus
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
-              the power-off cut 1 of 1 pods: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
+              the power-off cut 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -216,7 +216,7 @@ fn a_spoofed_signal_alone_is_reported_when_the_kubelet_is_done() {
         &node("+1 node prepare true by=:1.42\n+100 tick"),
         expect![[r#"
             +91.000 node 1 Critical +1.000…+91.000 spoofed UNCLEAN Continued
-              PrepareForShutdown came from :1.42, which only logind may send, and the node stayed up; no pod terminated
+              :1.42 sent PrepareForShutdown, which only logind may send; the node stayed up; no pod terminated
               fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started)
         "#]],
     );
@@ -246,7 +246,7 @@ fn a_cancelled_shutdown_keeps_the_machine() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +92.000 down +61.800…+90.000 of 2
             +92.000 node 2 Critical +60.000…+61.800 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 1 pods: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
+              the reboot cut 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -289,7 +289,7 @@ fn a_scheduled_shutdown_begins_and_its_plan_is_dropped() {
         expect![[r#"
             +64.000 down +33.800…+60.000 of 1
             +64.000 node 1 Critical +31.100…+33.800 truncated UNCLEAN Down { back: Boot(3660000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (phase took 0.9 s of 40 s)
+              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 0.9 s of 40 s)
               fix: raise shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/web, which may take 30 s
         "#]],
     );
@@ -315,7 +315,7 @@ fn a_block_lock_holds_a_scheduled_shutdown() {
         expect![[r#"
             +41.000 node 1 Warning +31.000…+41.000 blocked Continued
               the reboot scheduled for 1970-01-01T01:00:31.000Z did not begin: it is blocked by the lock of `dpkg` (pid 4711, block, "dpkg needs time")
-              fix: end the process that holds the lock, or wait until it is done; `systemctl reboot -i` ignores the lock and still goes through logind
+              fix: terminate the process that holds the lock, or wait until the process exits; `systemctl reboot -i` ignores the lock and still goes through logind
         "#]],
     );
 }

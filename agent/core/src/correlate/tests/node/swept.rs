@@ -54,7 +54,7 @@ fn the_stop_signals_of_systemd_begin_a_shutdown() {
               container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the sockets of the container were not observed
             +34.000 down +3.800…+49.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3649000000000) }
-              no lock of the kubelet delayed the shutdown, so that 2 pods ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
+              the kubelet held no delay lock at the shutdown, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
             +64.000 container 000000000000 unknown: NodeShutdown, by 1 stop signals of PID 1
               container `app`: how PID 1 `app` terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
@@ -110,7 +110,7 @@ fn a_late_message_is_of_the_same_shutdown() {
             +9.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the node was shutting down
             +9.000 node 1 Critical +1.000…+9.000 unprotected UNCLEAN ObservationEnded
-              no lock of the kubelet delayed the power-off, so that 1 pod ran when systemd stopped everything: the kubelet's shutdownGracePeriod is 0, which is the default
+              the kubelet held no delay lock at the power-off, and 1 pod still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
         "#]],
     );
