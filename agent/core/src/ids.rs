@@ -93,6 +93,10 @@ impl Signal {
     pub const fn is_self_inflicted(self) -> bool {
         matches!(self.0, 13 | 14 | 26 | 27) || self.is_resource_limit()
     }
+    /// SIGALRM, SIGVTALRM, SIGPROF: what a timer of the process raises. Nobody's are recorded, not even those of other processes.
+    pub const fn is_timer(self) -> bool {
+        matches!(self.0, 14 | 26 | 27)
+    }
     /// SIGHUP, SIGINT, SIGQUIT, SIGTERM: what a person sends to terminate a process.
     pub const fn is_request(self) -> bool {
         self.is_from_terminal() || self.0 == Signal::TERM.0

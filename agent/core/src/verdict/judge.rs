@@ -210,6 +210,8 @@ pub(super) enum Missing {
     NoExit(Open),
     /// Terminated by this signal, and the sender was not observed.
     SenderNotSeen(Signal),
+    /// By a timer of its own, or by another process.
+    Timer(Signal),
     /// The same of a program with clients below the main process, which then exited with 0.
     EndOfChild(Signal),
     /// The signals between the processes of the subject are not recorded here.
@@ -316,10 +318,8 @@ fn rests_on_first_stop(exit: Exit) -> bool {
 /// Another party's signal than the runtime's counts as the stop only where the runtime's own was not before it; and what became of a stop
 /// signal is different for a second one.
 fn may_be_later(case: &Case<'_>, exit: Exit) -> bool {
-    let matters = case
-        .stop()
-        .is_some_and(|stop| stop.sender.role != Role::Runtime || rests_on_first_stop(exit));
-    matters && !case.gaps.late_start
+    case.stop()
+        .is_some_and(|stop| stop.sender.role != Role::Runtime || rests_on_first_stop(exit))
 }
 
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
@@ -356,7 +356,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Inactive(inactive)
     } else if !lost.is_empty() {
         Missing::Lost(lost)
-    } else if holes.gap {
+    } else if holes.gap || holes.gap_of_ooms && finding.absent.contains(&Kind::OomVictim) {
         Missing::Gap
     } else if holes.over_cap || finding.inside && holes.over_cap_inside {
         Missing::OverCap

@@ -164,7 +164,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 }
                 _ => "the handler started".to_owned(),
             };
-            let sent_on = match (inside::sent_on(case), inside::forwards_to_nobody(case)) {
+            let sent_on = match (inside::sent_on(case), inside::waited_for(case)) {
                 (Some(sent_on), _) => format!(" and {sent_on}, which stopped"),
                 (None, Some(others)) => format!(" and sent no signal to {others}"),
                 (None, None) => String::new(),
@@ -505,7 +505,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             Some(unobserved) => format!("{unobserved} around that time"),
             None => "epitaph was not observing for part of that time".to_owned(),
         },
-        Missing::OverCap => "the process got more signals than epitaph keeps for one termination".to_owned(),
+        Missing::OverCap => "epitaph did not keep all of its evidence: too much came, or its memory for evidence was full".to_owned(),
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
         Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
         Missing::Damaged => {
@@ -543,6 +543,9 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             return format!("how {who} terminated is unknown: {open}{stop}");
         }
         Missing::SenderNotSeen(signal) => format!("the sender of {signal} was not seen"),
+        Missing::Timer(signal) => {
+            format!("a timer of the process sends {signal}, and so can another process; the sender of {signal} is not recorded")
+        }
         Missing::Inside => format!(
             "the signals between the processes of the {} are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated",
             subject(case)

@@ -337,6 +337,7 @@ impl Coverage {
             gap_before_stop: before_stop.map(|(_, to)| to).max(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.has_gap(begin, end),
+            gap_of_ooms: false,
             late_start: late.map(|(_, to)| to).max(),
             over_cap: false,
             main_unsure: None,

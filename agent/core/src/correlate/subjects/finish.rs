@@ -82,8 +82,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         None => false,
     };
     let asked = stop_signal(&signals, deadline, by_runtime);
-    // Before one that only was handled last, the one that asked may be missing.
-    let is_asked_for = asked.is_some();
+    // Before one that only was handled last, or another party's, the one that asked may be missing.
+    let is_runtimes = |fact: &SignalFact| fact.sender.role == Role::Runtime || state.requested.is_some();
+    let is_asked_for = asked.is_some_and(is_runtimes);
     let stop_signal = asked.or_else(|| handled_last(&signals, end).filter(|fact| may_follow(fact)));
     let stop = stop_signal.map(|fact| Stop {
         still_pending: kill_fact
@@ -154,6 +155,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let reach = context.coverage.reach(born, begin, is_asked_for);
     // An OOM kill of another process counts from before the stop signal on.
     let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
+    missing.gap_of_ooms = context.coverage.has_gap(ooms_from, end);
     let mut lost_then = context.coverage.losses(home, ooms_from, end).into_iter();
     if lost_then.any(|(kind, _)| kind == Kind::OomVictim) && !missing.lost.contains(&Kind::OomVictim) {
         missing.lost.push(Kind::OomVictim);
@@ -254,7 +256,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         // Which process's end it is decides from when on clients count.
         && missing.main_unsure.is_none()
         // A lost stop signal would be the start of what counts, and of what the kernel recorded.
+        && context.coverage.is_observed("signal_generate")
         && signal_lost_since(context, home, state, (first_stop, observed_from)).is_none()
+        && (stop_signal.is_none() || state.requested.is_some() || !context.coverage.has_gap(first_stop, observed_from))
         && is_recorded
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {

@@ -421,8 +421,8 @@ fn late_start_and_the_stop_was_seen_is_complete() {
         +61 exit main 0
         ",
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the sockets of the container were not observed
         "#]],
     );
 }

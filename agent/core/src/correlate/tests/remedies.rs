@@ -107,10 +107,10 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
         (
             "+1.0001 exit main ALRM",
             expect![[r#"
-            crashed: Crash/Crashed/Quiet
-              PID 1 `app` terminated itself with SIGALRM
-              fix: install a SIGALRM handler in PID 1 `app` before it starts its timer (alarm, setitimer), or do not start the timer: the timer expired, and without a handler SIGALRM ends the process
-        "#]],
+                unknown: Unknown/Unknown/Quiet
+                  PID 1 `app` was terminated by SIGALRM, but the reason is unknown: a timer of the process sends SIGALRM, and so can another process; the sender of SIGALRM is not recorded
+                  fix: if the program starts a timer (alarm, setitimer; profilers use one): install a SIGALRM handler before, or do not start it; otherwise search the audit log for who sent SIGALRM
+            "#]],
         ),
         // The program's own signal.
         (
@@ -124,10 +124,10 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
         (
             "+1.0001 exit main PROF",
             expect![[r#"
-            crashed: Crash/Crashed/Quiet
-              PID 1 `app` terminated itself with SIGPROF
-              fix: install a SIGPROF handler in PID 1 `app` before it starts its timer (setitimer; profilers use one), or do not start the timer: the timer expired, and without a handler SIGPROF ends the process
-        "#]],
+                unknown: Unknown/Unknown/Quiet
+                  PID 1 `app` was terminated by SIGPROF, but the reason is unknown: a timer of the process sends SIGPROF, and so can another process; the sender of SIGPROF is not recorded
+                  fix: if the program starts a timer (alarm, setitimer; profilers use one): install a SIGPROF handler before, or do not start it; otherwise search the audit log for who sent SIGPROF
+            "#]],
         ),
         (
             "+1.0001 exit main PIPE",

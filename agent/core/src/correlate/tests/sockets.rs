@@ -6,16 +6,22 @@ use super::{check, check_evidence, container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::fixtures::script::{self, ZERO};
 use crate::input::Input;
-use crate::report::{Command, Report};
+use crate::report::{Command, Report, Termination};
 use crate::verdict::TrafficAxis;
 
-fn traffic(script: &str) -> TrafficAxis {
-    let out = script::run(&container(script));
-    let terminated = |output: &Report| match output {
-        Report::Terminated(termination) => Some(termination.verdict.traffic),
+fn termination(script: &str) -> Box<Termination> {
+    let terminated = |output| match output {
+        Report::Terminated(termination) => Some(termination),
         _ => None,
     };
-    out.iter().find_map(terminated).expect("a termination")
+    script::run(&container(script))
+        .into_iter()
+        .find_map(terminated)
+        .expect("a termination")
+}
+
+fn traffic(script: &str) -> TrafficAxis {
+    termination(script).verdict.traffic
 }
 use crate::verdict::Severity;
 
@@ -585,6 +591,22 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
     );
 }
 
+/// A client that is refused again and again reuses its ports; a SYN that is sent again has its sequence number.
+#[test]
+fn a_port_that_is_reused_is_another_refused_client() {
+    let refused = |second: &str| {
+        let script = format!(
+            "+1 TERM runc -> main handler\n+1.1 tcp app closed 80\n+1.2 tcp app refused 80 5001 sequence=7\n\
+             +2.5 tcp app refused 80 5001{second}\n+3 exit main 0"
+        );
+        termination(&script).facts.traffic.refused.count
+    };
+    assert_eq!(refused(" sequence=8"), 2);
+    assert_eq!(refused(" sequence=7"), 1);
+    // Records of older probes.
+    assert_eq!(refused(""), 1);
+}
+
 /// Almost every client that closes first closes all of its connection, but one that closes its half only waits for the answer.
 #[test]
 fn half_closed_without_the_answer_is_undecided() {
@@ -637,6 +659,21 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
         (
             "+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450
              +1.95 tcp app closed-by-itself 80 5002 sent=9 received=9 last-sent=450 last-received=20 jiffies=451",
+            Undecided,
+        ),
+        // The kernel goes on sending what waits in a queue: of this client's, and of another's.
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=900000 received=50 last-sent=449 last-received=20 jiffies=450 unacknowledged=90000
+             +1.95 tcp app closed-by-itself 80 5002 sent=9 received=9 last-sent=460 last-received=20 jiffies=461",
+            Undecided,
+        ),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=900000 received=50 last-sent=450 last-received=20 jiffies=450 unacknowledged=90000 shutdown",
+            Undecided,
+        ),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450
+             +1.95 tcp app closed-by-itself 80 5002 sent=900000 received=9 last-sent=460 last-received=20 jiffies=461 unacknowledged=90000",
             Undecided,
         ),
         // Not by the next process of a unit, which serves on the same port.

@@ -241,7 +241,8 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
                 &[Kind::SignalGenerate],
             ),
         },
-        // Only a fault, a limit or a timer of the process raises these, unless the sender's record was lost.
+        None if signal.is_timer() => unknown(case, Missing::Timer(signal)),
+        // Only a fault or a limit of the process raises these, unless the sender's record was lost.
         None if signal.is_fault() || signal.is_self_inflicted() => Finding {
             no_stop_seen: true,
             ..finding(

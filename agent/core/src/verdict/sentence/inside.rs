@@ -56,7 +56,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         InnerEnd::Ignored => format!("{chain}, {}; {}", discarding(forward), killed_by(case, forward)),
         InnerEnd::Blocked(how) => format!("{chain}, {}; {}", unread(how, signal), killed_by(case, forward)),
         InnerEnd::AfterGrace => {
-            let waits = match unreached(case, forward) {
+            let waits = match programs(case, unreached(case, forward)) {
                 below if below.is_empty() => String::new(),
                 below => format!(" and sent no signal to {}", names(case, &below)),
             };
@@ -209,6 +209,30 @@ pub(super) fn forwards_to_nobody(case: &Case<'_>) -> Option<String> {
     nobody.then(|| names(case, &unsignalled(case)))
 }
 
+/// The programs among these, for which the main process may have waited.
+pub(super) fn waited_for(case: &Case<'_>) -> Option<String> {
+    forwards_to_nobody(case)?;
+    let programs = programs(case, unsignalled(case));
+    (!programs.is_empty()).then(|| names(case, &programs))
+}
+
+/// The remedy then.
+pub(super) fn to_waited_for(case: &Case<'_>) -> Option<String> {
+    waited_for(case)?;
+    Some(to_these(case, &programs(case, unsignalled(case))))
+}
+
+/// Of a server, a process without sockets is a helper, for which nobody may wait.
+fn programs(case: &Case<'_>, mut of: Vec<InnerProcess>) -> Vec<InnerProcess> {
+    let traffic = case.traffic();
+    if traffic.listeners.is_empty() && traffic.accepted.count == 0 {
+        return of;
+    }
+    let is_program = |of: &InnerProcess| case.inside.killed_programs().any(|killed| killed.process.tgid == of.tgid);
+    of.retain(is_program);
+    of
+}
+
 /// No signal among the processes is missing.
 fn is_whole(case: &Case<'_>) -> bool {
     case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside
@@ -324,10 +348,10 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             Some(format!("handle {signal} in {who}{declare}{lost}"))
         }
         InnerEnd::Blocked(how) => super::remedy::blocked(how),
-        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => Some(to_others(
+        InnerEnd::AfterGrace if !programs(case, unreached(case, forward)).is_empty() => Some(to_others(
             case,
             (&who, forward.target.comm),
-            &unreached(case, forward),
+            &programs(case, unreached(case, forward)),
             signal,
         )),
         InnerEnd::AfterGrace if is_killed_inside(forward) => {
@@ -387,9 +411,13 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
 
 /// From the main process to those that did not get it.
 pub(super) fn to_unsignalled(case: &Case<'_>) -> String {
+    to_these(case, &unsignalled(case))
+}
+
+fn to_these(case: &Case<'_>, others: &[InnerProcess]) -> String {
     let signal = super::remedy::stop_signal(case);
     let comm = case.main().map(|main| main.comm).unwrap_or_default();
-    to_others(case, (&super::target(case.main()), comm), &unsignalled(case), signal)
+    to_others(case, (&super::target(case.main()), comm), others, signal)
 }
 
 /// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.

@@ -114,11 +114,8 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             lower(row(Exit::Clean, axis).remedy),
             lower(row(finding.exit, axis).remedy)
         )),
-        (Why::AfterGrace, _) => match inside::forwards_to_nobody(case) {
-            Some(_) if !inside::are_its_own(case) => {
-                let to_others = inside::to_unsignalled(case);
-                Some(reloads(case, &to_others).unwrap_or(to_others))
-            }
+        (Why::AfterGrace, _) => match inside::to_waited_for(case) {
+            Some(to_others) if !inside::are_its_own(case) => Some(reloads(case, &to_others).unwrap_or(to_others)),
             _ => after_grace(case, finding),
         },
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
@@ -215,7 +212,8 @@ pub(super) fn without_a_core(case: &Case<'_>, who: &str, signal: Signal, is_its_
     };
     Some(match signal.number() {
         // SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ, SIGKILL and what has no meaning of its own.
-        _ if is_raised && !signal.is_fault() => {
+        // The kernel's own signal at a limit looks like the process's own.
+        _ if is_raised && !signal.is_fault() && !signal.is_resource_limit() => {
             format!("look for the reason in the last lines of the log of {who}, which sent {signal} to itself")
         }
         13 => format!("ignore SIGPIPE in {who} and handle the error EPIPE: the reader of a pipe or connection had closed it"),
@@ -417,7 +415,9 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
             "keep epitaph running without interruption: no evidence exists for the time in which it did not observe".to_owned()
         }
         Missing::OverCap => {
-            "find the process that sends so many signals: epitaph keeps a limited number for one termination".to_owned()
+            "raise `limits.memory`, if epitaph dropped evidence to stay within it (`epitaph_dropped_total`); otherwise find the process that sends this container \
+             or unit many signals: a limited number is kept for one termination"
+                .to_owned()
         }
         Missing::Lost(kinds) => noise(case).map_or_else(|| lost(case), |(count, time)| {
             format!(
@@ -454,6 +454,10 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
         Missing::NoExit(Open::TimelineCap) => {
             "stop fewer containers at the same time: epitaph keeps a limited number of terminations in progress".to_owned()
         }
+        Missing::Timer(signal) => format!(
+            "if the program starts a timer (alarm, setitimer; profilers use one): install a {signal} handler before, or do not start it; \
+             otherwise search the audit log for who sent {signal}"
+        ),
         Missing::SenderNotSeen(signal) | Missing::EndOfChild(signal) => {
             format!("search the kernel log and the audit log for the sender of {signal}: epitaph has no record of the sender")
         }

@@ -124,7 +124,7 @@ fn the_agent_came_in_the_middle() {
         expect![[r#"
             +7.200 pod web +1.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
-              web/app +4.000…+5.000 clean-exit: Deleted/Clean/Unknown
+              web/app +4.000…+5.000 unknown: Deleted/Unknown/Unknown
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 incomplete: epitaph started 1.0 s after the deletion request
               unseen other Some(Reported { exit_code: 0, reason: Some("Completed") })
