@@ -8,6 +8,7 @@ use crate::attribute::{Attribution, Index, Subject};
 use crate::event::{Event, Task};
 use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
+use crate::shutdown::ShutdownProgress;
 
 use super::Correlator;
 use super::node::RunningPod;
@@ -43,9 +44,9 @@ impl Correlator {
         self.node.is_open()
     }
 
-    /// The number within the boot of the shutdown that is in progress, a spoofed one, too.
-    pub fn shutdown_in_progress(&self) -> Option<u32> {
-        self.node.ordinal()
+    /// The shutdown that is in progress, a spoofed one, too, with the pods that it has stopped.
+    pub fn shutdown_progress(&self) -> Option<ShutdownProgress> {
+        self.node.progress()
     }
 
     /// Whether anything shows the node's shutdowns: then its last evidence counts.

@@ -17,7 +17,7 @@ use crate::shutdown::NodeDown;
 use crate::termination::{Gaps, OomKill};
 use crate::text::escape;
 use crate::time::Boot;
-use crate::verdict::{Evidence, Severity, Verdict, seconds};
+use crate::verdict::{self, Evidence, Severity, Verdict, seconds};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
@@ -129,13 +129,18 @@ pub fn child_oom(
     style: Style,
 ) -> String {
     let paint = Paint(style);
+    let severity = match oom.role.is_from_outside() {
+        true => Severity::Info,
+        false => Severity::Warning,
+    };
     format!(
-        "{} {}  {}\n  the OOM killer killed `{}` (pid {}); the main process was not killed\n",
+        "{} {}  {}\n  the OOM killer killed `{}` (pid {}){}; the main process was not killed\n",
         paint.dim(&clock(observation, oom.at)),
         paint.bold(&name(subject, container, None)),
-        paint.severity(Severity::Warning, "child OOM-killed"),
+        paint.severity(severity, "child OOM-killed"),
         oom.comm,
-        oom.tgid
+        oom.tgid,
+        verdict::oom_role(oom.role).trim_end_matches(',')
     )
 }
 

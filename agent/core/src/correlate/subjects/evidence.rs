@@ -449,6 +449,7 @@ impl Subjects {
         let fact = OomFact {
             at,
             victim: ProcessId::of(&task),
+            parent: task.ppid,
             comm: task.comm,
             reported: false,
         };

@@ -7,7 +7,8 @@ use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResu
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::SeenClients;
 use crate::termination::{
-    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey,
+    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, OomRole, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    TerminationKey,
 };
 use crate::time::Boot;
 use crate::verdict;
@@ -120,7 +121,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .or(kill.as_ref().map(|kill| kill.at))
         .or(fatal.as_ref().map(|fatal| fatal.at))
         .unwrap_or(end);
-    let oom = ooms(timeline, main.as_ref(), begin, end);
+    let oom = ooms(state, timeline, main.as_ref(), (begin, end));
     let born = main.as_ref().map_or(Boot(0), |main| main.id.start);
     let until = if exit.is_some() {
         state.counted_until(end, context.linger)
@@ -642,17 +643,15 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
     })
 }
 
-fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {
+fn ooms(state: &State, timeline: &Timeline, main: Option<&Candidate>, (begin, end): (Boot, Boot)) -> Vec<OomKill> {
     let near = |at: Boot| at.plus(OOM_CHILD_REACH) >= begin && at <= end.plus(OOM_SLACK);
     let mut ooms: Vec<OomKill> = timeline
         .ooms
         .iter()
         .filter(|fact| near(fact.at))
-        .map(|fact| OomKill {
-            at: fact.at,
-            tgid: fact.victim.tgid,
-            comm: fact.comm,
-            is_main: main.is_some_and(|main| main.id.same(&fact.victim)),
+        .map(|fact| match main.is_some_and(|main| main.id.same(&fact.victim)) {
+            true => fact.kill(OomRole::Main),
+            false => fact.kill(fact.role(&state.exits)),
         })
         .collect();
     ooms.sort_by_key(|oom| (oom.at, oom.tgid));

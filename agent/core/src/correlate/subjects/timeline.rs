@@ -1,10 +1,11 @@
 //! The facts of a possible termination: collected in any order, bounded, used in the order of their own times.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::event::{Armed, Disposition, SignalDeliver, SignalGenerate, SignalResult, si_code};
+use crate::event::{Armed, Disposition, ProcessExit, SignalDeliver, SignalGenerate, SignalResult, si_code};
 use crate::ids::{Comm, Pid, Signal};
-use crate::termination::{Actor, Role};
+use crate::termination::{Actor, OomKill, OomRole, Role};
 use crate::time::Boot;
 
 use super::coverage::BETWEEN_AGENTS;
@@ -49,9 +50,44 @@ pub(super) struct SignalFact {
 pub(super) struct OomFact {
     pub at: Boot,
     pub victim: ProcessId,
+    pub parent: Pid,
     pub comm: Comm,
     /// Reported already as a child that was killed.
     pub reported: bool,
+}
+
+impl OomFact {
+    pub fn kill(&self, role: OomRole) -> OomKill {
+        OomKill {
+            at: self.at,
+            tgid: self.victim.tgid,
+            start: self.victim.start,
+            parent: self.parent,
+            comm: self.comm,
+            role,
+        }
+    }
+
+    /// Of a process that is not the main one, as far as the kernel shows it here: which of the others came from outside only its pod's
+    /// execs show.
+    pub fn role(&self, exits: &VecDeque<(Boot, ProcessExit)>) -> OomRole {
+        let exit = exits
+            .iter()
+            .find(|(_, exit)| self.victim.is(&exit.task))
+            .map(|(_, exit)| exit);
+        match exit {
+            _ if self.is_of_runtime() => OomRole::Runtime,
+            Some(exit) if exit.served() => OomRole::Worker,
+            Some(exit) if exit.held.is_some_and(|held| !held.more) => OomRole::Helper,
+            _ => OomRole::Inside,
+        }
+    }
+
+    /// runc and crun, before they execute the program in the container. Whoever takes such a name is no worker.
+    fn is_of_runtime(&self) -> bool {
+        let comm = self.comm.as_bytes();
+        comm.starts_with(b"runc:[") || comm == b"crun"
+    }
 }
 
 impl Timeline {

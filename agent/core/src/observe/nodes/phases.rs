@@ -87,6 +87,8 @@ pub(super) fn shutting_down(story: &mut Story, end: Moment, out: &mut Vec<Output
         end,
         reason: announced.reason.clone(),
         message: announced.message.clone(),
+        services: Vec::new(),
+        sentence: None,
     })));
 }
 

@@ -1,4 +1,5 @@
 mod dangers;
+mod departing;
 mod doubles;
 mod election;
 mod endpoints;

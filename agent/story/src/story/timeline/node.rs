@@ -91,7 +91,12 @@ fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
         })
         .collect();
     let more = (rest > 0).then(|| event(report.end, Mark::Plain, format!("{} more", many(rest, "pod"))));
-    rows.into_iter().chain(more)
+    let started = report.pods.iter().filter(|pod| pod.started.is_some()).take(PODS);
+    let started = started.map(|pod| {
+        let label = format!("pod {}/{} was started", pod.namespace, pod.name);
+        event(pod.started, Mark::Event, label)
+    });
+    rows.into_iter().chain(more).chain(started.collect::<Vec<_>>())
 }
 
 fn lasting(begin: Option<At>, end: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {

@@ -1,0 +1,114 @@
+//! Pods that are still `Terminating` although no process of them runs: what holds them, by what the kernel and the API show.
+
+use std::time::Duration;
+
+use super::pod::{Container, Pod};
+use crate::kubernetes::{HeldFacts, Sandbox};
+use crate::pod::{ContainerState, PodEventsState};
+use crate::report::PodHeld;
+use crate::time::Boot;
+use crate::verdict::held::{HeldBy, judge_held};
+
+/// A kubelet needs seconds for all that follows the last exit, and some tens of seconds for a slow volume.
+const HELD: Duration = Duration::from_secs(60);
+/// The Events are listed so long before: an answer takes seconds, and a second list may follow.
+const LISTED: Duration = Duration::from_secs(15);
+/// What is reported of one pod, at most: each layer once, as it goes on.
+const REPORTS: u8 = HeldBy::ALL.len() as u8;
+
+/// What was reported of the pod.
+#[derive(Debug, Default)]
+pub(super) struct Lingering {
+    /// When a version of the pod first showed its deletion, also of one that had terminated before.
+    pub requested: Option<Boot>,
+    /// Exit of the last container that was reported.
+    pub last_exit: Option<Boot>,
+    /// The kernel has shown its sandbox.
+    pub had_sandbox: bool,
+    /// When its Events were asked for.
+    asked: Option<Boot>,
+    reported: Option<(HeldBy, Boot)>,
+    count: u8,
+}
+
+impl Pod {
+    /// When to list the pod's Events for this; None: never, or already done.
+    pub(super) fn held_asks_at(&self) -> Option<Boot> {
+        let since = self.lingers_since().filter(|_| self.lingering.asked.is_none())?;
+        Some(since.plus(HELD - LISTED))
+    }
+
+    /// When to look what holds it.
+    pub(super) fn held_at(&self) -> Option<Boot> {
+        let since = self.lingers_since()?;
+        match self.lingering.reported {
+            None => Some(since.plus(HELD)),
+            Some((_, at)) if self.lingering.count < REPORTS => Some(at.plus(HELD)),
+            Some(_) => None,
+        }
+    }
+
+    pub(super) fn held_asked(&mut self, now: Boot) {
+        self.lingering.asked = Some(now);
+    }
+
+    /// What holds it now; None if that was reported before.
+    pub(super) fn held_now(&mut self, now: Boot) -> Option<PodHeld> {
+        let facts = self.held_facts(now)?;
+        let verdict = judge_held(&facts);
+        let by = verdict.row.by;
+        let is_new = self.lingering.reported.is_none_or(|(known, _)| known != by);
+        self.lingering.reported = Some((by, now));
+        self.lingering.count += u8::from(is_new);
+        is_new.then_some(PodHeld { facts, verdict })
+    }
+
+    /// Since when nothing of the pod runs, and its object is still there; None while something runs, or may run.
+    fn lingers_since(&self) -> Option<Boot> {
+        let fact = self.fact.as_ref().filter(|fact| fact.deletion.is_some())?;
+        let requested = self.lingering.requested?;
+        let may_run = self.containers.iter().any(|of| !of.is_sandbox && of.runs()) || self.runs_unseen();
+        if fact.pod.is_static || self.gone.is_some() || may_run || !self.held.is_empty() {
+            return None;
+        }
+        Some(self.lingering.last_exit.map_or(requested, |exit| exit.max(requested)))
+    }
+
+    fn held_facts(&self, now: Boot) -> Option<HeldFacts> {
+        let (fact, requested) = (self.fact.as_ref()?, self.lingering.requested?);
+        self.lingers_since()?;
+        // By the kernel none does: see `lingers_since`.
+        let unreported = fact
+            .containers
+            .iter()
+            .filter(|status| status.state == ContainerState::Running);
+        let sandboxes = || self.containers.iter().filter(|of| of.is_sandbox);
+        let sandbox = match (sandboxes().any(Container::runs), fact.has_sandbox) {
+            (true, _) => Sandbox::Runs,
+            (false, Some(false)) => Sandbox::Gone,
+            (false, _) if self.lingering.had_sandbox => Sandbox::Gone,
+            (false, _) => Sandbox::Unknown,
+        };
+        let failed = self.events.iter().rev().find(|(_, event)| event.reason == FAILED);
+        let known = |state: &(Boot, PodEventsState)| {
+            let is_later = self.lingering.last_exit.is_none_or(|exit| state.0 >= exit);
+            state.1 == PodEventsState::Known && is_later
+        };
+        Some(HeldFacts {
+            pod: fact.pod.clone(),
+            at: now,
+            requested,
+            last_exit: self.lingering.last_exit,
+            unreported: unreported.map(|status| status.name.clone()).collect(),
+            sandbox,
+            failed: failed.map(|(_, event)| event.message.clone()),
+            are_events_known: self.events_state.as_ref().is_some_and(known),
+            claims: fact.spec.claims.clone(),
+            finalizers: fact.finalizers.clone(),
+            is_released: fact.deletion.is_some_and(|deletion| deletion.grace.is_zero()),
+        })
+    }
+}
+
+/// The kubelet could not stop a container or the sandbox, and will try again.
+pub(super) const FAILED: &str = "FailedKillPod";

@@ -1,0 +1,179 @@
+//! Pods that are still `Terminating` although their processes are gone: the layer that holds them, and the next layer, which must not be
+//! confused with it.
+
+use expect_test::expect;
+
+use super::*;
+use crate::fixtures::script::play_all;
+use crate::report::Command;
+
+/// Deleted, stopped and gone from the kernel's view, with its status.
+const ENDED: &str = "
+    -1 skew 0 0
+    +1 pod web deleted=+1:30
+    +2 TERM runc -> main handler
+    +2.01 enter main TERM
+    +3 exit main 0
+    +3.1 rmdir web:app
+    ";
+const REPORTED: &str = "+4 pod web app=0:Completed\n";
+const SANDBOX_GONE: &str = "
+    +4.2 KILL runc -> pause
+    +4.21 exit pause KILL
+    +4.3 rmdir web:pause
+    ";
+
+/// Each time the layer with its sentence.
+fn held(rest: &str) -> String {
+    held_of(&web(&format!("{ENDED}{rest}")))
+}
+
+fn held_of(script: &str) -> String {
+    let of = |(now, report): &(Boot, Report)| match report {
+        Report::PodHeld(of) => Some(format!(
+            "{} {}\n  {}\n",
+            at(*now),
+            of.verdict.row.headline,
+            of.verdict.sentence
+        )),
+        _ => None,
+    };
+    play_all(script).reports.iter().filter_map(of).collect()
+}
+
+#[test]
+fn the_exit_does_not_reach_the_status() {
+    expect![[r#""#]].assert_eq(&held(""));
+}
+
+#[test]
+fn the_sandbox_still_runs() {
+    expect![[r#""#]].assert_eq(&held(REPORTED));
+}
+
+#[test]
+fn the_network_cannot_be_torn_down() {
+    let rest = format!(
+        "{REPORTED}{SANDBOX_GONE}
+        +6 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: failed to destroy network for sandbox: plugin type=bridge failed (delete)
+        "
+    );
+    expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+#[test]
+fn the_sandbox_cannot_be_stopped_for_another_reason() {
+    let rest = format!(
+        "{REPORTED}
+        +6 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: context deadline exceeded
+        "
+    );
+    expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+#[test]
+fn volumes_are_left() {
+    let script = web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}")).replace("pod web app\n", "pod web claim=data-web-0 app\n");
+    expect![[r#""#]].assert_eq(&held_of(&script));
+}
+
+/// Next to it: no claim, so nothing shows what the kubelet waits for.
+#[test]
+fn the_kubelet_does_not_give_it_up() {
+    expect![[r#""#]].assert_eq(&held(&format!("{REPORTED}{SANDBOX_GONE}")));
+}
+
+#[test]
+fn a_finalizer_keeps_the_object() {
+    let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0 finalizer=example.com/hold\n");
+    expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+/// Next to it: a finalizer, and the kubelet is not done.
+#[test]
+fn a_finalizer_does_not_hold_before_the_kubelet_is_done() {
+    let rest = format!("{REPORTED}+4.5 pod web finalizer=example.com/hold\n");
+    expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+#[test]
+fn the_api_server_does_not_remove_it() {
+    let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0\n");
+    expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+#[test]
+fn one_layer_after_the_other() {
+    let rest = format!(
+        "{REPORTED}
+        +80 KILL runc -> pause
+        +80.1 exit pause KILL
+        +80.2 rmdir web:pause
+        +150 pod web deleted=+1:0 finalizer=example.com/hold
+        "
+    );
+    expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+/// The status alone shows that the sandbox is gone.
+#[test]
+fn the_condition_shows_that_the_sandbox_is_gone() {
+    let script = web(&format!("{ENDED}+4 pod web app=0:Completed sandbox=no"))
+        .replace("-60 mkdir web:pause\n", "")
+        .replace("proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause\n", "")
+        .replace("-60 exec pause\n", "");
+    expect![[r#""#]].assert_eq(&held_of(&script));
+}
+
+#[test]
+fn what_is_not_held() {
+    let gone = format!("{REPORTED}{SANDBOX_GONE}+5 gone web\n");
+    assert_eq!(held(&gone), "");
+    // In time.
+    assert_eq!(held(&format!("{REPORTED}{SANDBOX_GONE}+55 gone web\n")), "");
+    // A process runs: another report's.
+    assert_eq!(held_of(&web("+1 pod web deleted=+1:30\n+2 TERM runc -> main handler\n")), "");
+    // The API does not answer: nothing is known of the object.
+    assert_eq!(held(&format!("{REPORTED}{SANDBOX_GONE}+10 api away timeout\n")), "");
+    // It opted out.
+    let ignored = web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}")).replace("pod web app\n", "pod web ignore app\n");
+    assert_eq!(held_of(&ignored), "");
+}
+
+/// After an outage of the API, at once.
+#[test]
+fn an_outage_delays_the_report() {
+    let rest = format!("{REPORTED}{SANDBOX_GONE}+10 api away timeout\n+100 api synced\n");
+    let held = held(&rest);
+    assert!(held.starts_with("+100."), "{held}");
+}
+
+/// Its Events are asked for before, once for this.
+#[test]
+fn the_events_are_listed_before() {
+    let asked: Vec<String> = play_all(&web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}")))
+        .commands
+        .iter()
+        .filter(|(_, command)| matches!(command, Command::ListEvents(_)))
+        .map(|(now, _)| at(*now))
+        .collect();
+    expect![[r#""#]].assert_eq(&format!("{asked:?}"));
+}
+
+/// A pod that had finished before its deletion: a Job's, with a finalizer that nobody removes.
+#[test]
+fn a_finished_pod_is_held_too() {
+    let script = "
+        -60 api synced
+        pod web policy=never app
+        -60 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        -58 pod web app=running finalizer=batch.kubernetes.io/job-tracking
+        -50 exit main 0
+        -49.9 rmdir web:app
+        -49 pod web phase=succeeded app=0:Completed
+        +1 pod web deleted=+1:0
+        ";
+    expect![[r#""#]].assert_eq(&held_of(script));
+}
