@@ -46,13 +46,14 @@ impl Departing {
     /// The agent's last answer has the most.
     pub fn heard(&mut self, stops: Vec<AgentStop>) {
         for AgentStop { pod, at, lost } in stops {
+            let has_room = self.stops.len() < PODS;
             match self.stops.get_mut(&pod) {
                 Some(known) => {
                     // Of two latest times the earlier is nearer to the true one.
                     known.at = known.at.min(at);
                     known.lost = lost.or(known.lost);
                 }
-                None if self.stops.len() < PODS => {
+                None if has_room => {
                     self.stops.insert(pod, Stop { at, lost });
                 }
                 None => {}

@@ -5,7 +5,7 @@ use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernet
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Actor, Kill, Open, Role, Stop};
+use crate::termination::{Actor, Kill, OomKill, Open, Role, Stop};
 use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
