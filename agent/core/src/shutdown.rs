@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Comm, Pid, PodUid, Signal};
+use crate::ids::{Comm, Pid, Signal};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
 use crate::pod::PodIdentity;
 use crate::time::{Boot, WallOffset};
@@ -177,19 +177,6 @@ pub struct PodInShutdown {
     pub is_own: bool,
     /// Not every exit was observed as it was.
     pub is_unsure: bool,
-    /// When its first container was started, if that was after the begin of the shutdown.
-    pub started: Option<Boot>,
-    pub losses: ClientLosses,
-}
-
-/// Connections of clients that a pod lost in the shutdown, as its containers' terminations have them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientLosses {
-    pub refused: u64,
-    pub reset: u64,
-    pub cut: u64,
-    /// Of a container whose sockets were not observed to their end, or whose end was not seen: there may be more.
-    pub may_be_more: bool,
 }
 
 /// The shutdown ended a pod before the pod was done.
@@ -215,24 +202,6 @@ pub struct ShutdownGaps {
     pub pods: bool,
     /// The agent had ended, in order, before the node went down.
     pub agent_ended: bool,
-}
-
-/// What an agent says of a shutdown while it is in progress.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShutdownProgress {
-    /// As in [`ShutdownKey`].
-    pub ordinal: u32,
-    pub stopped: Vec<PodStopped>,
-}
-
-/// A pod that a shutdown has stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodStopped {
-    pub pod: PodUid,
-    /// The first stop signal.
-    pub at: Boot,
-    /// Connections that clients have lost so far; None: not known.
-    pub lost: Option<u64>,
 }
 
 /// The time in which a node was down: from the last evidence to the begin of the next boot.
@@ -299,19 +268,6 @@ impl NodeShutdownFacts {
         self.pods.iter().filter(|pod| !pod.is_own)
     }
 
-    /// Pods that were started although the node was going.
-    pub fn started(&self) -> impl Iterator<Item = &PodInShutdown> {
-        self.others().filter(|pod| pod.started.is_some())
-    }
-
-    /// What the clients of all pods lost.
-    pub fn losses(&self) -> ClientLosses {
-        let mut all = ClientLosses::default();
-        self.others().for_each(|pod| all.add(&pod.losses));
-        all.may_be_more |= self.more_pods > 0 || self.gaps.pods || self.gaps.observation || self.gaps.agent_ended;
-        all
-    }
-
     pub fn cut(&self) -> impl Iterator<Item = (&PodInShutdown, Cut)> {
         self.others().filter_map(|pod| Some((pod, pod.cut?)))
     }
@@ -339,19 +295,6 @@ impl NodeShutdownFacts {
 
     fn kubelet_locks(&self) -> impl Iterator<Item = &Lock> {
         self.locks.iter().filter(|lock| lock.lock.is_kubelets())
-    }
-}
-
-impl ClientLosses {
-    pub fn count(&self) -> u64 {
-        self.refused + self.reset + self.cut
-    }
-
-    pub fn add(&mut self, other: &ClientLosses) {
-        self.refused += other.refused;
-        self.reset += other.reset;
-        self.cut += other.cut;
-        self.may_be_more |= other.may_be_more;
     }
 }
 

@@ -543,11 +543,6 @@ fn log_end(output: &Output) {
             "{}",
             lost.verdict.sentence
         ),
-        Output::ShuttingDown(down) => {
-            if let Some(sentence) = &down.sentence {
-                tracing::warn!(node = %down.node.name, "clients during the shutdown of node `{}`: {sentence}", down.node.name);
-            }
-        }
         Output::NodePhase(phase) if phase.kind == PhaseKind::Down => tracing::info!(
             node = %phase.key.node.name,
             returned = phase.boot.as_ref().map(|boot| boot.how.name()),

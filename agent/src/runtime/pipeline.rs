@@ -63,7 +63,7 @@ impl Pipeline {
 
     /// One iteration of the loop is done.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
-        self.sinks.alive(now, self.core.shutdown_progress())
+        self.sinks.alive(now, self.core.shutdown_in_progress())
     }
 
     pub fn sinks(&mut self) -> &mut Sinks {

@@ -8,7 +8,6 @@ use epitaph_core::input::{Observation, ProbeState};
 use epitaph_core::node::NodeEvent;
 use epitaph_core::pod::{ApiClock, PodsState};
 use epitaph_core::report::Report;
-use epitaph_core::shutdown::ShutdownProgress;
 use epitaph_core::time::Boot;
 
 use crate::cli::SysExit;
@@ -219,8 +218,8 @@ impl Sinks {
         self.metrics.dropped(reason, count);
     }
 
-    /// One iteration of the loop is done. `shutdown`: the node's shutdown in progress.
-    pub fn alive(&mut self, now: Boot, shutdown: Option<ShutdownProgress>) -> Result<(), RuntimeError> {
+    /// One iteration of the loop is done. `shutdown`: number of the node's shutdown in progress.
+    pub fn alive(&mut self, now: Boot, shutdown: Option<u32>) -> Result<(), RuntimeError> {
         self.health.alive(now);
         self.health.shutdown(shutdown);
         if let Some(log) = &self.unclean {

@@ -190,10 +190,10 @@ async fn serve_metrics(State((scrapes, now)): State<(Arc<Scrapes>, Clock)>) -> A
 
 async fn serve_health(State((health, now)): State<(Arc<Health>, Clock)>) -> Answer {
     match health.since_alive(now()) {
-        Some(since) if since < STUCK_AFTER => match health.shutdown_text(now()) {
+        Some(since) if since < STUCK_AFTER => match health.shutdown_in_progress() {
             None => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
             // Read by the observer: `source/cluster/answers.rs`.
-            Some(shutdown) => (StatusCode::OK, TEXT, format!("ok\n{shutdown}").into()),
+            Some(ordinal) => (StatusCode::OK, TEXT, format!("ok\nshutdown {ordinal}\n").into()),
         },
         Some(since) => {
             let text = format!(

@@ -369,7 +369,6 @@ impl Correlator {
     fn take_events(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
         let mut swept = None;
-        let mut has_started = false;
         for mut event in self.events.drain(..) {
             // Nearly all: only the pods take them.
             if let SubjectEvent::CameIn { .. } | SubjectEvent::Exited { .. } = event {
@@ -384,12 +383,8 @@ impl Correlator {
             match &mut event {
                 SubjectEvent::Seen {
                     subject: Subject::Container { pod: Some(_), id, .. },
-                    start,
                     ..
-                } => {
-                    self.node.pod_seen(id);
-                    has_started |= self.node.is_within(*start);
-                }
+                } => self.node.pod_seen(id),
                 SubjectEvent::StopSent { at, own, by_init } => {
                     self.node.stop_sent(*at, *own);
                     swept = by_init
@@ -409,9 +404,6 @@ impl Correlator {
         self.events.shrink_to(KEPT);
         if let Some(since) = swept {
             self.of_node(answers, |node, out| node.swept(since, out));
-        }
-        if has_started {
-            self.node.show_started(self.running_pods());
         }
         self.follow(from_pods, answers);
     }

@@ -8,7 +8,6 @@ use crate::attribute::{Attribution, Index, Subject};
 use crate::event::{Event, Task};
 use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
-use crate::shutdown::ShutdownProgress;
 
 use super::Correlator;
 use super::node::RunningPod;
@@ -44,9 +43,9 @@ impl Correlator {
         self.node.is_open()
     }
 
-    /// The shutdown that is in progress, a spoofed one, too, with the pods that it has stopped.
-    pub fn shutdown_progress(&self) -> Option<ShutdownProgress> {
-        self.node.progress()
+    /// The number within the boot of the shutdown that is in progress, a spoofed one, too.
+    pub fn shutdown_in_progress(&self) -> Option<u32> {
+        self.node.ordinal()
     }
 
     /// Whether anything shows the node's shutdowns: then its last evidence counts.

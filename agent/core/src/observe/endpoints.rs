@@ -204,19 +204,6 @@ impl Endpoints {
         self.reported.retain(|(_, uid)| pods.get(uid).is_some());
     }
 
-    /// The endpoints of these pods, with the pod's namespace and the Service's name, and when each was first no endpoint for clients: not
-    /// ready, terminating or in no slice. None: still ready.
-    pub(super) fn of<'a>(
-        &'a self,
-        is_its: impl Fn(&PodUid) -> bool + 'a,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>, &'a PodUid, Option<Moment>)> {
-        let each = self.services.iter().flat_map(|(key, service)| {
-            let endpoints = service.endpoints.iter();
-            endpoints.map(move |(uid, endpoint)| (&key.namespace, &key.name, uid, endpoint.left()))
-        });
-        each.filter(move |(.., uid, _)| is_its(uid))
-    }
-
     /// The pod is in this slice; false if there is no room for the endpoint.
     fn place(&mut self, key: &ServiceKey, uid: &PodUid, conditions: Conditions, fact: &SliceFact, seen: Seen) -> bool {
         let service = self.services.entry(key.clone()).or_default();
@@ -345,12 +332,6 @@ impl Endpoint {
         since(&mut self.not_serving, !now.serving);
         since(&mut self.terminating, now.terminating);
         self.unready_at_start &= !now.ready;
-    }
-
-    /// When it was first no endpoint for clients.
-    fn left(&self) -> Option<Moment> {
-        let all = [self.not_ready, self.terminating, self.departed];
-        all.into_iter().flatten().min_by_key(|moment| moment.at)
     }
 
     fn is_begin_unseen(&self) -> bool {

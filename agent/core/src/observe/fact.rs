@@ -64,11 +64,11 @@ pub enum Input {
         node: Arc<str>,
         renewed: Option<ApiTime>,
     },
-    /// Answer to [`Ask::Agent`]: whether the agent answered `/healthz`, and the shutdown that is in progress there.
+    /// Answer to [`Ask::Agent`]: whether the agent answered `/healthz`, and the number of the shutdown that is in progress there.
     Agent {
         node: Arc<str>,
         answered: bool,
-        shutdown: Option<AgentShutdown>,
+        shutdown: Option<u32>,
     },
     /// Answer to [`Ask::Claim`]: namespace and name of the volume's claim.
     Claim {
@@ -116,24 +116,6 @@ impl Input {
             | Input::Tick => None,
         }
     }
-}
-
-/// A shutdown that is in progress, as the agent of its node answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentShutdown {
-    /// Its number within the boot.
-    pub number: u32,
-    pub stopped: Vec<AgentStop>,
-}
-
-/// A pod that the shutdown has stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentStop {
-    pub pod: PodUid,
-    /// The latest time of the stop signal on this machine's clock: the agent answers how long ago it was.
-    pub at: Boot,
-    /// Connections that the pod's clients have lost so far; None: not known.
-    pub lost: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

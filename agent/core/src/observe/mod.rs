@@ -26,13 +26,13 @@ use crate::time::Boot;
 
 pub use contact::BACK_WITHIN;
 pub use fact::{
-    AgentShutdown, AgentStop, ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact,
-    Input, NodeFact, NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
+    ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact,
+    NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
 };
 pub use nodes::verdict as loss_verdict;
 pub use nodes::{
     Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
-    NodePhase, PhaseKind, PodLost, Return, Returned, ServiceInShutdown, ShuttingDown, Step, Stuck, VolumeDetach,
+    NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use contact::{Contact, Seen};
@@ -350,12 +350,6 @@ impl Observer {
                 Output::Removal(removal) => {
                     removal.api_clock = self.api_clock;
                     removal.is_of_lost_node = self.nodes.is_lost(&removal.pod.node, &removal.pod.uid);
-                    self.nodes.removed(removal);
-                }
-                Output::ShuttingDown(down) => {
-                    let services = self.nodes.services(&down.node.name, &self.endpoints, &self.pods, down.end);
-                    down.sentence = nodes::shutdown_sentence(&services);
-                    down.services = services;
                 }
                 Output::Replacement(replacement) => {
                     replacement.api_clock = self.api_clock;

@@ -3,15 +3,14 @@
 
 use epitaph_core::observe::loss_verdict::LossVerdict;
 use epitaph_core::observe::{
-    DuplicateRun, Holder, LossKey, Moment, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ServiceInShutdown,
-    ShuttingDown, Stuck, VolumeDetach,
+    DuplicateRun, Holder, LossKey, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ShuttingDown, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
 use epitaph_core::text::escape;
 use epitaph_core::time::WallOffset;
 use epitaph_core::verdict::table;
-use opentelemetry::trace::{Event, Link, SpanId, Status};
+use opentelemetry::trace::{Link, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::Attributes;
@@ -87,26 +86,10 @@ pub fn shutting_down(down: &ShuttingDown, (offset, api): (WallOffset, Option<Api
     a.text(key::NODE_TRANSITION, down.transition.rfc3339());
     a.data(key::NODE_REASON, &down.reason);
     a.data(key::NODE_MESSAGE, &down.message);
-    a.maybe(key::SENTENCE, down.sentence.as_deref().map(escape));
     clock(api, &mut a);
     let name = PhaseKind::NotReady.name();
-    let mut span = below(&at, name, id::node_root(at.trace), (down.begin, down.end), a);
-    span.events.events = down.services.iter().map(|of| service(of, &at, down.end)).collect();
+    let span = below(&at, name, id::node_root(at.trace), (down.begin, down.end), a);
     alone(&down.node, span, options)
-}
-
-/// A Service of pods that the shutdown stopped.
-fn service(of: &ServiceInShutdown, at: &Frame, end: Moment) -> Event {
-    let mut a = Attributes::default();
-    a.data(key::ENDPOINT_NAMESPACE, &of.namespace);
-    a.data(key::K8S_SERVICE_NAME, &of.service);
-    a.some(key::SHUTDOWN_PODS, of.pods as u64);
-    a.some(key::SHUTDOWN_CONNECTIONS_LOST, of.lost.unwrap_or_default());
-    if let Some((pod, longest)) = &of.ready_after_stop {
-        a.data(key::ENDPOINT_POD, &pod.name);
-        a.seconds(key::ENDPOINT_READY_AFTER_STOP, *longest);
-    }
-    Event::new("endpoint.ready_after_stop", at.wall(end.at), a.into(), 0)
 }
 
 /// `pod.lost` and its `stuck`.

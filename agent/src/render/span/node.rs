@@ -117,8 +117,6 @@ fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
     a.some(key::SHUTDOWN_PODS, pods(|_| true) + s.more_pods);
     a.some(key::SHUTDOWN_PODS_ENDED, pods(|pod| pod.ended.is_some()));
     a.some(key::SHUTDOWN_PODS_CUT, pods(|pod| pod.cut.is_some()));
-    a.some(key::SHUTDOWN_PODS_STARTED, s.started().count() as u64);
-    a.some(key::SHUTDOWN_CONNECTIONS_LOST, s.losses().count());
     if let Some(ready) = s.pods_ready {
         a.count(key::SHUTDOWN_PODS_READY, ready);
     }

@@ -1,12 +1,11 @@
 //! State that the loop reports, for `/healthz` and `/readyz`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use epitaph_core::input::{ESSENTIAL, ProbeState};
 use epitaph_core::pod::PodsState;
-use epitaph_core::shutdown::{PodStopped, ShutdownProgress};
 use epitaph_core::time::Boot;
 use serde::Serialize;
 
@@ -20,7 +19,8 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub struct Health {
     /// 0 before the first tick.
     alive_at: AtomicU64,
-    shutdown: Mutex<Option<ShutdownProgress>>,
+    /// Number of the node's shutdown in progress; 0: none.
+    shutdown: AtomicU32,
     probes: Mutex<Vec<(String, ProbeState)>>,
     /// None without Kubernetes.
     pods: Mutex<Option<PodsState>>,
@@ -62,22 +62,13 @@ impl Health {
         self.alive_at.store(now.0, Ordering::Relaxed);
     }
 
-    /// The node's shutdown in progress: the observer asks for it.
-    pub fn shutdown(&self, shutdown: Option<ShutdownProgress>) {
-        *self.shutdown.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = shutdown;
+    /// The node's shutdown in progress, by its number within the boot: the observer asks for it.
+    pub fn shutdown(&self, ordinal: Option<u32>) {
+        self.shutdown.store(ordinal.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// As `/healthz` has it; None without one. A line for each pod that was stopped: its UID, how many milliseconds ago, and the connections
-    /// that its clients have lost so far, if that is known. Pods are not named: whoever may read the API knows them by their UID.
-    pub(super) fn shutdown_text(&self, now: Boot) -> Option<String> {
-        let shutdown = self.shutdown.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let shutdown = shutdown.as_ref()?;
-        let mut text = format!("shutdown {}\n", shutdown.ordinal);
-        for PodStopped { pod, at, lost } in &shutdown.stopped {
-            let lost = lost.map_or(String::new(), |lost| format!(" {lost}"));
-            text.push_str(&format!("stopped {pod} {}{lost}\n", now.since(*at).as_millis()));
-        }
-        Some(text)
+    pub(super) fn shutdown_in_progress(&self) -> Option<u32> {
+        Some(self.shutdown.load(Ordering::Relaxed)).filter(|ordinal| *ordinal > 0)
     }
 
     /// A probe's state, new or changed.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use epitaph_core::ids::PodUid;
-use epitaph_core::observe::{AgentShutdown, AgentStop, ApiTime, Ask, ClaimKey, ClusterVersion, Input};
+use epitaph_core::observe::{ApiTime, Ask, ClaimKey, ClusterVersion, Input};
 use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -50,12 +49,8 @@ const VERSION_AGAIN: Duration = Duration::from_secs(60);
 
 const MAX_NAME: usize = 253;
 
-/// Longest beginning of an agent's answer that is read: it has a line for each pod that a shutdown has stopped.
-const ANSWER: usize = 64 * 1024;
-
-/// Most of these lines, and the longest UID.
-const MOST_STOPPED: usize = 512;
-const MAX_UID: usize = 64;
+/// Longest beginning of an agent's answer that is read.
+const ANSWER: usize = 1024;
 
 pub(super) struct Answers {
     client: Client,
@@ -116,11 +111,10 @@ async fn answer(client: &Client, failing: &Failing, ask: Ask) -> Input {
         Ask::Agent { node, address } => {
             let answer = timeout(AGENT_LIMIT, answers(address)).await;
             let answer = answer.ok().and_then(Result::ok).flatten();
-            let now = clock::now();
             Input::Agent {
                 node,
                 answered: answer.is_some(),
-                shutdown: answer.and_then(|answer| answer.shutdown).map(|shutdown| shutdown.at(now)),
+                shutdown: answer.and_then(|answer| answer.shutdown),
             }
         }
         Ask::Claim { volume } => {
@@ -131,32 +125,10 @@ async fn answer(client: &Client, failing: &Failing, ask: Ask) -> Input {
 }
 
 /// An agent's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Healthy {
-    shutdown: Option<Progress>,
-}
-
-/// The node's shutdown in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Progress {
-    number: u32,
-    /// Each with the time since its stop signal, and with the connections that its clients have lost.
-    stopped: Vec<(PodUid, Duration, Option<u64>)>,
-}
-
-impl Progress {
-    /// `now`: when the whole answer was there. The agent counted before that.
-    fn at(self, now: Boot) -> AgentShutdown {
-        let stop = |(pod, ago, lost): (PodUid, Duration, Option<u64>)| AgentStop {
-            pod,
-            at: now.minus(ago),
-            lost,
-        };
-        AgentShutdown {
-            number: self.number,
-            stopped: self.stopped.into_iter().map(stop).collect(),
-        }
-    }
+    /// Number of the node's shutdown in progress.
+    shutdown: Option<u32>,
 }
 
 /// An agent's own answer proves that its process runs; `/healthz` is 503 if its loop is stuck. A proxy answers 503 for a dead node, too.
@@ -179,23 +151,9 @@ fn healthy(answer: &[u8]) -> Option<Healthy> {
         return None;
     }
     let mut numbers = body.lines().filter_map(|line| line.strip_prefix("shutdown ")?.parse().ok());
-    let number = numbers.next().filter(|number| *number > 0);
-    // An answer that is cut off ends within a line.
-    let whole = body.rsplit_once('\n').map_or("", |(whole, _)| whole);
     Some(Healthy {
-        shutdown: number.map(|number| Progress {
-            number,
-            stopped: whole.lines().filter_map(stopped).take(MOST_STOPPED).collect(),
-        }),
+        shutdown: numbers.next().filter(|ordinal| *ordinal > 0),
     })
-}
-
-/// `stopped UID MILLISECONDS [LOST]`.
-fn stopped(line: &str) -> Option<(PodUid, Duration, Option<u64>)> {
-    let mut words = line.strip_prefix("stopped ")?.split(' ');
-    let (uid, ago) = (words.next()?, words.next()?.parse().ok()?);
-    let lost = words.next().and_then(|lost| lost.parse().ok());
-    (uid.len() <= MAX_UID).then(|| (PodUid(uid.into()), Duration::from_millis(ago), lost))
 }
 
 /// On the kubelet's own clock.
@@ -405,21 +363,8 @@ mod tests {
             running
         );
         assert_eq!(of(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nok\n").await, running);
-        let shutdown = |stopped: Vec<(PodUid, Duration, Option<u64>)>| {
-            Some(Healthy {
-                shutdown: Some(Progress { number: 2, stopped }),
-            })
-        };
-        assert_eq!(
-            of(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nok\nshutdown 2\n").await,
-            shutdown(Vec::new())
-        );
-        let (web, db) = (PodUid("uid-1".into()), PodUid("uid-2".into()));
-        assert_eq!(
-            of(b"HTTP/1.1 200 OK\r\n\r\nok\nshutdown 2\nstopped uid-1 4100 12\nstopped uid-2 0\nstopped x\nstopped uid-3 41")
-                .await,
-            shutdown(vec![(web, Duration::from_millis(4100), Some(12)), (db, Duration::ZERO, None)])
-        );
+        let shutdown = Some(Healthy { shutdown: Some(2) });
+        assert_eq!(of(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nok\nshutdown 2\n").await, shutdown);
         // Not a number of the agent's, and not in the body.
         assert_eq!(of(b"HTTP/1.1 200 OK\r\n\r\nok\nshutdown 0\nshutdown \xff\n").await, running);
         assert_eq!(of(b"HTTP/1.1 200 OK\r\nshutdown 2\r\n\r\nok\n").await, running);

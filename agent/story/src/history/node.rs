@@ -66,7 +66,6 @@ pub struct PodInShutdown {
     pub stopped: Option<At>,
     pub ended: Option<At>,
     pub cut: Option<Cut>,
-    pub started: Option<At>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -2,7 +2,6 @@
 //! commands that bypass logind are played without a kubelet: `tests/tests/systemd`.
 
 mod asked;
-mod clients;
 mod shown;
 
 use std::collections::BTreeMap;
@@ -46,19 +45,16 @@ pub enum Case {
     Spoofed,
     /// The plug is pulled in the kubelet's first phase, while a pod is ending.
     CutInPhase,
-    /// In order, under the load of clients on the other node.
-    LosesRequests,
 }
 
 impl Case {
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 6] = [
         Case::Graceful,
         Case::DropIn,
         Case::OutlivesItsPhase,
         Case::ZeroPeriods,
         Case::Spoofed,
         Case::CutInPhase,
-        Case::LosesRequests,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -69,14 +65,13 @@ impl Case {
             Case::ZeroPeriods => "zero-periods",
             Case::Spoofed => "spoofed",
             Case::CutInPhase => "cut-in-phase",
-            Case::LosesRequests => "loses-requests",
         }
     }
 
     /// The kubelet's configuration. A boot undoes it.
     fn kubelet(self) -> Value {
         match self {
-            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase | Case::LosesRequests => {
+            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase => {
                 json!({"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "30s"})
             }
             Case::OutlivesItsPhase => json!({"shutdownGracePeriodByPodPriority": [
@@ -151,7 +146,6 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::ZeroPeriods => zero_periods(stage, name, &here(&before)),
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
-        Case::LosesRequests => clients::play(stage, name, &here(&before)),
     }
 }
 
@@ -356,9 +350,6 @@ fn deploy_with_role(cluster: &Cluster) -> anyhow::Result<()> {
 
 /// A Deployment, spread over the nodes, and what the case needs beside it. All tolerate a node that is away for longer than the story.
 fn workloads(case: Case, name: &str) -> Vec<Value> {
-    if case == Case::LosesRequests {
-        return clients::workloads(name);
-    }
     let labelled = |mut pod: Value, own: &str| {
         pod["metadata"]["name"] = json!(own);
         pod["metadata"]["labels"] = json!({"story": name, "shutdown": name});
@@ -407,7 +398,7 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
             };
             all.push(on_the_node(pod, class));
         }
-        Case::DropIn | Case::ZeroPeriods | Case::Spoofed | Case::LosesRequests => {}
+        Case::DropIn | Case::ZeroPeriods | Case::Spoofed => {}
     }
     all
 }

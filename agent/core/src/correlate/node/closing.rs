@@ -36,7 +36,7 @@ impl InProgress {
         }
         facts.more_pods = self.runs.more;
         let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.stopped_since());
-        let (begin, ignored) = (facts.begin, self.runs.ignored());
+        let ignored = self.runs.ignored();
         let pods = self.runs.into_list().map(|run| {
             let ended = run.ended();
             // It still ran when everything was stopped.
@@ -47,8 +47,6 @@ impl InProgress {
                 killed: false,
             });
             PodInShutdown {
-                started: run.of.start.filter(|start| *start > begin),
-                losses: run.losses(),
                 priority: run.of.priority,
                 grace: run.of.grace,
                 phase: None,

@@ -22,7 +22,7 @@ use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
 use crate::report::{Report, Termination};
-use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, PodStopped, ShutdownKey, ShutdownProgress};
+use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 use crate::verdict::Cause;
@@ -151,6 +151,10 @@ impl NodeMachine {
 
     pub fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    pub fn ordinal(&self) -> Option<u32> {
+        self.open.as_ref().map(|open| open.facts.key.ordinal)
     }
 
     pub fn is_active(&self) -> bool {
@@ -313,32 +317,6 @@ impl NodeMachine {
             open.runs.show(running.unwrap_or_default());
             self.sweep.show(open);
         }
-    }
-
-    /// Whether a process that started then did so within the shutdown.
-    pub fn is_within(&self, start: Boot) -> bool {
-        self.open.as_ref().is_some_and(|open| start > open.facts.begin)
-    }
-
-    /// The pods that run now: those that were started within the shutdown are facts of it.
-    pub fn show_started(&mut self, running: Option<Vec<RunningPod>>) {
-        if let Some(open) = &mut self.open {
-            open.runs.show_started(running.unwrap_or_default(), open.facts.begin);
-        }
-    }
-
-    /// The shutdown in progress and the pods that it has stopped: for the observer, which has no other way to know when.
-    pub fn progress(&self) -> Option<ShutdownProgress> {
-        let open = self.open.as_ref()?;
-        let stopped = open.runs.stops().map(|(pod, at, losses)| PodStopped {
-            pod: pod.clone(),
-            at,
-            lost: (!losses.may_be_more || losses.count() > 0).then(|| losses.count()),
-        });
-        Some(ShutdownProgress {
-            ordinal: open.facts.key.ordinal,
-            stopped: stopped.collect(),
-        })
     }
 
     /// Terminations wait for the status of their pods: why they were stopped is not known yet.

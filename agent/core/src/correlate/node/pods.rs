@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::event::ExitStatus;
 use crate::ids::{CgroupId, PodUid, Signal};
 use crate::pod::PodIdentity;
-use crate::shutdown::{ClientLosses, Cut};
-use crate::termination::{Role, TerminationFacts, Traffic};
+use crate::shutdown::Cut;
+use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
 
 /// Most pods that are followed: a kubelet runs 110 by default.
@@ -25,8 +25,6 @@ pub(in crate::correlate) struct RunningPod {
     pub priority: Option<i32>,
     pub grace: Option<Duration>,
     pub cgroups: Vec<CgroupId>,
-    /// When the first of its containers that are known was started, the sandbox among them; None: none was seen.
-    pub start: Option<Boot>,
     /// A preStop hook uses up a part of the grace period before the stop signal.
     pub has_hook: bool,
     /// The status shows a running container that the kernel has not shown.
@@ -52,7 +50,6 @@ pub(super) struct Run {
     last_end: Option<Boot>,
     /// Of each container that was cut.
     cuts: Vec<(CgroupId, Cut)>,
-    losses: ClientLosses,
     pub is_unsure: bool,
     pub is_own: bool,
 }
@@ -74,7 +71,6 @@ impl Runs {
                 stopped: None,
                 last_end: None,
                 cuts: Vec::new(),
-                losses: ClientLosses::default(),
                 is_unsure: of.is_unseen,
                 is_own: false,
                 of,
@@ -85,19 +81,6 @@ impl Runs {
                 }
             }
         }
-    }
-
-    /// Pods that were started since the begin, among those that run: some may have ended again before the end.
-    pub fn show_started(&mut self, mut running: Vec<RunningPod>, begin: Boot) {
-        running.retain(|of| of.start.is_some_and(|start| start > begin));
-        self.show(running);
-    }
-
-    /// The pods that were stopped, each with the time and with what its clients have lost so far.
-    pub fn stops(&self) -> impl Iterator<Item = (&PodUid, Boot, ClientLosses)> {
-        let is_shown = |run: &&Run| !run.of.is_ignored && !run.is_own;
-        let runs = self.pods.iter().filter(move |(_, run)| is_shown(run));
-        runs.filter_map(|(uid, run)| Some((uid, run.stopped?, run.losses())))
     }
 
     /// The agent's own pod, by the UID of its cgroups: its container may have begun before the evidence.
@@ -125,9 +108,6 @@ impl Runs {
     pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot, is_by_it: bool) {
         let own = facts.key.cgroup;
         let Some(run) = self.of(own) else { return };
-        if is_by_it {
-            run.losses.add(&losses(facts));
-        }
         let stop = facts
             .stop
             .as_ref()
@@ -227,32 +207,7 @@ impl Runs {
     }
 }
 
-/// What the container's clients lost, from its stop signal on.
-fn losses(facts: &TerminationFacts) -> ClientLosses {
-    let traffic = &facts.traffic;
-    ClientLosses {
-        refused: traffic.refused_clients().count,
-        reset: traffic.reset.count,
-        cut: traffic.cut.count,
-        may_be_more: !is_observed(traffic),
-    }
-}
-
-/// The numbers are whole: as for the verdict, which is `quiet` only then.
-fn is_observed(traffic: &Traffic) -> bool {
-    let is_whole = traffic.observed && !traffic.unclosed && !traffic.refusing_on;
-    is_whole && !traffic.other_sockets && !traffic.unseen_clients && traffic.undecided.count == 0
-}
-
 impl Run {
-    /// See [`PodInShutdown::losses`](crate::shutdown::PodInShutdown::losses).
-    pub fn losses(&self) -> ClientLosses {
-        ClientLosses {
-            may_be_more: self.losses.may_be_more || self.ended().is_none() || self.is_unsure,
-            ..self.losses
-        }
-    }
-
     /// The last container that was cut.
     pub fn cut(&self) -> Option<Cut> {
         self.cuts.iter().map(|(_, cut)| *cut).max_by_key(|cut| cut.at)

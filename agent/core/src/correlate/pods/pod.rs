@@ -367,7 +367,6 @@ impl Pod {
             // In force: a deletion may have shortened it.
             grace: self.deletion.map(|(deletion, _)| deletion.grace).or(fact.spec.grace),
             cgroups,
-            start: self.containers.iter().map(|of| of.start).min(),
             has_hook: fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             is_unseen,
             is_ignored: self.is_ignored(),

@@ -13,9 +13,6 @@ const BETWEEN: Duration = Duration::from_secs(5);
 /// Pause between later ones: an agent may answer again, or no longer.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Pause within a node's shutdown: what the agent does not answer before it ends, nobody knows here.
-const AT_SHUTDOWN: Duration = Duration::from_secs(1);
-
 /// Without an answer by then, a question was dropped.
 const DROPPED: Duration = Duration::from_secs(300);
 /// Without enough answers by then, nothing is known of the agent.
@@ -88,7 +85,7 @@ impl AgentCheck {
         }
     }
 
-    /// The address, if it is time to ask. `is_pressing`: the node shuts down, and the agent may say more of it.
+    /// The address, if it is time to ask. `is_pressing`: soon again, whatever the last answers were.
     pub fn ask(&mut self, now: Boot, is_pressing: bool) -> Option<SocketAddr> {
         let address = self.address?;
         if self.next.is_some_and(|next| now < next) || self.question.is_pending(now) {
@@ -96,11 +93,7 @@ impl AgentCheck {
         }
         self.question.ask(now);
         let is_known = !matches!(self.answer(), AgentAnswer::Unknown) && (self.silent == 0 || self.silent >= ASKS);
-        self.next = Some(now.plus(match (is_pressing, is_known) {
-            (true, _) if self.silent < ASKS => AT_SHUTDOWN,
-            (false, true) => LATER,
-            _ => BETWEEN,
-        }));
+        self.next = Some(now.plus(if is_known && !is_pressing { LATER } else { BETWEEN }));
         Some(address)
     }
 }

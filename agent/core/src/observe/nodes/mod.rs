@@ -7,7 +7,6 @@
 //! nodes that were lost together in one pass.
 
 mod agent;
-mod departing;
 mod member;
 mod phases;
 mod report;
@@ -24,17 +23,13 @@ use std::time::Duration;
 
 pub use report::{
     Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
-    NodePhase, PhaseKind, PodLost, Return, Returned, ServiceInShutdown, ShuttingDown, Step, Stuck, VolumeDetach,
+    NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
-pub(super) use departing::sentence as shutdown_sentence;
-
 use super::contact::Seen;
-use super::endpoints::Endpoints;
 use super::pods::{self, ClusterPods};
 use super::{
-    AgentShutdown, ApiTime, AttachmentFact, ClaimKey, ClusterVersion, EndpointRemoval, Moment, NodeFact, NodeIdentity,
-    ObserverDropReason, Output, Ready,
+    ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready,
 };
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
@@ -325,30 +320,13 @@ impl Nodes {
         }
     }
 
-    pub fn agent(&mut self, node: &str, answered: bool, shutdown: Option<AgentShutdown>) {
+    pub fn agent(&mut self, node: &str, answered: bool, shutdown: Option<u32>) {
         if let Some(story) = self.stories.get_mut(node).filter(|story| story.back.is_none()) {
             story.agent.heard(answered);
-            if let Some((announced, shutdown)) = story.announced.as_mut().zip(shutdown) {
-                // A later one of the same boot is another.
-                if *announced.shutdown.get_or_insert(shutdown.number) == shutdown.number {
-                    announced.departing.heard(shutdown.stopped);
-                }
+            if let Some(announced) = &mut story.announced {
+                announced.shutdown = announced.shutdown.or(shutdown);
             }
         }
-    }
-
-    /// An endpoint was removed: of a node that shuts down, for its story.
-    pub fn removed(&mut self, removal: &EndpointRemoval) {
-        let story = self.stories.get_mut(removal.pod.node.as_str());
-        if let Some(announced) = story.and_then(|story| story.announced.as_mut()) {
-            announced.departing.removed(removal);
-        }
-    }
-
-    /// The Services of the pods that the node's shutdown stopped.
-    pub fn services(&self, node: &str, endpoints: &Endpoints, pods: &ClusterPods, end: Moment) -> Vec<ServiceInShutdown> {
-        let announced = self.stories.get(node).and_then(|story| story.announced.as_ref());
-        announced.map_or_else(Vec::new, |announced| announced.departing.services(endpoints, pods, end))
     }
 
     pub fn claim(&mut self, volume: &Arc<str>, claim: Option<ClaimKey>) {

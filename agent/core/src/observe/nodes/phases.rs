@@ -87,8 +87,6 @@ pub(super) fn shutting_down(story: &mut Story, end: Moment, out: &mut Vec<Output
         end,
         reason: announced.reason.clone(),
         message: announced.message.clone(),
-        services: Vec::new(),
-        sentence: None,
     })));
 }
 

@@ -135,28 +135,6 @@ pub struct ShuttingDown {
     /// Reason and message of that condition.
     pub reason: Box<str>,
     pub message: Box<str>,
-    /// The Services of the pods that the agent reported as stopped, those whose clients lost most first; at most [`SERVICES`].
-    pub services: Vec<ServiceInShutdown>,
-    /// What clients lost, and how long endpoints were ready after the stop signals; None where nothing of that is known.
-    pub sentence: Option<String>,
-}
-
-/// Most Services of a node's shutdown.
-pub const SERVICES: usize = 64;
-
-/// A Service, of which the shutdown of a node stopped pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceInShutdown {
-    pub namespace: Arc<str>,
-    pub service: Arc<str>,
-    /// Of its pods, those that were stopped.
-    pub pods: usize,
-    /// Connections that the clients of these pods lost, by whichever Service they came; None: not known of any pod.
-    pub lost: Option<u64>,
-    /// Of a pod it is not known.
-    pub may_be_more: bool,
-    /// The pod whose endpoint was ready for the longest time after its stop signal, and for how long at least.
-    pub ready_after_stop: Option<(Arc<PodIdentity>, Duration)>,
 }
 
 /// A child of a lost node's root, exported when it is over.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::{AgentCheck, Question};
-use super::departing::Departing;
 use super::member::{Member, TOLERATED};
 use super::report::{Advice, AgentAnswer, LossKey, Returned, Step};
 use super::sentence::{self, Known};
@@ -25,10 +24,8 @@ const RENEWAL_ASKS: u8 = 3;
 
 /// How the kubelet announces a graceful node shutdown in the condition's message.
 const SHUTTING_DOWN: &str = "shutting down";
-/// How long after that the node's agent is asked again for the shutdown's number, and after its answer for the pods that are stopped: no
-/// limit of logind's is known to be longer.
+/// How long after that the node's agent is asked again for the shutdown's number.
 const NUMBERED_WITHIN: Duration = Duration::from_secs(60);
-const PROGRESS_WITHIN: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct Story {
@@ -107,7 +104,6 @@ pub(super) struct Announced {
     pub message: Box<str>,
     /// Its number within the boot, by the node's agent.
     pub shutdown: Option<u32>,
-    pub departing: Departing,
     /// The kubelet is silent, or the node ready again.
     pub is_over: bool,
 }
@@ -176,7 +172,6 @@ impl Story {
                 reason: fact.reason.clone(),
                 message: fact.message.clone(),
                 shutdown: None,
-                departing: Departing::default(),
                 is_over: false,
             });
         }
@@ -359,16 +354,10 @@ impl Story {
         self.members.values().filter(is_its)
     }
 
-    /// The agent has not said which shutdown it is, or may say more of it: which pods it has stopped since.
-    pub fn wants_progress(&self, now: Boot) -> bool {
+    /// The agent has not said which shutdown it is.
+    pub fn wants_number(&self, now: Boot) -> bool {
         let announced = self.announced.as_ref().filter(|announced| !announced.is_over);
-        announced.is_some_and(|announced| {
-            let within = match announced.shutdown {
-                None => NUMBERED_WITHIN,
-                Some(_) => PROGRESS_WITHIN,
-            };
-            now.since(announced.at.at) < within
-        })
+        announced.is_some_and(|announced| announced.shutdown.is_none() && now.since(announced.at.at) < NUMBERED_WITHIN)
     }
 
     /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss, for ever or for long,

@@ -191,7 +191,7 @@ impl Nodes {
             if story.ask_renewal(now) {
                 asks.push(Ask::Renewal { node: name.clone() });
             }
-            let is_pressing = story.wants_progress(now);
+            let is_pressing = story.wants_number(now);
             // The address of a deleted node may be another's.
             if story.removed.is_none()
                 && let Some(address) = story.agent.ask(now, is_pressing)

@@ -1,5 +1,4 @@
 mod dangers;
-mod departing;
 mod doubles;
 mod election;
 mod endpoints;

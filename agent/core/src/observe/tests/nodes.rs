@@ -48,7 +48,7 @@ pub(super) fn show(output: &Output) -> String {
             .to_owned()
         }
         Output::ShuttingDown(down) => format!(
-            "shutdown {} of {}, boot {}, of {}: {} → {}, {}: {}{}",
+            "shutdown {} of {}, boot {}, of {}: {} → {}, {}: {}",
             down.key.ordinal,
             down.node.name,
             down.key.boot_id,
@@ -56,10 +56,7 @@ pub(super) fn show(output: &Output) -> String {
             moment(down.begin),
             moment(down.end),
             down.reason,
-            down.message,
-            down.sentence
-                .as_ref()
-                .map_or(String::new(), |sentence| format!("\n      {sentence}"))
+            down.message
         ),
         Output::PodLost(lost) => {
             let end = if lost.is_gone { "" } else { ", still terminating" };

@@ -9,7 +9,7 @@
 //! - `node NAME true|false|unknown words…`: a version of a node. Words: `since=+S` (the transition; else now), `reason=X`, `boot=X`,
 //!   `machine=X`, `uid=X`, `out-of-service`, `evicting`, `off`, `cordoned`, `shutting-down`. `no-node NAME`.
 //! - `attachment NAME VOLUME NODE words…`: `attached`, `detaching`, `error=X`. `no-attachment NAME`, `claim VOLUME CLAIM`
-//! - `renewal NODE +S|none`, `agent NODE answers|silent [shutdown=N] [stopped=POD:+S[:LOST]]…`, `version 1.N`
+//! - `renewal NODE +S|none`, `agent NODE answers|silent [shutdown=N]`, `version 1.N`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::ids::PodUid;
 use crate::observe::{
-    AgentShutdown, AgentStop, ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact,
-    Input, NodeFact, NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
+    ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact, NodeIdentity,
+    Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
 };
 use crate::pod::{ApiClock, PodIdentity, Service, Workload};
 use crate::time::{Boot, Wall};
@@ -87,14 +87,10 @@ fn line(line: &str) -> (Boot, Input) {
         "agent" => Input::Agent {
             node: words[2].into(),
             answered: words[3] == "answers",
-            shutdown: value(&words, "shutdown").map(|number| AgentShutdown {
-                number: number.parse().expect("a number"),
-                stopped: words
-                    .iter()
-                    .filter_map(|word| word.strip_prefix("stopped="))
-                    .map(stopped)
-                    .collect(),
-            }),
+            shutdown: words
+                .get(4)
+                .and_then(|word| word.strip_prefix("shutdown="))
+                .map(|number| number.parse().expect("a number")),
         },
         "version" => {
             let (major, minor) = words[2].split_once('.').unwrap_or_else(|| panic!("no version: {line}"));
@@ -189,17 +185,6 @@ fn pod(at: Boot, name: &str, owner: &str, words: &[&str]) -> PodSight {
         finalizers: all("finalizer"),
         claims: all("claim"),
         agent: is("agent").then(|| "10.0.0.9:9464".parse().expect("an address")),
-    }
-}
-
-/// `stopped=POD:+S`, `stopped=POD:+S:LOST`.
-fn stopped(word: &str) -> AgentStop {
-    let mut parts = word.split(':');
-    let mut part = || parts.next().expect("a part");
-    AgentStop {
-        pod: PodUid(part().into()),
-        at: time(part()),
-        lost: parts.next().map(|lost| lost.parse().expect("a number")),
     }
 }
 

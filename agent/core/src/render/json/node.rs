@@ -7,7 +7,7 @@ use super::{after_ms, millis, time};
 use crate::node::{InhibitMode, Inhibitor, OwnLock, SignalSender};
 use crate::render::id;
 use crate::report::NodeShutdown;
-use crate::shutdown::{ClientLosses, Delay, EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, Signs};
+use crate::shutdown::{Delay, EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, Signs};
 use crate::text::escape;
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Evidence, Severity};
@@ -131,20 +131,6 @@ struct PodInShutdownObject {
     cut: Option<CutObject>,
     own: bool,
     unsure: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    started: Option<String>,
-    /// Absent where it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lost: Option<LossesObject>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct LossesObject {
-    refused: u64,
-    reset: u64,
-    cut: u64,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    at_least: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -402,19 +388,7 @@ fn pod_in(of: &PodInShutdown, s: &NodeShutdown, clock: WallOffset) -> PodInShutd
         }),
         own: of.is_own,
         unsure: of.is_unsure,
-        started: of.started.map(|at| time(clock, at)),
-        lost: losses(&of.losses),
     }
-}
-
-/// None where nothing was seen to be lost, and something may have been.
-fn losses(of: &ClientLosses) -> Option<LossesObject> {
-    (of.count() > 0 || !of.may_be_more).then_some(LossesObject {
-        refused: of.refused,
-        reset: of.reset,
-        cut: of.cut,
-        at_least: of.may_be_more,
-    })
 }
 
 fn evidence(e: &Evidence, begin: Boot, clock: WallOffset) -> EvidenceObject {

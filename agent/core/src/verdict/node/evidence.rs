@@ -72,20 +72,6 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
         };
         add(cut.at, Source::Probe(Kind::ProcessExit), text);
     }
-    for pod in facts.started().take(LINES) {
-        let text = format!("pod {}/{}: started within the shutdown", pod.pod.namespace, pod.pod.name);
-        if let Some(at) = pod.started {
-            add(at, Source::Probe(Kind::ProcessExec), text);
-        }
-    }
-    for pod in facts.others().filter(|pod| pod.losses.count() > 0).take(LINES) {
-        let of = &pod.losses;
-        let text = format!(
-            "pod {}/{}: connections of clients: {} refused, {} reset, {} cut",
-            pod.pod.namespace, pod.pod.name, of.refused, of.reset, of.cut
-        );
-        add(pod.ended.or(pod.stopped).unwrap_or(facts.end), Source::Probe(Kind::Tcp), text);
-    }
     if let Ending::Down { back } = facts.ending {
         add(back, Source::Bus, "the next boot".to_owned());
         if let Some(ready) = facts.pods_ready {

@@ -4,7 +4,6 @@
 //! cancellation, a block lock and a pod that was cut are proven by what was seen.
 
 mod evidence;
-mod losses;
 mod sentence;
 pub mod table;
 
@@ -240,8 +239,6 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
         ShutdownOutcome::Cancelled if facts.others().any(|pod| pod.ended.is_some()) => Severity::Warning,
         // A host without a kubelet has no pods to lose.
         ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
-        // All pods ended in order, and their clients lost connections all the same.
-        ShutdownOutcome::Graceful if losses::is_costly(facts) => Severity::Warning,
         _ => row.severity,
     }
 }

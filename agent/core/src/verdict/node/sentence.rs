@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::evidence::{lock_text, sender_text};
-use super::{APART, Missing, NoLock, Why, blockers, losses, outcome, table};
+use super::{APART, Missing, NoLock, Why, blockers, outcome, table};
 use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind, SignalSender};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
 use crate::verdict::seconds;
 use crate::verdict::sentence::{lower, many, were};
 
 /// Pods that a sentence names.
-pub(super) const NAMED: usize = 3;
+const NAMED: usize = 3;
 /// Of a shutdown that cut pods, where no better number is known.
 const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
 
 pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
-    of_verdict(facts, why) + &losses::clauses(facts) + &stayed_ready(facts)
+    of_verdict(facts, why) + &stayed_ready(facts)
 }
 
 fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
@@ -247,8 +247,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
     let row = table::row(outcome(why));
     let from_table = || Some(lower(row.remedy));
     match why {
-        Why::Graceful => losses::remedy(facts),
-        Why::PlanCancelled => None,
+        Why::Graceful | Why::PlanCancelled => None,
         Why::Cancelled if ended(facts) == 0 => None,
         Why::Cancelled => Some(
             "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
@@ -507,10 +506,7 @@ fn had(pod: &PodInShutdown) -> String {
     }
 }
 
-pub(super) fn names<'a>(
-    pods: impl Iterator<Item = &'a PodInShutdown>,
-    more: impl Fn(&PodInShutdown) -> String,
-) -> (u64, String) {
+fn names<'a>(pods: impl Iterator<Item = &'a PodInShutdown>, more: impl Fn(&PodInShutdown) -> String) -> (u64, String) {
     let all: Vec<String> = pods
         .map(|pod| format!("{}/{}{}", pod.pod.namespace, pod.pod.name, more(pod)))
         .collect();

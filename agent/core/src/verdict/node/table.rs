@@ -97,9 +97,9 @@ pub const TABLE: [Row; 9] = [
         outcome: ShutdownOutcome::Graceful,
         unclean: false,
         severity: Severity::Info,
-        meaning: "logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement. Clients can lose connections all the same, because endpoints are still ready while the kubelet stops the pods: then the sentence has their number by workload, and the severity is warning.",
+        meaning: "logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.",
         proof: "PrepareForShutdown of logind, the kubelet's lock and its release in time, and the exit of every pod that ran or was started meanwhile, none by an early SIGKILL.",
-        remedy: "Nothing, if no connection was lost: each pod has its own verdict. Otherwise drain the node before its shutdown, or give the named workloads a preStop sleep; the observer's span `node.not_ready` in the same trace has the Services, and how long an endpoint was ready after the stop signal.",
+        remedy: "Nothing. Each pod has its own verdict.",
     },
     Row {
         headline: "unknown",

@@ -6,7 +6,7 @@ use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
 use epitaph_core::observe::{
     AgentAnswer, ClaimKey, DuplicateRun, Holder, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, NodePhase, PhaseKind,
-    PodLost, Replacement, Return, Returned, Rule, ServiceInShutdown, ShuttingDown, Step, Stuck, VolumeDetach,
+    PodLost, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
@@ -106,19 +106,6 @@ fn announced() -> ShuttingDown {
         end: at(72),
         reason: "KubeletNotReady".into(),
         message: "node is shutting down".into(),
-        services: vec![ServiceInShutdown {
-            namespace: "shop".into(),
-            service: "cart".into(),
-            pods: 2,
-            lost: Some(12),
-            may_be_more: true,
-            ready_after_stop: Some((fixtures::identity(), Duration::from_millis(4_100))),
-        }],
-        sentence: Some(
-            "Service shop/cart: clients lost at least 12 connections of its 2 stopped pods, and the endpoint of pod \
-             cart-7d9f8b6c5-x2x4z was still ready 4.1 s after the stop signal"
-                .to_owned(),
-        ),
     }
 }
 

@@ -91,12 +91,7 @@ fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
         })
         .collect();
     let more = (rest > 0).then(|| event(report.end, Mark::Plain, format!("{} more", many(rest, "pod"))));
-    let started = report.pods.iter().filter(|pod| pod.started.is_some()).take(PODS);
-    let started = started.map(|pod| {
-        let label = format!("pod {}/{} was started", pod.namespace, pod.name);
-        event(pod.started, Mark::Event, label)
-    });
-    rows.into_iter().chain(more).chain(started.collect::<Vec<_>>())
+    rows.into_iter().chain(more)
 }
 
 fn lasting(begin: Option<At>, end: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {

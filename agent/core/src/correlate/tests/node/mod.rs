@@ -1,7 +1,6 @@
 //! Text timelines of the node's shutdowns: one for each verdict, and the case next to it that must not be confused.
 
 mod kubelet;
-mod losses;
 mod next_boot;
 mod pods;
 mod proof;
