@@ -6,7 +6,7 @@ mod held;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use held::{HeldFacts, Sandbox};
+pub use held::{FailedKill, HeldFacts, Sandbox};
 
 use crate::axes::Cause;
 use crate::event::ExitStatus;

@@ -139,6 +139,8 @@ pub struct OomKill {
     pub tgid: Pid,
     pub start: Boot,
     pub parent: Pid,
+    /// The parent is the main process.
+    pub of_main: bool,
     pub comm: Comm,
     pub role: OomRole,
 }

@@ -218,10 +218,10 @@ fn loss_in_full(row: &LossRow) -> String {
     paragraphs(title, [row.meaning, row.proof, row.remedy])
 }
 
-/// A pod that is `Terminating` although its processes are gone.
+/// A pod that is `Terminating` although its containers have exited.
 fn held_in_full(row: &HeldRow) -> String {
     let title = format!(
-        "{} (of a pod that is still Terminating although its processes are gone; severity {})\n",
+        "{} (of a pod that is still Terminating although its containers have exited; severity {})\n",
         row.headline,
         severity(row.severity)
     );
@@ -303,7 +303,7 @@ fn list() -> String {
         let mark = if row.unclean { '!' } else { ' ' };
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
-    out.push_str("\nWhat holds a pod that is still Terminating although its processes are gone:\n\n");
+    out.push_str("\nWhat holds a pod that is still Terminating although its containers have exited:\n\n");
     let width = held::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
     for row in &held::TABLE {
         let _ = writeln!(out, "  {:width$}  {}", row.headline, first_sentence(row.meaning));

@@ -1,4 +1,4 @@
-//! Which layer holds a pod that is still `Terminating` although its processes are gone: one table, a sentence and a remedy.
+//! Which layer holds a pod that is still `Terminating` although its containers have exited: one table, a sentence and a remedy.
 //!
 //! The layers in the order in which a kubelet goes through them: the runtime reports the exits, the sandbox is stopped, its network is torn
 //! down, the volumes are unmounted, the kubelet gives the pod up, and finalizers and the API server remove the object. The first one that is
@@ -82,17 +82,17 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Runtime,
         headline: "held-by-runtime",
         severity: Severity::Warning,
-        meaning: "The processes of a container are gone, and the pod's status still has it as running: the shim, the container runtime or the kubelet did not pass the exit on.",
-        proof: "sched_process_exit of the main process, and a status of the pod with state `running` for that container a minute later.",
-        remedy: "On the node: `crictl ps -a` shows what the runtime knows. If the runtime has the container as exited, read the kubelet's log; if not, read the runtime's log and restart the runtime: containers go on meanwhile.",
-        unseen: "whether the shim is alive, and which of shim, runtime and kubelet waits",
+        meaning: "The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.",
+        proof: "sched_process_exit of the main process, and a status of the pod with state `running` for that container a minute later, and a sandbox of which nothing shows that it is gone.",
+        remedy: "On the node: look for processes of the container in state D, and at what `crictl ps -a` shows. If the runtime has the container as exited, read the kubelet's log; if not, read the runtime's log and restart the runtime: containers go on meanwhile.",
+        unseen: "whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits",
     },
     HeldRow {
         by: HeldBy::Sandbox,
         headline: "held-by-sandbox",
         severity: Severity::Warning,
-        meaning: "All containers have terminated, and the pod's sandbox (its pause process) still runs, or the kubelet reports that it cannot stop it.",
-        proof: "The kernel shows the sandbox's process, or the Event FailedKillPod names KillPodSandbox.",
+        meaning: "All containers have exited, and the stop of the pod's sandbox (its pause process and its network) is not done: its process runs, or the kubelet reports that it cannot stop it, or its process is gone and the kubelet has not reported the containers' exits, as long as it waits for that stop.",
+        proof: "No exit of the sandbox's process was observed; or the Event FailedKillPod names KillPodSandbox; or the process is gone, and the status has a container as running.",
         remedy: "Read the Event FailedKillPod on the pod and the runtime's log; `crictl pods` and `crictl stopp` show what the runtime answers.",
         unseen: "what the container runtime waits for",
     },
@@ -100,8 +100,8 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Network,
         headline: "held-by-network",
         severity: Severity::Warning,
-        meaning: "The processes are gone, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.",
-        proof: "The Event FailedKillPod names KillPodSandbox and the network, or the CNI plugin.",
+        meaning: "The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.",
+        proof: "The last Event FailedKillPod names KillPodSandbox and the network, or the CNI plugin, and was not older than a minute when the Events were listed.",
         remedy: "Read the Event FailedKillPod on the pod: it has the plugin's error. Repair the plugin (its pod on this node, its binary in /opt/cni/bin, its configuration in /etc/cni/net.d); the kubelet tries again by itself.",
         unseen: "what the plugin has already removed",
     },
@@ -110,7 +110,7 @@ pub const TABLE: [HeldRow; 7] = [
         headline: "held-by-volume",
         severity: Severity::Warning,
         meaning: "Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted. No mount is observed, so this is what is left, and not proven.",
-        proof: "The status has every container as terminated and no sandbox, or its process is gone; the pod has claims; deletionGracePeriodSeconds is not 0, so the kubelet has not given the pod up.",
+        proof: "The status has no container as running, and the sandbox is gone by status or kernel; the pod has claims; its Events were listed and have no FailedKillPod; deletionGracePeriodSeconds is not 0, so Kubernetes waits for the kubelet.",
         remedy: "Read the kubelet's log for the named claims (`UnmountVolume.TearDown failed`), look for processes in state D on the node, and at the CSI driver's pod there. Do not delete the pod by force: the volume may still be mounted and written.",
         unseen: "which volumes are unmounted",
     },
@@ -118,16 +118,16 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Kubelet,
         headline: "held-by-kubelet",
         severity: Severity::Warning,
-        meaning: "Containers and sandbox are gone, or nothing shows that the sandbox is not, the pod has no claims, and the kubelet has not given the pod up.",
-        proof: "The status has every container as terminated, deletionGracePeriodSeconds is not 0, and nothing else that is observed holds the pod.",
+        meaning: "No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up.",
+        proof: "The status has no container as running, deletionGracePeriodSeconds is not 0, and no proof of another layer was observed.",
         remedy: "Read the kubelet's log for the pod's UID: it unmounts the remaining volumes (secrets, config maps, emptyDir, NFS), removes the pod's cgroup and then gives the pod up; restart the kubelet if it logs nothing about the pod.",
-        unseen: "which of these the kubelet waits for",
+        unseen: "what the kubelet waits for",
     },
     HeldRow {
         by: HeldBy::Finalizer,
         headline: "held-by-finalizer",
         severity: Severity::Warning,
-        meaning: "The kubelet has given the pod up, and finalizers keep its object: a StatefulSet does not create the replacement before the object is gone.",
+        meaning: "Kubernetes does not wait for the kubelet any more, and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.",
         proof: "`metadata.deletionGracePeriodSeconds` is 0, and `metadata.finalizers` is not empty.",
         remedy: "Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.",
         unseen: "what the controller waits for",
@@ -136,7 +136,7 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Api,
         headline: "held-by-api",
         severity: Severity::Warning,
-        meaning: "The kubelet has given the pod up, and no finalizer keeps its object: only the API server has still to remove it.",
+        meaning: "Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.",
         proof: "`metadata.deletionGracePeriodSeconds` is 0, `metadata.finalizers` is empty, and the watch of the pods still has the pod.",
         remedy: "Look at the API server: an admission webhook for deletions that does not answer, or etcd; `kubectl delete pod` on a pod of another node shows whether all deletions hang.",
         unseen: "which webhook or storage the API server waits for",
@@ -153,7 +153,8 @@ pub fn judge_held(facts: &HeldFacts) -> HeldVerdict {
 }
 
 fn by(facts: &HeldFacts) -> HeldBy {
-    let says = |text: &str| facts.failed.as_deref().is_some_and(|failed| failed.contains(text));
+    let failed = facts.failed.as_ref().filter(|failed| failed.is_fresh);
+    let says = |text: &str| failed.is_some_and(|failed| failed.message.contains(text));
     let is_network = || {
         let of_network = ["network", "CNI", "cni", "plugin type="];
         says("KillPodSandbox") && of_network.into_iter().any(says)
@@ -161,19 +162,27 @@ fn by(facts: &HeldFacts) -> HeldBy {
     match () {
         () if facts.is_released && facts.finalizers.is_empty() => HeldBy::Api,
         () if facts.is_released => HeldBy::Finalizer,
-        () if !facts.unreported.is_empty() => HeldBy::Runtime,
         () if is_network() => HeldBy::Network,
+        // The kubelet stops the sandbox once the runtime has reported the exits, and updates the status behind that.
+        () if !facts.unreported.is_empty() && facts.sandbox != Sandbox::Gone => HeldBy::Runtime,
         () if facts.sandbox == Sandbox::Runs || says("KillPodSandbox") => HeldBy::Sandbox,
-        () if !facts.claims.is_empty() && facts.sandbox == Sandbox::Gone => HeldBy::Volume,
+        () if !facts.unreported.is_empty() => HeldBy::Sandbox,
+        () if has_only_volumes(facts) => HeldBy::Volume,
         () => HeldBy::Kubelet,
     }
+}
+
+/// Nothing but its volumes is left, as far as observed. An Event that is too old to name the layer may still do.
+fn has_only_volumes(facts: &HeldFacts) -> bool {
+    let is_undisturbed = facts.are_events_known && facts.failed.is_none();
+    !facts.claims.is_empty() && facts.sandbox == Sandbox::Gone && is_undisturbed
 }
 
 /// What is gone, what holds, and what is not known.
 fn sentence(facts: &HeldFacts, row: &HeldRow) -> String {
     let exited = match facts.last_exit {
-        Some(at) => format!("its last process exited {} ago", seconds(facts.at.since(at))),
-        None => "no process of it runs, and no exit was seen".to_owned(),
+        Some(at) => format!("its last container exited {} ago", seconds(facts.at.since(at))),
+        None => "no container of it runs, and no exit was seen".to_owned(),
     };
     let name = format!("{}/{}", facts.pod.namespace, facts.pod.name);
     let since = seconds(facts.at.since(facts.requested));
@@ -183,7 +192,10 @@ fn sentence(facts: &HeldFacts, row: &HeldRow) -> String {
 
 fn what(facts: &HeldFacts, by: HeldBy) -> String {
     let failed = || match &facts.failed {
-        Some(failed) => format!("; the kubelet reports: {failed}"),
+        Some(failed) => {
+            let ago = seconds(facts.at.since(failed.at));
+            format!("; the kubelet reported {ago} ago: {}", failed.message)
+        }
         None => String::new(),
     };
     match by {
@@ -191,7 +203,16 @@ fn what(facts: &HeldFacts, by: HeldBy) -> String {
             let names = facts.unreported.join("`, `");
             format!("its status still has `{names}` as running{}", failed())
         }
-        HeldBy::Sandbox if facts.sandbox == Sandbox::Runs => format!("its sandbox's process still runs{}", failed()),
+        HeldBy::Sandbox if facts.sandbox == Sandbox::Runs => {
+            format!("no exit of its sandbox's process was observed{}", failed())
+        }
+        HeldBy::Sandbox if !facts.unreported.is_empty() => {
+            let names = facts.unreported.join("`, `");
+            format!(
+                "the stop of its sandbox is not done: the sandbox's process is gone, and the status still has `{names}` as running{}",
+                failed()
+            )
+        }
         HeldBy::Sandbox => format!("its sandbox could not be stopped{}", failed()),
         HeldBy::Network => format!("the network of its sandbox could not be torn down{}", failed()),
         HeldBy::Volume => format!(
@@ -204,11 +225,12 @@ fn what(facts: &HeldFacts, by: HeldBy) -> String {
         }
         HeldBy::Kubelet => format!("the kubelet has not given it up{}", failed()),
         HeldBy::Finalizer => format!(
-            "the kubelet has given it up; finalizers keep its object: {}",
+            "Kubernetes does not wait for the kubelet any more; finalizers keep its object: {}",
             facts.finalizers.join(", ")
         ),
         HeldBy::Api => {
-            "the kubelet has given it up; no finalizer keeps its object, and the API server has not removed it".to_owned()
+            "Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it"
+                .to_owned()
         }
     }
 }

@@ -47,10 +47,10 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## Pods that are held\n\n\
-         A pod that is still `Terminating` a minute after its last process exited, or after its deletion: the agent of its node names the layer\n\
+         A pod that is still `Terminating` a minute after its last container exited, or after its deletion: the agent of its node names the layer\n\
          that holds it, in an Event `TerminationHeld` on the pod and its workload and as `epitaph_workload_held_total{holder}`, and again when\n\
-         another layer does. The layers are those of a kubelet, in order; the first that is not shown to be done holds the pod. A pod with a\n\
-         process that runs is [`stuck`](#stuck). While the API does not answer, nothing is reported.\n\n\
+         another layer does. The layers are those of a kubelet, in order; the first that is not shown to be done holds the pod. The pod's Events\n\
+         are listed once for it. A pod with a container that runs is [`stuck`](#stuck). While the API does not answer, nothing is reported.\n\n\
          | what holds it | severity | meaning | proof | remedy | not known |\n|---|---|---|---|---|---|\n",
     );
     for row in &held::TABLE {

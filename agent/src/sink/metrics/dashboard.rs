@@ -246,7 +246,7 @@ fn no_reaction() -> Panel {
         title: "Stop signals ignored, containers stuck, pods held",
         about: "Stop signals that the kernel discarded because the process had no handler, and containers that were still running long after \
                 the grace period, since the agents started: a step is an incident, a fall is the restart of an agent. Both are counted \
-                before the container exits. Held are pods that were still Terminating a minute after their last process had exited.",
+                before the container exits. Held are pods that were still Terminating a minute after their last container had exited.",
         view: View::Lines,
         unit: "short",
         width: 8,

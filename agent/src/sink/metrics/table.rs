@@ -436,7 +436,7 @@ pub const WORKLOAD_HELD: Row = Row {
             "runtime, sandbox, network, volume, kubelet, finalizer, api: docs/verdicts.md, *Pods that are held*",
         ),
     ],
-    about: "Pods that were still Terminating a minute after their last process had exited, by what held them; counted again when another layer holds the pod; appears with the first",
+    about: "Pods that were still Terminating a minute after their last container had exited, by what held them; counted again when another layer holds the pod; appears with the first",
 };
 pub const WORKLOAD_DISAGREES: Row = Row {
     name: "epitaph.workload.status.disagrees",

@@ -1,9 +1,9 @@
-//! Pods that are still `Terminating` although no process of them runs: what holds them, by what the kernel and the API show.
+//! Pods that are still `Terminating` although no container of them runs: what holds them, by what the kernel and the API show.
 
 use std::time::Duration;
 
 use super::pod::{Container, Pod};
-use crate::kubernetes::{HeldFacts, Sandbox};
+use crate::kubernetes::{FailedKill, HeldFacts, Sandbox};
 use crate::pod::{ContainerState, PodEventsState};
 use crate::report::PodHeld;
 use crate::time::Boot;
@@ -13,6 +13,11 @@ use crate::verdict::held::{HeldBy, judge_held};
 const HELD: Duration = Duration::from_secs(60);
 /// The Events are listed so long before: an answer takes seconds, and a second list may follow.
 const LISTED: Duration = Duration::from_secs(15);
+/// A kubelet that cannot stop a pod tries again after 10 s to 15 s, each time with an Event: an older one may be of a try before the last, which
+/// was successful.
+const FRESH: Duration = Duration::from_secs(60);
+/// The API has whole seconds.
+const WHOLE: Duration = Duration::from_secs(1);
 /// What is reported of one pod, at most: each layer once, as it goes on.
 const REPORTS: u8 = HeldBy::ALL.len() as u8;
 
@@ -84,16 +89,25 @@ impl Pod {
             .filter(|status| status.state == ContainerState::Running);
         let sandboxes = || self.containers.iter().filter(|of| of.is_sandbox);
         let sandbox = match (sandboxes().any(Container::runs), fact.has_sandbox) {
+            // The record of its exit may be lost.
+            (_, Some(false)) => Sandbox::Gone,
             (true, _) => Sandbox::Runs,
-            (false, Some(false)) => Sandbox::Gone,
             (false, _) if self.lingering.had_sandbox => Sandbox::Gone,
             (false, _) => Sandbox::Unknown,
         };
-        let failed = self.events.iter().rev().find(|(_, event)| event.reason == FAILED);
-        let known = |state: &(Boot, PodEventsState)| {
-            let is_later = self.lingering.last_exit.is_none_or(|exit| state.0 >= exit);
-            state.1 == PodEventsState::Known && is_later
+        let is_later = |seen: &Boot| self.lingering.last_exit.is_none_or(|exit| *seen >= exit);
+        let listed = match &self.events_state {
+            Some((seen, PodEventsState::Known)) => Some(*seen).filter(is_later),
+            _ => None,
         };
+        // Before the deletion the kubelet stops a pod for other reasons.
+        let of_deletion = |at: Boot| at.plus(WHOLE) >= requested;
+        let failed = self.events.iter().filter(|(at, event)| event.reason == FAILED && of_deletion(*at));
+        let failed = failed.max_by_key(|(at, _)| *at).map(|(at, event)| FailedKill {
+            at: *at,
+            message: event.message.clone(),
+            is_fresh: at.plus(FRESH) >= listed.unwrap_or(now),
+        });
         Some(HeldFacts {
             pod: fact.pod.clone(),
             at: now,
@@ -101,8 +115,8 @@ impl Pod {
             last_exit: self.lingering.last_exit,
             unreported: unreported.map(|status| status.name.clone()).collect(),
             sandbox,
-            failed: failed.map(|(_, event)| event.message.clone()),
-            are_events_known: self.events_state.as_ref().is_some_and(known),
+            failed,
+            are_events_known: listed.is_some(),
             claims: fact.spec.claims.clone(),
             finalizers: fact.finalizers.clone(),
             is_released: fact.deletion.is_some_and(|deletion| deletion.grace.is_zero()),

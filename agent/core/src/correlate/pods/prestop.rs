@@ -67,19 +67,22 @@ impl Runs {
     }
 
     pub fn exit(&mut self, at: Boot, id: ProcessId, status: ExitStatus) {
-        if let Some(run) = self.kept.iter_mut().find(|run| run.id.same(&id))
+        let mut all = self.kept.iter_mut().chain(&mut self.others);
+        if let Some(run) = all.find(|run| run.id.same(&id))
             && run.end.is_none_or(|(known, _)| at < known)
         {
             run.end = Some((at, status));
         }
     }
 
-    /// The process that came from outside and was the victim, or the victim's parent; with the time and the name of its first program.
+    /// The process that came from outside and was the victim, or the victim's parent; with the time and the name of its first program. The
+    /// main process came from outside, too.
     fn origin(&self, oom: &OomKill) -> Option<(Boot, Comm)> {
         let all = || self.kept.iter().chain(&self.others);
         let itself = all().find(|run| run.id.tgid == oom.tgid && run.id.start.0.abs_diff(oom.start.0) <= SAME);
-        // A child is not older.
-        let parent = || all().find(|run| run.id.tgid == oom.parent && run.id.start <= oom.start);
+        // A child is not older, and the parent ran then: the process id may have had another holder.
+        let ran = |run: &&Run| run.id.start <= oom.start && run.end.is_none_or(|(end, _)| oom.start <= end);
+        let parent = || all().find(|run| run.id.tgid == oom.parent && ran(run));
         itself.or_else(parent).map(|run| (run.at, run.comm))
     }
 
@@ -101,7 +104,7 @@ const SAME: u64 = crate::time::TICK_NS;
 impl Pod {
     /// What the victim of an OOM kill was, if it came from outside.
     pub fn role_from_outside(&self, name: Option<&str>, runs: &Runs, request: Option<Boot>, oom: &OomKill) -> Option<OomRole> {
-        if oom.role == OomRole::Main || oom.role == OomRole::Runtime {
+        if oom.of_main || matches!(oom.role, OomRole::Main | OomRole::Runtime) {
             return None;
         }
         let (at, comm) = runs.origin(oom)?;

@@ -7,7 +7,7 @@ use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResu
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::SeenClients;
 use crate::termination::{
-    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, OomRole, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
     TerminationKey,
 };
 use crate::time::Boot;
@@ -649,10 +649,7 @@ fn ooms(state: &State, timeline: &Timeline, main: Option<&Candidate>, (begin, en
         .ooms
         .iter()
         .filter(|fact| near(fact.at))
-        .map(|fact| match main.is_some_and(|main| main.id.same(&fact.victim)) {
-            true => fact.kill(OomRole::Main),
-            false => fact.kill(fact.role(&state.exits)),
-        })
+        .map(|fact| fact.kill(main, &state.exits))
         .collect();
     ooms.sort_by_key(|oom| (oom.at, oom.tgid));
     ooms

@@ -10,7 +10,7 @@ use crate::time::Boot;
 
 use super::coverage::BETWEEN_AGENTS;
 use super::inside::InnerFacts;
-use super::subject::ProcessId;
+use super::subject::{Candidate, ProcessId};
 use super::traffic::Sockets;
 
 /// Signals further apart than this are different requests.
@@ -51,26 +51,30 @@ pub(super) struct OomFact {
     pub at: Boot,
     pub victim: ProcessId,
     pub parent: Pid,
+    /// The parent is known, and is not in the subject.
+    pub outside: bool,
     pub comm: Comm,
     /// Reported already as a child that was killed.
     pub reported: bool,
 }
 
 impl OomFact {
-    pub fn kill(&self, role: OomRole) -> OomKill {
+    pub fn kill(&self, main: Option<&Candidate>, exits: &VecDeque<(Boot, ProcessExit)>) -> OomKill {
+        let is_main = main.is_some_and(|main| main.id.same(&self.victim));
         OomKill {
             at: self.at,
             tgid: self.victim.tgid,
             start: self.victim.start,
             parent: self.parent,
+            of_main: main.is_some_and(|main| main.id.tgid == self.parent),
             comm: self.comm,
-            role,
+            role: if is_main { OomRole::Main } else { self.role(exits) },
         }
     }
 
     /// Of a process that is not the main one, as far as the kernel shows it here: which of the others came from outside only its pod's
     /// execs show.
-    pub fn role(&self, exits: &VecDeque<(Boot, ProcessExit)>) -> OomRole {
+    fn role(&self, exits: &VecDeque<(Boot, ProcessExit)>) -> OomRole {
         let exit = exits
             .iter()
             .find(|(_, exit)| self.victim.is(&exit.task))
@@ -83,10 +87,10 @@ impl OomFact {
         }
     }
 
-    /// runc and crun, before they execute the program in the container. Whoever takes such a name is no worker.
+    /// runc and crun, before they execute the program in the container: started from outside. The program may run containers itself.
     fn is_of_runtime(&self) -> bool {
         let comm = self.comm.as_bytes();
-        comm.starts_with(b"runc:[") || comm == b"crun"
+        self.outside && (comm.starts_with(b"runc:[") || comm == b"crun")
     }
 }
 

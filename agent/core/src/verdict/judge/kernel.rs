@@ -5,7 +5,7 @@ use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernet
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Actor, Kill, OomKill, Open, Role, Stop};
+use crate::termination::{Actor, Kill, Open, Role, Stop};
 use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
@@ -319,8 +319,7 @@ fn oom_child(case: &Case<'_>) -> Option<Finding> {
         .filter(|oom| !oom.is_main() && !oom.role.is_from_outside() && stop <= oom.at && oom.at <= end);
     let first = victims.next()?;
     // A child of the main process is its own. Any other may have come from outside, by an exec whose record is lost.
-    let is_own = |oom: &OomKill| case.main().is_some_and(|main| main.tgid == oom.parent);
-    let absent: &[Kind] = match is_own(first) || victims.any(is_own) {
+    let absent: &[Kind] = match first.of_main || victims.any(|oom| oom.of_main) {
         true => &[],
         false => &[Kind::ProcessExec],
     };

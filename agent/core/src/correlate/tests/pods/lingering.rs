@@ -1,4 +1,4 @@
-//! Pods that are still `Terminating` although their processes are gone: the layer that holds them, and the next layer, which must not be
+//! Pods that are still `Terminating` although their containers have exited: the layer that holds them, and the next layer, which must not be
 //! confused with it.
 
 use expect_test::expect;
@@ -46,6 +46,12 @@ fn the_exit_does_not_reach_the_status() {
     expect![[r#""#]].assert_eq(&held(""));
 }
 
+/// Next to it: the kubelet has gone on to the sandbox, so the exit did reach it.
+#[test]
+fn the_stop_of_the_sandbox_keeps_the_status_back() {
+    expect![[r#""#]].assert_eq(&held(SANDBOX_GONE));
+}
+
 #[test]
 fn the_sandbox_still_runs() {
     expect![[r#""#]].assert_eq(&held(REPORTED));
@@ -55,17 +61,50 @@ fn the_sandbox_still_runs() {
 fn the_network_cannot_be_torn_down() {
     let rest = format!(
         "{REPORTED}{SANDBOX_GONE}
-        +6 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: failed to destroy network for sandbox: plugin type=bridge failed (delete)
+        +40 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: failed to destroy network for sandbox: plugin type=bridge failed (delete)
+        +48.5 events web known
         "
     );
     expect![[r#""#]].assert_eq(&held(&rest));
+}
+
+/// Next to it: the kubelet has tried again since, and an Event of before the deletion.
+#[test]
+fn an_old_event_does_not_name_the_layer() {
+    let of = |at: &str| {
+        let rest = format!(
+            "{REPORTED}{SANDBOX_GONE}
+            +48.5 event web - FailedKillPod at={at} error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: failed to destroy network
+            +130 events web known as-of=+128
+            "
+        );
+        let script = web(&format!("{ENDED}{rest}")).replace("pod web app\n", "pod web claim=data-web-0 app\n");
+        held_of(&script)
+    };
+    expect![[r#""#]].assert_eq(&of("+6"));
+    expect![[r#""#]].assert_eq(&of("-30"));
+}
+
+/// The network is not torn down, and that is the last thing that is known: no other layer is named behind it.
+#[test]
+fn the_events_are_not_listed_again() {
+    let rest = format!(
+        "{REPORTED}{SANDBOX_GONE}
+        +40 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: failed to destroy network
+        +48.5 events web known
+        +400 pod web ready=+400
+        "
+    );
+    let script = web(&format!("{ENDED}{rest}")).replace("pod web app\n", "pod web claim=data-web-0 app\n");
+    expect![[r#""#]].assert_eq(&held_of(&script));
 }
 
 #[test]
 fn the_sandbox_cannot_be_stopped_for_another_reason() {
     let rest = format!(
         "{REPORTED}
-        +6 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: context deadline exceeded
+        +40 event web - FailedKillPod error killing pod: failed to \"KillPodSandbox\" with KillPodSandboxError: context deadline exceeded
+        +48.5 events web known
         "
     );
     expect![[r#""#]].assert_eq(&held(&rest));
@@ -73,8 +112,13 @@ fn the_sandbox_cannot_be_stopped_for_another_reason() {
 
 #[test]
 fn volumes_are_left() {
-    let script = web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}")).replace("pod web app\n", "pod web claim=data-web-0 app\n");
-    expect![[r#""#]].assert_eq(&held_of(&script));
+    let of = |rest: &str| {
+        let script = web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}{rest}"));
+        held_of(&script.replace("pod web app\n", "pod web claim=data-web-0 app\n"))
+    };
+    expect![[r#""#]].assert_eq(&of("+48.5 events web known\n"));
+    // Next to it: an Event may say that it is the network.
+    expect![[r#""#]].assert_eq(&of("+48.5 events web forbidden\n"));
 }
 
 /// Next to it: no claim, so nothing shows what the kubelet waits for.
