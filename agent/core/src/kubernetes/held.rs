@@ -34,7 +34,7 @@ pub struct HeldFacts {
 pub struct FailedKill {
     pub at: Boot,
     pub message: String,
-    /// Late enough to be of the last try that was over when the Events were listed.
+    /// Late enough, when the Events were listed, to be of the last try.
     pub is_fresh: bool,
 }
 

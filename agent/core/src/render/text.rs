@@ -407,7 +407,7 @@ mod tests {
             2026-01-02T03:05:05.000Z container checkout (image shop:1.4)  stop signal ignored
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
-              the OOM killer killed `worker` (pid 4055); the main process was not killed
+              the OOM killer killed `worker` (pid 4055), which had sockets of clients; the main process was not killed
         "#]]
         .assert_eq(&text);
     }

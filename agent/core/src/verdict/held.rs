@@ -101,7 +101,7 @@ pub const TABLE: [HeldRow; 7] = [
         headline: "held-by-network",
         severity: Severity::Warning,
         meaning: "The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.",
-        proof: "The last Event FailedKillPod names KillPodSandbox and the network, or the CNI plugin, and was not older than a minute when the Events were listed.",
+        proof: "The last Event FailedKillPod names KillPodSandbox and the network, or the CNI plugin, and was at most 30 s old when the Events were listed: the kubelet tries again within 15 s.",
         remedy: "Read the Event FailedKillPod on the pod: it has the plugin's error. Repair the plugin (its pod on this node, its binary in /opt/cni/bin, its configuration in /etc/cni/net.d); the kubelet tries again by itself.",
         unseen: "what the plugin has already removed",
     },
@@ -243,7 +243,7 @@ fn unseen(facts: &HeldFacts, row: &HeldRow) -> String {
     let events = match row.by {
         HeldBy::Finalizer | HeldBy::Api => "",
         _ if facts.are_events_known => "",
-        _ => ", and the pod's Events",
+        _ => "; the pod's Events were not listed",
     };
     format!("{}{sandbox}{events}", row.unseen)
 }

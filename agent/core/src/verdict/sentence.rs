@@ -422,7 +422,7 @@ fn at_start(case: &Case<'_>) -> &'static str {
     let is_init = case.kubernetes.is_some_and(|pod| pod.kind == Some(ContainerKind::Init));
     match (is_runtimes, is_init) {
         (true, _) => "; that was the container runtime's own process, which had not yet started the program",
-        (false, true) => "; the init container did not finish, and the pod's other containers wait for it",
+        (false, true) => "; the init container did not finish, so the containers behind it were not started",
         (false, false) => "",
     }
 }

@@ -109,8 +109,6 @@ pub(super) enum What<'a> {
     /// None: only the pid is known.
     Oom {
         victim: Option<Task>,
-        /// The victim's parent is known, and is not in the subject.
-        outside: bool,
         armed: Option<Armed>,
     },
     Tcp(&'a Tcp),
@@ -356,19 +354,10 @@ impl Attributor {
                 exec,
                 outside: !self.index.is_parent_within(exec, own),
             },
-            Event::OomVictim(oom) => {
-                let victim = oom.task.or_else(|| self.kernel_kill(oom.victim));
-                let parent = victim.map(|victim| self.index.attribute_process(victim.ppid));
-                What::Oom {
-                    victim,
-                    outside: match parent {
-                        Some(Attribution::Host) => true,
-                        Some(Attribution::Subject(_, theirs)) => theirs != own,
-                        Some(Attribution::Unknown(_)) | None => false,
-                    },
-                    armed: oom.armed,
-                }
-            }
+            Event::OomVictim(oom) => What::Oom {
+                victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
+                armed: oom.armed,
+            },
             Event::Tcp(tcp) => What::Tcp(tcp),
             Event::SignalDiscarded(discarded) => What::Discarded(discarded),
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,

@@ -15,7 +15,7 @@ const HELD: Duration = Duration::from_secs(60);
 const LISTED: Duration = Duration::from_secs(15);
 /// A kubelet that cannot stop a pod tries again after 10 s to 15 s, each time with an Event: an older one may be of a try before the last, which
 /// was successful.
-const FRESH: Duration = Duration::from_secs(60);
+const FRESH: Duration = Duration::from_secs(30);
 /// The API has whole seconds.
 const WHOLE: Duration = Duration::from_secs(1);
 /// What is reported of one pod, at most: each layer once, as it goes on.
@@ -106,7 +106,7 @@ impl Pod {
         let failed = failed.max_by_key(|(at, _)| *at).map(|(at, event)| FailedKill {
             at: *at,
             message: event.message.clone(),
-            is_fresh: at.plus(FRESH) >= listed.unwrap_or(now),
+            is_fresh: at.plus(FRESH) >= event.seen,
         });
         Some(HeldFacts {
             pod: fact.pod.clone(),

@@ -77,7 +77,7 @@ impl Subjects {
                 }
             }
             What::Exec { exec, outside } => self.exec(at, own, exec, *outside, out),
-            What::Oom { victim, outside, .. } => self.oom(at, own, *victim, *outside, out),
+            What::Oom { victim, .. } => self.oom(at, own, *victim, out),
             What::Tcp(tcp) => self.tcp(at, own, tcp, out),
             What::Process {
                 fact,
@@ -443,14 +443,14 @@ impl Subjects {
         self.due.set(own, state, &self.limits, out);
     }
 
-    fn oom(&mut self, at: Boot, own: CgroupId, victim: Option<Task>, outside: bool, out: &mut Vec<SubjectEvent>) {
+    fn oom(&mut self, at: Boot, own: CgroupId, victim: Option<Task>, out: &mut Vec<SubjectEvent>) {
         let Some(task) = victim else { return };
         let cap = self.limits.facts;
         let fact = OomFact {
             at,
             victim: ProcessId::of(&task),
             parent: task.ppid,
-            outside,
+            ns_level: task.ns_level,
             comm: task.comm,
             reported: false,
         };

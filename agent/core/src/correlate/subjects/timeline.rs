@@ -51,8 +51,7 @@ pub(super) struct OomFact {
     pub at: Boot,
     pub victim: ProcessId,
     pub parent: Pid,
-    /// The parent is known, and is not in the subject.
-    pub outside: bool,
+    pub ns_level: u32,
     pub comm: Comm,
     /// Reported already as a child that was killed.
     pub reported: bool,
@@ -60,7 +59,11 @@ pub(super) struct OomFact {
 
 impl OomFact {
     pub fn kill(&self, main: Option<&Candidate>, exits: &VecDeque<(Boot, ProcessExit)>) -> OomKill {
-        let is_main = main.is_some_and(|main| main.id.same(&self.victim));
+        let role = match main {
+            Some(main) if main.id.same(&self.victim) => OomRole::Main,
+            Some(main) if self.is_of_runtime(main) => OomRole::Runtime,
+            _ => self.role(exits),
+        };
         OomKill {
             at: self.at,
             tgid: self.victim.tgid,
@@ -68,7 +71,7 @@ impl OomFact {
             parent: self.parent,
             of_main: main.is_some_and(|main| main.id.tgid == self.parent),
             comm: self.comm,
-            role: if is_main { OomRole::Main } else { self.role(exits) },
+            role,
         }
     }
 
@@ -80,17 +83,16 @@ impl OomFact {
             .find(|(_, exit)| self.victim.is(&exit.task))
             .map(|(_, exit)| exit);
         match exit {
-            _ if self.is_of_runtime() => OomRole::Runtime,
             Some(exit) if exit.served() => OomRole::Worker,
             Some(exit) if exit.held.is_some_and(|held| !held.more) => OomRole::Helper,
             _ => OomRole::Inside,
         }
     }
 
-    /// runc and crun, before they execute the program in the container: started from outside. The program may run containers itself.
-    fn is_of_runtime(&self) -> bool {
-        let comm = self.comm.as_bytes();
-        self.outside && (comm.starts_with(b"runc:[") || comm == b"crun")
+    /// runc, in the container's pid namespace, before it executes the program: containers that the program runs itself have a namespace of
+    /// their own.
+    fn is_of_runtime(&self, main: &Candidate) -> bool {
+        self.comm.as_bytes() == b"runc:[2:INIT]" && self.ns_level == main.ns_level && self.parent != main.id.tgid
     }
 }
 

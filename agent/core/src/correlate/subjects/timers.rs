@@ -416,7 +416,7 @@ fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Subj
             out.push(SubjectEvent::ChildOomKilled {
                 subject: state.subject.clone(),
                 container: None,
-                oom: fact.kill(main, &state.exits),
+                oom: fact.kill(main.as_ref(), &state.exits),
             });
         }
     }

@@ -43,18 +43,27 @@ fn held_of(script: &str) -> String {
 
 #[test]
 fn the_exit_does_not_reach_the_status() {
-    expect![[r#""#]].assert_eq(&held(""));
+    expect![[r#"
+        +63.100 held-by-runtime
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its status still has `app` as running; not known: whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits, and the pod's Events
+    "#]].assert_eq(&held(""));
 }
 
 /// Next to it: the kubelet has gone on to the sandbox, so the exit did reach it.
 #[test]
 fn the_stop_of_the_sandbox_keeps_the_status_back() {
-    expect![[r#""#]].assert_eq(&held(SANDBOX_GONE));
+    expect![[r#"
+        +63.100 held-by-sandbox
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and the stop of its sandbox is not done: the sandbox's process is gone, and the status still has `app` as running; not known: what the container runtime waits for, and the pod's Events
+    "#]].assert_eq(&held(SANDBOX_GONE));
 }
 
 #[test]
 fn the_sandbox_still_runs() {
-    expect![[r#""#]].assert_eq(&held(REPORTED));
+    expect![[r#"
+        +63.000 held-by-sandbox
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and no exit of its sandbox's process was observed; not known: what the container runtime waits for, and the pod's Events
+    "#]].assert_eq(&held(REPORTED));
 }
 
 #[test]
@@ -65,7 +74,10 @@ fn the_network_cannot_be_torn_down() {
         +48.5 events web known
         "
     );
-    expect![[r#""#]].assert_eq(&held(&rest));
+    expect![[r#"
+        +63.100 held-by-network
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and the network of its sandbox could not be torn down; the kubelet reported 23.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network for sandbox: plugin type=bridge failed (delete); not known: what the plugin has already removed
+    "#]].assert_eq(&held(&rest));
 }
 
 /// Next to it: the kubelet has tried again since, and an Event of before the deletion.
@@ -81,8 +93,18 @@ fn an_old_event_does_not_name_the_layer() {
         let script = web(&format!("{ENDED}{rest}")).replace("pod web app\n", "pod web claim=data-web-0 app\n");
         held_of(&script)
     };
-    expect![[r#""#]].assert_eq(&of("+6"));
-    expect![[r#""#]].assert_eq(&of("-30"));
+    expect![[r#"
+        +63.100 held-by-network
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and the network of its sandbox could not be torn down; the kubelet reported 57.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the plugin has already removed, and the pod's Events
+        +123.100 held-by-kubelet
+          pod shop/web is still Terminating 122 s after its deletion was seen: its last container exited 120 s ago, and its sandbox is gone; the kubelet has not given it up; the kubelet reported 117 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the kubelet waits for, and the pod's Events
+    "#]].assert_eq(&of("+6"));
+    expect![[r#"
+        +63.100 held-by-kubelet
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for, and the pod's Events
+        +183.200 held-by-volume
+          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and its sandbox is gone; what is left for the kubelet are its volumes (data-web-0); not known: which volumes are unmounted
+    "#]].assert_eq(&of("-30"));
 }
 
 /// The network is not torn down, and that is the last thing that is known: no other layer is named behind it.
@@ -96,7 +118,10 @@ fn the_events_are_not_listed_again() {
         "
     );
     let script = web(&format!("{ENDED}{rest}")).replace("pod web app\n", "pod web claim=data-web-0 app\n");
-    expect![[r#""#]].assert_eq(&held_of(&script));
+    expect![[r#"
+        +63.100 held-by-network
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and the network of its sandbox could not be torn down; the kubelet reported 23.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the plugin has already removed
+    "#]].assert_eq(&held_of(&script));
 }
 
 #[test]
@@ -107,7 +132,10 @@ fn the_sandbox_cannot_be_stopped_for_another_reason() {
         +48.5 events web known
         "
     );
-    expect![[r#""#]].assert_eq(&held(&rest));
+    expect![[r#"
+        +63.100 held-by-sandbox
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and no exit of its sandbox's process was observed; the kubelet reported 23.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: context deadline exceeded; not known: what the container runtime waits for
+    "#]].assert_eq(&held(&rest));
 }
 
 #[test]
@@ -116,34 +144,52 @@ fn volumes_are_left() {
         let script = web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}{rest}"));
         held_of(&script.replace("pod web app\n", "pod web claim=data-web-0 app\n"))
     };
-    expect![[r#""#]].assert_eq(&of("+48.5 events web known\n"));
+    expect![[r#"
+        +63.100 held-by-volume
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; what is left for the kubelet are its volumes (data-web-0); not known: which volumes are unmounted
+    "#]].assert_eq(&of("+48.5 events web known\n"));
     // Next to it: an Event may say that it is the network.
-    expect![[r#""#]].assert_eq(&of("+48.5 events web forbidden\n"));
+    expect![[r#"
+        +63.100 held-by-kubelet
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for, and the pod's Events
+    "#]].assert_eq(&of("+48.5 events web forbidden\n"));
 }
 
 /// Next to it: no claim, so nothing shows what the kubelet waits for.
 #[test]
 fn the_kubelet_does_not_give_it_up() {
-    expect![[r#""#]].assert_eq(&held(&format!("{REPORTED}{SANDBOX_GONE}")));
+    expect![[r#"
+        +63.100 held-by-kubelet
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for, and the pod's Events
+    "#]].assert_eq(&held(&format!("{REPORTED}{SANDBOX_GONE}")));
 }
 
 #[test]
 fn a_finalizer_keeps_the_object() {
     let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0 finalizer=example.com/hold\n");
-    expect![[r#""#]].assert_eq(&held(&rest));
+    expect![[r#"
+        +63.000 held-by-finalizer
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: example.com/hold; not known: what the controller waits for
+    "#]].assert_eq(&held(&rest));
 }
 
 /// Next to it: a finalizer, and the kubelet is not done.
 #[test]
 fn a_finalizer_does_not_hold_before_the_kubelet_is_done() {
     let rest = format!("{REPORTED}+4.5 pod web finalizer=example.com/hold\n");
-    expect![[r#""#]].assert_eq(&held(&rest));
+    expect![[r#"
+        +63.100 held-by-sandbox
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and no exit of its sandbox's process was observed; not known: what the container runtime waits for, and the pod's Events
+    "#]].assert_eq(&held(&rest));
 }
 
 #[test]
 fn the_api_server_does_not_remove_it() {
     let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0\n");
-    expect![[r#""#]].assert_eq(&held(&rest));
+    expect![[r#"
+        +63.000 held-by-api
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it; not known: which webhook or storage the API server waits for
+    "#]].assert_eq(&held(&rest));
 }
 
 #[test]
@@ -156,7 +202,14 @@ fn one_layer_after_the_other() {
         +150 pod web deleted=+1:0 finalizer=example.com/hold
         "
     );
-    expect![[r#""#]].assert_eq(&held(&rest));
+    expect![[r#"
+        +63.000 held-by-sandbox
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and no exit of its sandbox's process was observed; not known: what the container runtime waits for, and the pod's Events
+        +123.000 held-by-kubelet
+          pod shop/web is still Terminating 122 s after its deletion was seen: its last container exited 120 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for, and the pod's Events
+        +183.000 held-by-finalizer
+          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: example.com/hold; not known: what the controller waits for
+    "#]].assert_eq(&held(&rest));
 }
 
 /// The status alone shows that the sandbox is gone.
@@ -166,7 +219,10 @@ fn the_condition_shows_that_the_sandbox_is_gone() {
         .replace("-60 mkdir web:pause\n", "")
         .replace("proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause\n", "")
         .replace("-60 exec pause\n", "");
-    expect![[r#""#]].assert_eq(&held_of(&script));
+    expect![[r#"
+        +63.000 held-by-kubelet
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for, and the pod's Events
+    "#]].assert_eq(&held_of(&script));
 }
 
 #[test]
@@ -201,7 +257,7 @@ fn the_events_are_listed_before() {
         .filter(|(_, command)| matches!(command, Command::ListEvents(_)))
         .map(|(now, _)| at(*now))
         .collect();
-    expect![[r#""#]].assert_eq(&format!("{asked:?}"));
+    expect![[r#"["+48.100"]"#]].assert_eq(&format!("{asked:?}"));
 }
 
 /// A pod that had finished before its deletion: a Job's, with a finalizer that nobody removes.
@@ -219,5 +275,8 @@ fn a_finished_pod_is_held_too() {
         -49 pod web phase=succeeded app=0:Completed
         +1 pod web deleted=+1:0
         ";
-    expect![[r#""#]].assert_eq(&held_of(script));
+    expect![[r#"
+        +61.000 held-by-finalizer
+          pod shop/web is still Terminating 60 s after its deletion was seen: its last container exited 111 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: batch.kubernetes.io/job-tracking; not known: what the controller waits for
+    "#]].assert_eq(&held_of(script));
 }

@@ -44,7 +44,10 @@ fn role(script: &str) -> String {
 #[test]
 fn the_kubelets_exec_probe() {
     let probe = "pid=130 ns=7 start=+0.5 parent=shim comm=healthy";
-    expect![[r#""#]].assert_eq(&role(&stopped_after(probe, true)));
+    expect![[r#"
+        healthy lives on without its exec-probe
+        clean Info exec-probe: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `healthy` (pid 130), the kubelet's exec probe, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&stopped_after(probe, true)));
 }
 
 /// A shell that runs the probe's command: its child is the victim.
@@ -54,28 +57,49 @@ fn a_child_of_the_kubelets_exec_probe() {
         "proc victim",
         "proc probe in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=healthy\n+0.5 exec probe\nproc victim",
     );
-    expect![[r#""#]].assert_eq(&role(&script));
+    expect![[r#"
+        curl lives on without its exec-probe
+        clean Info exec-probe: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `curl` (pid 131), the kubelet's exec probe, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&script));
 }
 
 #[test]
 fn an_exec_session() {
     let shell = "pid=130 ns=7 start=+0.5 parent=shim comm=bash";
-    expect![[r#""#]].assert_eq(&role(&stopped_after(shell, true)));
+    expect![[r#"
+        bash lives on without its exec-session
+        clean Info exec-session: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `bash` (pid 130), which came from outside, as by `kubectl exec`, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&stopped_after(shell, true)));
 }
 
 #[test]
 fn the_runtimes_own_process() {
     let runc = "pid=130 ns=7 start=+0.5 parent=runc comm=runc:[2:INIT]";
-    expect![[r#""#]].assert_eq(&role(&stopped_after(runc, false)));
+    expect![[r#"
+        runc:[2:INIT] lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `runc:[2:INIT]` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&stopped_after(runc, false)));
+    // Next to it: the program runs containers itself.
+    let nested = "pid=130 ns=1 level=2 start=+0.5 parent=runc comm=runc:[2:INIT]";
+    expect![[r#""#]].assert_eq(&role(&stopped_after(nested, false)));
 }
 
 /// Next to all of these: the program's own, with and without clients.
 #[test]
 fn a_worker_and_a_helper() {
     let worker = stopped_after("pid=130 ns=7 start=-50 parent=main comm=worker", false);
-    expect![[r#""#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL listening")));
-    expect![[r#""#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL looked")));
-    expect![[r#""#]].assert_eq(&role(&worker));
+    expect![[r#"
+        worker lives on without its worker
+        oom-child Critical worker: container `app`: the OOM killer killed `worker` (pid 130), which had sockets of clients, because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL listening")));
+    expect![[r#"
+        worker lives on without its helper
+        oom-child Critical helper: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL looked")));
+    expect![[r#"
+        worker lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&worker));
 }
 
 /// A grandchild is the program's own, unless the record of an exec from outside may be lost.
@@ -85,9 +109,15 @@ fn a_lost_record_of_an_exec_leaves_the_role_open() {
         "proc victim",
         "proc unseen in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=healthy\nproc victim",
     );
-    expect![[r#""#]].assert_eq(&role(&script));
+    expect![[r#"
+        curl lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `curl` (pid 131) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&script));
     let lost = format!("{script}+1.9 lost sched_process_exec +0.4 3 within web:app\n");
-    expect![[r#""#]].assert_eq(&role(&lost));
+    expect![[r#"
+        curl lives on without its process
+        unknown Warning process: container `app`: PID 1 `app` exited with code 0, but the reason is unknown: kernel records of program starts were lost during the termination; the OOM killer had killed `curl` (pid 131) because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&lost));
 }
 
 #[test]
@@ -106,8 +136,18 @@ fn the_hooks_process() {
         +5 pod web app=0:Completed
         +6 gone web
         ");
-    check_sentences(&script, expect![[r#""#]]);
-    check(&script, expect![[r#""#]]);
+    check_sentences(&script, expect![[r#"
+        container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the OOM killer had killed `hook` (pid 130), the preStop hook, because memory ran out, 0.2 s before SIGTERM; the preStop hook `/bin/hook` failed (was terminated by SIGKILL), so the work of the hook may be incomplete
+    "#]]);
+    check(&script, expect![[r#"
+        +3.200 child oom: hook
+        +6.200 pod web +1.000…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
+          request +1.000…+1.050 grace 30 s
+          web/app +3.200…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet
+            Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+            preStop +1.120…+3.001 Signaled { signal: Signal(9), core_dumped: false }
+          gone +6.000
+    "#]]);
 }
 
 #[test]
@@ -127,7 +167,9 @@ fn an_init_container() {
         +1.001 exit setup KILL
         +2 pod web setup.last=web:setup:137:OOMKilled setup.restarts=1 setup.id=web:setup:2 setup=running
         ";
-    expect![[r#""#]].assert_eq(&role(script));
+    expect![[r#"
+        oom-killed Critical main: container `setup`: the OOM killer killed PID 1 `setup` because memory ran out; the init container did not finish, and the pod's other containers wait for it
+    "#]].assert_eq(&role(script));
 }
 
 /// The limit is too small for the runtime itself.
@@ -142,5 +184,7 @@ fn the_runtime_before_it_starts_the_program() {
         +1.001 exit init KILL
         +2 pod web app.last=web:app:2:137:OOMKilled app.restarts=2 app.id=web:app:3 app=waiting
         ");
-    expect![[r#""#]].assert_eq(&role(&script));
+    expect![[r#"
+        oom-killed Critical main: container `app`: the OOM killer killed PID 1 `runc:[2:INIT]` because memory ran out; that was the container runtime's own process, which had not yet started the program
+    "#]].assert_eq(&role(&script));
 }
