@@ -76,12 +76,15 @@ fn an_exec_session() {
 fn the_runtimes_own_process() {
     let runc = "pid=130 ns=7 start=+0.5 parent=runc comm=runc:[2:INIT]";
     expect![[r#"
-        runc:[2:INIT] lives on without its process
-        oom-child Critical process: container `app`: the OOM killer killed `runc:[2:INIT]` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+        runc:[2:INIT] lives on without its runtime
+        clean Info runtime: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `runc:[2:INIT]` (pid 130), the container runtime's own process, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
     "#]].assert_eq(&role(&stopped_after(runc, false)));
     // Next to it: the program runs containers itself.
     let nested = "pid=130 ns=1 level=2 start=+0.5 parent=runc comm=runc:[2:INIT]";
-    expect![[r#""#]].assert_eq(&role(&stopped_after(nested, false)));
+    expect![[r#"
+        runc:[2:INIT] lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `runc:[2:INIT]` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&stopped_after(nested, false)));
 }
 
 /// Next to all of these: the program's own, with and without clients.
@@ -168,7 +171,7 @@ fn an_init_container() {
         +2 pod web setup.last=web:setup:137:OOMKilled setup.restarts=1 setup.id=web:setup:2 setup=running
         ";
     expect![[r#"
-        oom-killed Critical main: container `setup`: the OOM killer killed PID 1 `setup` because memory ran out; the init container did not finish, and the pod's other containers wait for it
+        oom-killed Critical main: container `setup`: the OOM killer killed PID 1 `setup` because memory ran out; the init container did not finish, so the containers behind it were not started
     "#]].assert_eq(&role(script));
 }
 
