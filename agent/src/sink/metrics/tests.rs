@@ -167,7 +167,7 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_node_shutdown_ready{check="lock",state="not_ready"} 1
         epitaph_node_shutdown_timestamp_seconds{verdict="truncated"} 1700005064
         epitaph_node_shutdowns_total{verdict="truncated"} 1
-        epitaph_oom_child_kills_total{subject="container"} 1
+        epitaph_oom_child_kills_total{role="worker",subject="container"} 1
         epitaph_probe_state{probe="inet_sk_error_report",state="substituted"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1
         epitaph_probe_state{probe="tcp_send_reset",state="unsupported"} 1

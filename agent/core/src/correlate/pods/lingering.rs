@@ -102,7 +102,10 @@ impl Pod {
         };
         // Before the deletion the kubelet stops a pod for other reasons.
         let of_deletion = |at: Boot| at.plus(WHOLE) >= requested;
-        let failed = self.events.iter().filter(|(at, event)| event.reason == FAILED && of_deletion(*at));
+        let failed = self
+            .events
+            .iter()
+            .filter(|(at, event)| event.reason == FAILED && of_deletion(*at));
         let failed = failed.max_by_key(|(at, _)| *at).map(|(at, event)| FailedKill {
             at: *at,
             message: event.message.clone(),

@@ -139,10 +139,15 @@ fn the_hooks_process() {
         +5 pod web app=0:Completed
         +6 gone web
         ");
-    check_sentences(&script, expect![[r#"
+    check_sentences(
+        &script,
+        expect![[r#"
         container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the OOM killer had killed `hook` (pid 130), the preStop hook, because memory ran out, 0.2 s before SIGTERM; the preStop hook `/bin/hook` failed (was terminated by SIGKILL), so the work of the hook may be incomplete
-    "#]]);
-    check(&script, expect![[r#"
+    "#]],
+    );
+    check(
+        &script,
+        expect![[r#"
         +3.200 child oom: hook
         +6.200 pod web +1.000…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
           request +1.000…+1.050 grace 30 s
@@ -150,7 +155,8 @@ fn the_hooks_process() {
             Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
             preStop +1.120…+3.001 Signaled { signal: Signal(9), core_dumped: false }
           gone +6.000
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
