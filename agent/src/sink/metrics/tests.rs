@@ -3,6 +3,10 @@ use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::{ignored, observation};
 use epitaph_core::fixtures::{pods, sample, shutdowns};
+use epitaph_core::kubernetes::{HeldFacts, Sandbox};
+use epitaph_core::pod::PodIdentity;
+use epitaph_core::report::PodHeld;
+use epitaph_core::verdict::held::judge_held;
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -93,11 +97,32 @@ fn play_pods(metrics: &Metrics) {
         Report::Workload(pod.pod.workload.clone()),
         Report::StopSignalIgnored(Box::new(pods::early(&restarted))),
         Report::Stuck(Box::new(pods::stuck(restarted.clone()))),
+        Report::PodHeld(Box::new(held(pod.pod.clone()))),
         Report::Terminated(Box::new(restarted)),
         Report::PodTerminated(Box::new(pod)),
     ] {
         metrics.report(NOW, &output);
     }
+}
+
+/// By a finalizer.
+fn held(pod: Arc<PodIdentity>) -> PodHeld {
+    let at = Boot(100_000_000_000);
+    let facts = HeldFacts {
+        pod,
+        at,
+        requested: at.minus(Duration::from_secs(62)),
+        last_exit: Some(at.minus(Duration::from_secs(60))),
+        unreported: Vec::new(),
+        sandbox: Sandbox::Gone,
+        failed: None,
+        are_events_known: true,
+        claims: Vec::new(),
+        finalizers: vec!["example.com/hold".to_owned()],
+        is_released: true,
+    };
+    let verdict = judge_held(&facts);
+    PodHeld { facts, verdict }
 }
 
 /// Lines of the text with a value other than 0.
