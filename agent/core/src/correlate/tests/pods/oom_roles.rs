@@ -105,6 +105,14 @@ fn a_worker_and_a_helper() {
     "#]].assert_eq(&role(&worker));
 }
 
+/// Found by monotone doubt: without the probe of execs nobody is known to have come from outside.
+#[test]
+fn without_the_probe_of_execs_the_role_is_open() {
+    let probe = "pid=130 ns=7 start=+0.5 parent=shim comm=healthy";
+    let script = stopped_after(probe, true);
+    expect![[r#""#]].assert_eq(&role(&format!("-70 probe sched_process_exec failed\n{script}")));
+}
+
 /// A grandchild is the program's own, unless the record of an exec from outside may be lost.
 #[test]
 fn a_lost_record_of_an_exec_leaves_the_role_open() {
