@@ -31,6 +31,12 @@ const LOGIND: &str = "org.freedesktop.login1";
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const PATH: &str = "/org/freedesktop/login1";
 const SYSTEMD: &str = "org.freedesktop.systemd1";
+/// Name, path and interface of systemd-oomd.
+const OOMD: (&str, &str, &str) = (
+    "org.freedesktop.oom1",
+    "/org/freedesktop/oom1",
+    "org.freedesktop.oom1.Manager",
+);
 
 /// A job of systemd that no test plays for another reason.
 const MARKER: &str = "halt.target";
@@ -478,6 +484,50 @@ fn a_marker_is_shown_behind_all_that_logind_and_systemd_sent_before_it() -> anyh
     let before = role.before_a_marker(&stage, &services)?;
     let jobs = before.iter().filter(|event| event["event"] == "job").count();
     assert_eq!((prepares(&before).len(), jobs), (SIGNALS, SIGNALS), "{before:?}");
+    Ok(())
+}
+
+/// systemd-oomd's `Killed`, as sent from systemd 252 on: only from the owner of the name, whoever else sends the same.
+#[test]
+fn a_kill_by_systemd_oomd_is_reported_from_its_owner_alone() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_kill_by_systemd_oomd_is_reported_from_its_owner_alone")? else {
+        return Ok(());
+    };
+    stage.bus.start()?;
+    let services = stage.services()?;
+    let role = stage.role()?;
+    role.expect(&connected(false))?;
+    let killed = |on: &Connection, cgroup: &str| {
+        let (_, path, interface) = OOMD;
+        let body = (cgroup, "memory-used");
+        stage
+            .runtime
+            .block_on(on.emit_signal(None::<&str>, path, interface, "Killed", &body))
+    };
+    let own = |on: &Connection, member: &str| match member {
+        "RequestName" => stage.runtime.block_on(daemon(on, member, &(OOMD.0, 4_u32))),
+        _ => stage.runtime.block_on(daemon(on, member, &(OOMD.0,))),
+    };
+    let seen = |cgroup: &str| json!({"event": "oom_killed", "cgroup": cgroup, "reason": "memory-used"});
+    let kills = |events: &[Value]| events.iter().filter(|event| event["event"] == "oom_killed").count();
+    let (stranger, oomd) = (stage.stranger()?, stage.stranger()?);
+
+    // Few machines run the daemon: without an owner nobody's signal counts.
+    killed(&stranger, "/system.slice/forged.service")?;
+    assert_eq!(kills(&role.before_a_marker(&stage, &services)?), 0);
+
+    own(&oomd, "RequestName")?;
+    killed(&stranger, "/system.slice/forged.service")?;
+    killed(&oomd, "/system.slice/docker-4a1f.scope")?;
+    assert_eq!(kills(&role.expect(&seen("/system.slice/docker-4a1f.scope"))?), 0);
+
+    // The daemon restarts: another connection has the name.
+    own(&oomd, "ReleaseName")?;
+    let again = stage.stranger()?;
+    own(&again, "RequestName")?;
+    killed(&oomd, "/system.slice/forged.service")?;
+    killed(&again, "/user.slice/user-1000.slice")?;
+    assert_eq!(kills(&role.expect(&seen("/user.slice/user-1000.slice"))?), 0);
     Ok(())
 }
 

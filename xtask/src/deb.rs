@@ -82,6 +82,21 @@ pub fn test_runtimes(mut args: Arguments) -> Result<ExitCode> {
     )
 }
 
+/// `cargo xtask test oom`: systemd-oomd and earlyoom of an emulated Debian 12, and what the agent of the package reports of their kills.
+pub fn test_oom(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    let settings = [("EPITAPH_OOM_DAEMONS", cases(args))];
+    let package = build(dev)?;
+    let tools = cluster::machine_tools(cluster::Suite::OomDaemons)?;
+    in_machine(
+        "oom_daemons",
+        &package,
+        &tools,
+        "running out of memory in an emulated Debian",
+        &settings,
+    )
+}
+
 /// The names of cases, as the tests read them.
 fn cases(args: Arguments) -> String {
     let all = args.finish().into_iter().map(|case| case.to_string_lossy().into_owned());

@@ -56,7 +56,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] [--times] [--only PROGRAM,...] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--arm64] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,...] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--arm64] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy; \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
@@ -67,6 +67,7 @@ const TASKS: &[Task] = &[
                 deb: the package installed, run and purged in an emulated Debian (root); \
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
                 runtimes: containers of Docker, Podman and CRI-O in an emulated Debian, and what the agent reports of them (root); \
+                oom: processes killed by systemd-oomd and earlyoom of an emulated Debian, and what the agent reports of them (root); \
                 programs: real programs of Debian's packages, which are installed, as containers (root); \
                 journal: 1,000 kills of agents while containers terminate, 50 power cuts of the journal's disk, an emulated Debian booted with 5 of the images (root); \
                 random: N (200) histories drawn from the seed S (by default another each time), played by real processes with clients, and compared with the processes' own logs; \

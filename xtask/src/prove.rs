@@ -62,6 +62,7 @@ const TIERS: &[Tier] = &[
     tier("deb", "test deb", true, "the Debian package, installed and purged"),
     tier("cluster", "test cluster", false, "the stories on a real Kubernetes cluster"),
     tier("runtimes", "test runtimes", false, "containers of Docker, Podman and CRI-O"),
+    tier("oom", "test oom", false, "systemd-oomd and earlyoom of Debian 12"),
     tier("shutdowns", "test systemd", false, "shutdowns of Debian 13"),
     tier("shutdowns-11", "test systemd --debian 11", false, "shutdowns of Debian 11"),
     tier(

@@ -36,6 +36,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("deb") => return deb::test(args),
         Some("systemd") => return deb::test_systemd(args),
         Some("runtimes") => return deb::test_runtimes(args),
+        Some("oom") => return deb::test_oom(args),
         Some("programs") => return programs::task(args),
         Some("journal") => return journal::task(args),
         Some("random") => return random::task(args),

@@ -1,8 +1,12 @@
 //! The Kubernetes context of a container's termination: the API's timeline joined to the kernel's. Made by `correlate`, read by
 //! `verdict`, `render` and the sinks.
 
+mod held;
+
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use held::{FailedKill, HeldFacts, Sandbox};
 
 use crate::axes::Cause;
 use crate::event::ExitStatus;

@@ -29,6 +29,13 @@ pub struct PodFact {
     /// The condition `AllContainersRestarting` with status True.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restarting: bool,
+    /// `metadata.finalizers`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// The condition `PodReadyToStartContainers`: the pod has a sandbox with a network. None where the status does not have it (before
+    /// Kubernetes 1.29, mostly), and in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_sandbox: Option<bool>,
     /// The condition `Ready`; None where the status does not have it, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
@@ -42,7 +49,12 @@ impl PodFact {
             + self.pod.bytes()
             + self.spec.bytes()
             + self.containers.iter().map(ContainerStatus::bytes).sum::<usize>()
+            + texts(&self.finalizers)
     }
+}
+
+fn texts(all: &[String]) -> usize {
+    all.iter().map(|text| size_of::<String>() + text.len()).sum()
 }
 
 /// The parts of a pod that never change; they identify the pod everywhere.
@@ -110,12 +122,15 @@ pub struct PodSpec {
     pub ips: Vec<std::net::IpAddr>,
     /// Init containers and sidecars, main and ephemeral containers.
     pub containers: Vec<ContainerSpec>,
+    /// Names of the pod's PersistentVolumeClaims.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<String>,
     pub options: PodOptions,
 }
 
 impl PodSpec {
     fn bytes(&self) -> usize {
-        size_of::<PodSpec>() + self.containers.iter().map(ContainerSpec::bytes).sum::<usize>()
+        size_of::<PodSpec>() + self.containers.iter().map(ContainerSpec::bytes).sum::<usize>() + texts(&self.claims)
     }
 }
 

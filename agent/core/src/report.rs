@@ -8,11 +8,12 @@ use crate::attribute::Subject;
 use crate::container::ContainerFact;
 use crate::event::Disposition;
 use crate::ids::{CgroupId, Signal};
-use crate::kubernetes::{PodContext, PodTerminationFacts};
+use crate::kubernetes::{HeldFacts, PodContext, PodTerminationFacts};
 use crate::pod::{PodIdentity, Workload};
 use crate::shutdown::{NodeDown, NodeShutdownFacts};
 use crate::termination::{Actor, MainProcess, OomKill, TerminationFacts, TerminationKey};
 use crate::time::Boot;
+use crate::verdict::held::HeldVerdict;
 use crate::verdict::{self, Case, Judged, ShutdownVerdict, Verdict};
 
 /// The core's answers to one input, each kind in order.
@@ -57,6 +58,8 @@ pub enum Report {
     /// A container of a pod that is being deleted still runs long after the grace period: reported once. A later termination is
     /// reported like any other.
     Stuck(Box<Stuck>),
+    /// A pod is still `Terminating` although nothing of it runs: reported after a minute, and again as another layer holds it.
+    PodHeld(Box<PodHeld>),
     /// A pod terminated, with all containers that terminated with it; these are not reported as [`Report::Terminated`].
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.
@@ -144,6 +147,13 @@ pub struct Stuck {
     pub facts: TerminationFacts,
     pub kubernetes: Arc<PodContext>,
     pub verdict: Verdict,
+}
+
+/// A pod that is held, and by what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodHeld {
+    pub facts: HeldFacts,
+    pub verdict: HeldVerdict,
 }
 
 /// A terminated pod: its own facts, its containers, and the verdict on all of them.

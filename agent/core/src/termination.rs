@@ -137,8 +137,71 @@ pub struct FailedChild {
 pub struct OomKill {
     pub at: Boot,
     pub tgid: Pid,
+    pub start: Boot,
+    pub parent: Pid,
+    /// The parent is the main process.
+    pub of_main: bool,
     pub comm: Comm,
-    pub is_main: bool,
+    pub role: OomRole,
+}
+
+/// What the victim of an OOM kill was for its container or unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OomRole {
+    /// The first process.
+    Main,
+    /// Another process of the program, which had a socket of clients or a connection.
+    Worker,
+    /// Another process of the container, without such a socket.
+    Helper,
+    /// Another process; its sockets are not known.
+    Inside,
+    /// The kubelet's exec probe: it came from outside, by the name of a probe of the spec; or a child of it.
+    Probe,
+    /// The process of the preStop hook, in the same way.
+    PreStop,
+    /// It came from outside otherwise: `kubectl exec`, for example; or a child of it.
+    Session,
+    /// The container runtime's own, which had not yet executed the program.
+    Runtime,
+}
+
+impl OomRole {
+    pub const ALL: [OomRole; 8] = [
+        OomRole::Main,
+        OomRole::Worker,
+        OomRole::Helper,
+        OomRole::Inside,
+        OomRole::Probe,
+        OomRole::PreStop,
+        OomRole::Session,
+        OomRole::Runtime,
+    ];
+
+    /// In JSON, attributes and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OomRole::Main => "main",
+            OomRole::Worker => "worker",
+            OomRole::Helper => "helper",
+            OomRole::Inside => "process",
+            OomRole::Probe => "exec-probe",
+            OomRole::PreStop => "pre-stop",
+            OomRole::Session => "exec-session",
+            OomRole::Runtime => "runtime",
+        }
+    }
+
+    /// Not a part of the program: what it was for is lost, and none of the program's work.
+    pub const fn is_from_outside(self) -> bool {
+        matches!(self, OomRole::Probe | OomRole::PreStop | OomRole::Session | OomRole::Runtime)
+    }
+}
+
+impl OomKill {
+    pub fn is_main(&self) -> bool {
+        self.role == OomRole::Main
+    }
 }
 
 /// Events of one kind: number, first and last time.

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use epitaph_core::observe::loss_verdict::{self, LossRow};
 use epitaph_core::verdict::Severity;
+use epitaph_core::verdict::held::{self, HeldRow};
 use epitaph_core::verdict::node::table as node;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
@@ -85,7 +86,8 @@ pub fn explain(words: &[impl AsRef<str>]) -> Result<String, UnknownWord> {
 fn one(name: &str) -> Result<String, UnknownWord> {
     let row = by_headline(name)
         .map(in_full)
-        .or_else(|| loss_verdict::by_headline(name).map(loss_in_full));
+        .or_else(|| loss_verdict::by_headline(name).map(loss_in_full))
+        .or_else(|| held::by_headline(name).map(held_in_full));
     let values = axes()
         .filter(|(_, value, _)| value == name)
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
@@ -103,6 +105,7 @@ fn one(name: &str) -> Result<String, UnknownWord> {
         let shutdowns = node::TABLE.iter().map(|row| row.headline);
         let known = headlines()
             .chain(losses)
+            .chain(held::TABLE.iter().map(|row| row.headline))
             .chain(shutdowns)
             .chain(values.iter().map(String::as_str))
             .chain(alerts::names())
@@ -173,7 +176,9 @@ fn of_another_tool(name: &str) -> Option<String> {
 pub(super) fn meaning_of(verdict: &str) -> Option<&'static str> {
     let of_loss = || loss_verdict::by_headline(verdict).map(|row| row.meaning);
     let of_node = || node::by_headline(verdict).map(|row| row.meaning);
-    by_headline(verdict).map(|row| row.meaning).or_else(of_loss).or_else(of_node)
+    let of_held = || held::by_headline(verdict).map(|row| row.meaning);
+    let of_termination = by_headline(verdict).map(|row| row.meaning);
+    of_termination.or_else(of_loss).or_else(of_node).or_else(of_held)
 }
 
 /// What lists show beside verdicts: a time without the node is not judged.
@@ -211,6 +216,18 @@ fn loss_in_full(row: &LossRow) -> String {
         row.headline
     );
     paragraphs(title, [row.meaning, row.proof, row.remedy])
+}
+
+/// A pod that is `Terminating` although its containers have exited.
+fn held_in_full(row: &HeldRow) -> String {
+    let title = format!(
+        "{} (of a pod that is still Terminating although its containers have exited; severity {})\n",
+        row.headline,
+        severity(row.severity)
+    );
+    let mut out = paragraphs(title, [row.meaning, row.proof, row.remedy]);
+    let _ = write!(out, "\nWhat is not known\n{}", wrap(row.unseen, 78, "  "));
+    out
 }
 
 /// As its runbook.
@@ -285,6 +302,11 @@ fn list() -> String {
     for row in &loss_verdict::TABLE {
         let mark = if row.unclean { '!' } else { ' ' };
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
+    }
+    out.push_str("\nWhat holds a pod that is still Terminating although its containers have exited:\n\n");
+    let width = held::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
+    for row in &held::TABLE {
+        let _ = writeln!(out, "  {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
     let width = axes().map(|(_, value, _)| value.len()).max().unwrap_or(0);
     out.push_str(

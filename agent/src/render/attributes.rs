@@ -174,6 +174,7 @@ table! {
     STATUS_SIGNAL "epitaph.status.signal" Span String "" "The signal that terminated the main process (on `preStop`: the hook), by name."
     STATUS_CORE_DUMPED "epitaph.status.core_dumped" Span Bool "" "The kernel set the core flag."
     OOM_KILLED "epitaph.oom.killed" Span Int "{process}" "Processes of the container or unit that the OOM killer killed."
+    OOM_ROLE "epitaph.oom.role" Span String "" "What the victim was: `main`, `worker` (had sockets of clients), `helper` (had none), `process` (not known); from outside: `exec-probe`, `pre-stop`, `exec-session`, `runtime`."
     OOM_MAIN "epitaph.oom.main" Span Bool "" "On `oom`: the victim was the main process."
     OTHER_EXITS "epitaph.other_exits" Span Int "{process}" "Other processes of the container or unit that exited between begin and end."
 

@@ -90,6 +90,7 @@ impl Sinks {
             Report::StopSignalIgnored(_)
             | Report::ChildOomKilled { .. }
             | Report::Stuck(_)
+            | Report::PodHeld(_)
             | Report::OptedOut { .. }
             | Report::Dropped { .. } => false,
         }

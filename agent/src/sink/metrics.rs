@@ -24,6 +24,7 @@ use epitaph_core::input::{ProbeState, SeenClients};
 use epitaph_core::pod::{ApiClock, PodsState};
 use epitaph_core::render::json::runtime_name;
 use epitaph_core::report::{DropReason, Report, Termination};
+use epitaph_core::termination::OomRole;
 use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict::{self, Said, Was};
 use opentelemetry::KeyValue;
@@ -148,7 +149,10 @@ impl Metrics {
     fn start_at_zero(&self) {
         for subject in ["container", "unit"] {
             self.ignored.add(0, &[KeyValue::new("subject", subject)]);
-            self.child_oom.add(0, &[KeyValue::new("subject", subject)]);
+            for role in OomRole::ALL.into_iter().filter(|role| *role != OomRole::Main) {
+                self.child_oom
+                    .add(0, &[KeyValue::new("subject", subject), KeyValue::new("role", role.name())]);
+            }
         }
         for outcome in ["accepted", "refused", "reset", "cut", "undecided", "idle_closed", "rejected"] {
             self.connections.add(0, &[KeyValue::new("outcome", outcome)]);
@@ -219,8 +223,10 @@ impl Metrics {
                 }
             }
             Report::Stuck(stuck) => self.workloads.stuck(now, &stuck.kubernetes.pod.workload),
-            Report::ChildOomKilled { subject: of, .. } => {
-                self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0)]);
+            Report::PodHeld(held) => self.workloads.held(&held.facts.pod.workload, held.verdict.row.by),
+            Report::ChildOomKilled { subject: of, oom, .. } => {
+                let role = KeyValue::new("role", oom.role.name());
+                self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0), role]);
             }
             Report::Dropped { reason, count } => self.dropped(reason.name(), *count),
             Report::Workload(workload) => self.workloads.runs(workload),

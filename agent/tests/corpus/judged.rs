@@ -142,6 +142,7 @@ fn show(text: &mut String, report: &Report, observation: &Observation) {
             let object = serde_json::to_value(json::termination(&so_far, observation)).expect("keys are text");
             writeln!(text, "stuck").map(|()| fields(text, "", &object))
         }
+        Report::PodHeld(of) => writeln!(text, "held {}\n  {}", of.verdict.row.headline, of.verdict.sentence),
         Report::NodeShutdown(of) => {
             let object = serde_json::to_value(json::node_shutdown(of)).expect("keys are text");
             writeln!(text, "node {} {}", of.key.ordinal, object["verdict"]).expect("a string");

@@ -71,7 +71,7 @@ fn debian_of_nodes(args: &mut Arguments) -> Result<Suite> {
 pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
     match suite {
         Suite::Trixie => node_tools(),
-        Suite::Bullseye | Suite::Bookworm | Suite::Runtimes => tools::bare(suite),
+        Suite::Bullseye | Suite::Bookworm | Suite::Runtimes | Suite::OomDaemons => tools::bare(suite),
     }
 }
 

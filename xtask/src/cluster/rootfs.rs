@@ -30,6 +30,8 @@ pub enum Suite {
     Trixie,
     /// Debian 13 with its own container runtimes, and CRI-O.
     Runtimes,
+    /// Debian 12 with its OOM killers in user space.
+    OomDaemons,
 }
 
 impl Suite {
@@ -46,7 +48,7 @@ impl Suite {
     fn name(self) -> &'static str {
         match self {
             Suite::Bullseye => "bullseye",
-            Suite::Bookworm => "bookworm",
+            Suite::Bookworm | Suite::OomDaemons => "bookworm",
             Suite::Trixie | Suite::Runtimes => "trixie",
         }
     }
@@ -56,6 +58,7 @@ impl Suite {
         match self {
             Suite::Bullseye | Suite::Bookworm | Suite::Trixie => &[],
             Suite::Runtimes => &RUNTIMES,
+            Suite::OomDaemons => &OOM_DAEMONS,
         }
     }
 
@@ -66,6 +69,7 @@ impl Suite {
             Suite::Bookworm => (&BEFORE_TRIXIE, &[]),
             Suite::Trixie => (&[], &[]),
             Suite::Runtimes => (&[], &[NOT_AT_BOOT]),
+            Suite::OomDaemons => (&BEFORE_TRIXIE, &[ONE_AT_A_TIME]),
         }
     }
 }
@@ -76,6 +80,9 @@ const MERGED_USR: &str =
     "--setup-hook=cd \"$1\" && for dir in bin sbin lib lib64; do mkdir -p usr/$dir && ln -s usr/$dir $dir; done";
 /// Docker's daemon is started by the test, once the machine's own containerd runs.
 const NOT_AT_BOOT: &str = "--customize-hook=chroot \"$1\" systemctl disable docker.service docker.socket";
+/// Each is started by the test, alone.
+const ONE_AT_A_TIME: &str = "--customize-hook=chroot \"$1\" systemctl disable systemd-oomd.service earlyoom.service";
+const OOM_DAEMONS: [&str; 2] = ["systemd-oomd", "earlyoom"];
 /// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 7] = [
     // For the agent's image.
@@ -228,7 +235,7 @@ fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
     let security: &[&str] = match suite {
         // Its support has ended: the lists name packages that are not there any more.
         Suite::Bullseye => &[],
-        Suite::Bookworm | Suite::Trixie | Suite::Runtimes => &[&security],
+        Suite::Bookworm | Suite::Trixie | Suite::Runtimes | Suite::OomDaemons => &[&security],
     };
     let sources = packages::sources(&[suite.name()], security)?;
     let mut mmdebstrap = Command::new("unshare");

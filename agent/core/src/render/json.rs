@@ -121,6 +121,7 @@ pub fn child_oom(of: &Subject, described: Option<&ContainerFact>, kill: &OomKill
         container: described.map(container),
         pid: kill.tgid.0,
         comm: kill.comm.to_string(),
+        role: kill.role.name(),
     }
 }
 
@@ -311,7 +312,8 @@ fn oom(o: &OomKill, clock: WallOffset) -> OomObject {
         boot_ns: o.at,
         pid: o.tgid.0,
         comm: o.comm.to_string(),
-        is_main: o.is_main,
+        is_main: o.is_main(),
+        role: o.role.name(),
     }
 }
 

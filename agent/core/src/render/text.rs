@@ -17,7 +17,7 @@ use crate::shutdown::NodeDown;
 use crate::termination::{Gaps, OomKill};
 use crate::text::escape;
 use crate::time::Boot;
-use crate::verdict::{Evidence, Severity, Verdict, seconds};
+use crate::verdict::{self, Evidence, Severity, Verdict, seconds};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
@@ -129,13 +129,18 @@ pub fn child_oom(
     style: Style,
 ) -> String {
     let paint = Paint(style);
+    let severity = match oom.role.is_from_outside() {
+        true => Severity::Info,
+        false => Severity::Warning,
+    };
     format!(
-        "{} {}  {}\n  the OOM killer killed `{}` (pid {}); the main process was not killed\n",
+        "{} {}  {}\n  the OOM killer killed `{}` (pid {}){}; the main process was not killed\n",
         paint.dim(&clock(observation, oom.at)),
         paint.bold(&name(subject, container, None)),
-        paint.severity(Severity::Warning, "child OOM-killed"),
+        paint.severity(severity, "child OOM-killed"),
         oom.comm,
-        oom.tgid
+        oom.tgid,
+        verdict::oom_role(oom.role).trim_end_matches(',')
     )
 }
 
@@ -402,7 +407,7 @@ mod tests {
             2026-01-02T03:05:05.000Z container checkout (image shop:1.4)  stop signal ignored
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
-              the OOM killer killed `worker` (pid 4055); the main process was not killed
+              the OOM killer killed `worker` (pid 4055), which had sockets of clients; the main process was not killed
         "#]]
         .assert_eq(&text);
     }

@@ -8,7 +8,7 @@ use super::{Evidence, Source};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::Signal;
-use crate::termination::{Actor, Count, RefusedSource, Role};
+use crate::termination::{Actor, Count, OomRole, RefusedSource, Role};
 use crate::time::Boot;
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
@@ -62,10 +62,9 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         }
     }
     for oom in case.oom() {
-        let who = if oom.is_main {
-            "the main process"
-        } else {
-            "not the main process"
+        let who = match oom.role {
+            OomRole::Main => "the main process".to_owned(),
+            role => format!("not the main process{}", super::sentence::of_role(role)),
         };
         let text = format!("the OOM killer killed `{}` (pid {}), {who}", oom.comm, oom.tgid);
         add(oom.at, Kind::OomVictim, text);

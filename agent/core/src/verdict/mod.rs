@@ -3,6 +3,7 @@
 pub mod advice;
 mod disagreement;
 mod evidence;
+pub mod held;
 pub mod judge;
 pub mod node;
 mod pod;
@@ -23,7 +24,9 @@ pub use disagreement::{Disagreement, Said, Was};
 pub use judge::{Case, Judged, judge};
 pub use node::{ShutdownVerdict, judge_shutdown};
 pub use pod::judge_pod;
-pub use sentence::{OBSERVATION_ENDED, discarded_inside, ignored, in_container, peer_name, raised_in_vain, seconds};
+pub use sentence::{
+    OBSERVATION_ENDED, discarded_inside, ignored, in_container, of_role as oom_role, peer_name, raised_in_vain, seconds,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -16,8 +16,9 @@ use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::kubernetes::PodContext;
+use crate::pod::ContainerKind;
 use crate::termination::{
-    Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
+    Actor, ClientPeer, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
 };
 use crate::time::Boot;
 
@@ -192,7 +193,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let before = case.stop().map_or(String::new(), |stop| {
                 format!(", {} after {}", since(case, stop.at), stop.signal)
             });
-            format!("the OOM killer killed {who} because memory ran out{before}")
+            format!("the OOM killer killed {who} because memory ran out{before}{}", at_start(case))
         }
         Why::OomByDaemon => {
             let by = case.kill().map_or("a daemon".to_owned(), |kill| actor(&kill.sender));
@@ -415,14 +416,41 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
     )
 }
 
+/// What an OOM kill of the first process stopped from beginning.
+fn at_start(case: &Case<'_>) -> &'static str {
+    let is_runtimes = case.main().is_some_and(|main| main.comm.as_bytes().starts_with(b"runc:["));
+    let is_init = case.kubernetes.is_some_and(|pod| pod.kind == Some(ContainerKind::Init));
+    match (is_runtimes, is_init) {
+        (true, _) => "; that was the container runtime's own process, which had not yet started the program",
+        (false, true) => "; the init container did not finish, so the containers behind it were not started",
+        (false, false) => "",
+    }
+}
+
+/// What a victim of an OOM kill was, behind its name; empty where nothing more is known than that it was another process.
+pub fn of_role(role: OomRole) -> &'static str {
+    match role {
+        OomRole::Main | OomRole::Helper | OomRole::Inside => "",
+        OomRole::Worker => ", which had sockets of clients,",
+        OomRole::Probe => ", the kubelet's exec probe,",
+        OomRole::PreStop => ", the preStop hook,",
+        OomRole::Session => ", which came from outside, as by `kubectl exec`,",
+        OomRole::Runtime => ", the container runtime's own process,",
+    }
+}
+
 fn oom_child(case: &Case<'_>, who: &str) -> String {
-    match case.oom().iter().rev().find(|oom| !oom.is_main && oom.at <= case.end) {
-        Some(OomKill { at, tgid, comm, .. }) => {
+    let is_its = |oom: &&OomKill| !oom.is_main() && !oom.role.is_from_outside() && oom.at <= case.end;
+    match case.oom().iter().rev().find(is_its) {
+        Some(OomKill {
+            at, tgid, comm, role, ..
+        }) => {
+            let of_role = of_role(*role);
             let stop = case.stop().map_or(String::new(), |stop| {
                 format!(", and {} after {}", since(case, stop.at), stop.signal)
             });
             format!(
-                "the OOM killer killed `{comm}` (pid {tgid}) because memory ran out, and the main process, {who}, {}, {} later{stop}",
+                "the OOM killer killed `{comm}` (pid {tgid}){of_role} because memory ran out, and the main process, {who}, {}, {} later{stop}",
                 status(case),
                 since(case, *at)
             )
@@ -436,7 +464,7 @@ fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
     if matches!(finding.why, Why::Oom | Why::OomByDaemon | Why::OomChild) {
         return None;
     }
-    let children = || case.oom().iter().filter(|oom| !oom.is_main);
+    let children = || case.oom().iter().filter(|oom| !oom.is_main());
     let last = children().next_back()?;
     let others = match children().count() - 1 {
         0 => String::new(),
@@ -449,8 +477,10 @@ fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
         None => format!("{} before the end", seconds(case.end.since(last.at))),
     };
     Some(format!(
-        "the OOM killer had killed `{}` (pid {}){others} because memory ran out, {when}",
-        last.comm, last.tgid
+        "the OOM killer had killed `{}` (pid {}){}{others} because memory ran out, {when}",
+        last.comm,
+        last.tgid,
+        of_role(last.role)
     ))
 }
 

@@ -46,6 +46,26 @@ pub fn markdown() -> String {
         );
     }
     out.push_str(
+        "\n## Pods that are held\n\n\
+         A pod that is still `Terminating` a minute after its last container exited, or after its deletion: the agent of its node names the layer\n\
+         that holds it, in an Event `TerminationHeld` on the pod and its workload and as `epitaph_workload_held_total{holder}`, and again when\n\
+         another layer does. The layers are those of a kubelet, in order; the first that is not shown to be done holds the pod. The pod's Events\n\
+         are listed once for it. A pod with a container that runs is [`stuck`](#stuck). While the API does not answer, nothing is reported.\n\n\
+         | what holds it | severity | meaning | proof | remedy | not known |\n|---|---|---|---|---|---|\n",
+    );
+    for row in &held::TABLE {
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} | {} | {} |",
+            row.headline,
+            severity(row.severity),
+            row.meaning,
+            row.proof,
+            row.remedy,
+            row.unseen
+        );
+    }
+    out.push_str(
         "\n## Shutdowns of the node\n\n\
          The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
          traces of the shutdown and of its pods link to each other. After the next boot, its sentence also has the pods that stayed Ready in the API until the node was\n\

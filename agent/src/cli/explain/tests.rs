@@ -128,6 +128,16 @@ fn all_with_a_line_each() {
             ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
               taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: with effect NoExecute it evicts pods and keeps new ones away; with NoSchedule it only keeps new ones away.
 
+            What holds a pod that is still Terminating although its containers have exited:
+
+              held-by-runtime    The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.
+              held-by-sandbox    All containers have exited, and the stop of the pod's sandbox (its pause process and its network) is not done: its process runs, or the kubelet reports that it cannot stop it, or its process is gone and the kubelet has not reported the containers' exits, as long as it waits for that stop.
+              held-by-network    The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.
+              held-by-volume     Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted.
+              held-by-kubelet    No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up.
+              held-by-finalizer  Kubernetes does not wait for the kubelet any more, and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
+              held-by-api        Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.
+
             Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
 
             cause    deleted                The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).

@@ -196,7 +196,8 @@ pub const WORDS: [Word; 60] = [
     Word {
         names: &["Terminating"],
         meaning: "Deletion was requested, and the pod still exists: a preStop hook or the shutdown takes its time, the stop signal was ignored \
-                  and the grace period runs, a process cannot be killed, or a finalizer keeps the object after all processes have exited.",
+                  and the grace period runs, a process cannot be killed; or, after all containers have exited, the runtime, the sandbox, its network, \
+                  a volume or a finalizer holds the pod: the Event `TerminationHeld` names which (`epitaph explain held-by-finalizer`).",
         verdicts: &[
             "ignored-stop-signal",
             "killed-after-grace",

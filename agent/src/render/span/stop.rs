@@ -112,7 +112,8 @@ fn events(t: &Termination, at: &Frame) -> Vec<Event> {
         let mut a = Attributes::default();
         a.count(key::PROCESS_PID, oom.tgid.0.into());
         a.text(key::PROCESS_EXECUTABLE_NAME, oom.comm.to_string());
-        a.flag(key::OOM_MAIN, oom.is_main);
+        a.flag(key::OOM_MAIN, oom.is_main());
+        a.text(key::OOM_ROLE, oom.role.name());
         events.push((oom.at, "oom", a));
     }
     if let Some(kill) = &t.kill {

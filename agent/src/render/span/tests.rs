@@ -193,7 +193,7 @@ fn an_oom_kill_of_a_unit_with_gaps() {
               epitaph.late_start=true
               epitaph.clock.step=12.5
               epitaph.inactive_probes=["tcp_send_reset"]
-              @0 oom process.pid=4242 process.executable.name=sh\u{1b}[2J epitaph.oom.main=true
+              @0 oom process.pid=4242 process.executable.name=sh\u{1b}[2J epitaph.oom.main=true epitaph.oom.role=main
               @100 unobserved epitaph.unobserved.duration=0.1
         "#]],
     );

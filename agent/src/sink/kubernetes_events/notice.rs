@@ -4,7 +4,7 @@ use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodContext;
 use epitaph_core::observe::{Advice, LossAlarm};
 use epitaph_core::pod::{PodIdentity, Workload};
-use epitaph_core::report::{NodeShutdown, PodTermination, Report, StopSignalIgnored};
+use epitaph_core::report::{NodeShutdown, PodHeld, PodTermination, Report, StopSignalIgnored};
 use epitaph_core::rollout::SettledRollout;
 use epitaph_core::termination::{TerminationFacts, TerminationKey};
 use epitaph_core::text::{head, tail};
@@ -50,6 +50,7 @@ pub(super) enum Reason {
     UncleanTermination,
     StopSignalIgnored,
     TerminationStuck,
+    TerminationHeld,
     PodStuckOnLostNode,
     UncleanShutdown,
     RolloutLostConnections,
@@ -61,6 +62,7 @@ impl Reason {
             Reason::UncleanTermination => "UncleanTermination",
             Reason::StopSignalIgnored => "StopSignalIgnored",
             Reason::TerminationStuck => "TerminationStuck",
+            Reason::TerminationHeld => "TerminationHeld",
             Reason::PodStuckOnLostNode => "PodStuckOnLostNode",
             Reason::UncleanShutdown => "UncleanShutdown",
             Reason::RolloutLostConnections => "RolloutLostConnections",
@@ -70,7 +72,9 @@ impl Reason {
     /// The Event's `action`: what was done to the object.
     pub const fn action(self) -> &'static str {
         match self {
-            Reason::UncleanTermination | Reason::TerminationStuck | Reason::PodStuckOnLostNode => "Terminate",
+            Reason::UncleanTermination | Reason::TerminationStuck | Reason::TerminationHeld | Reason::PodStuckOnLostNode => {
+                "Terminate"
+            }
             Reason::StopSignalIgnored => "Stop",
             Reason::UncleanShutdown => "Shutdown",
             Reason::RolloutLostConnections => "Rollout",
@@ -105,6 +109,7 @@ pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
             Reason::TerminationStuck,
             observation,
         ),
+        Report::PodHeld(held) => of_held(held, observation),
         Report::StopSignalIgnored(early) => of_early(early, observation),
         Report::NodeShutdown(shutdown) => of_shutdown(shutdown),
         Report::ChildOomKilled { .. }
@@ -256,6 +261,22 @@ fn of_container(
         termination: named("container", &facts.key),
     };
     about.notices(facts.end, observation)
+}
+
+/// A pod that opted out is not reported.
+fn of_held(held: &PodHeld, observation: &Observation) -> Vec<Notice> {
+    let (facts, verdict) = (&held.facts, &held.verdict);
+    let about = About {
+        pod: &facts.pod,
+        reason: Reason::TerminationHeld,
+        headline: verdict.row.headline,
+        container: None,
+        lost_node: None,
+        sentence: &verdict.sentence,
+        remedy: format!(". Remedy: {}", verdict.row.remedy),
+        termination: format!("held pod {} {}", facts.pod.uid.0, verdict.row.headline),
+    };
+    about.notices(facts.at, observation)
 }
 
 fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Notice> {

@@ -81,6 +81,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.host(Severity::Critical),
                 rules.host(Severity::Warning),
                 rules.child_oom(),
+                rules.outsider_oom(),
             ],
         },
         Group {
@@ -155,6 +156,9 @@ fn evidence(row: &VerdictRow) -> String {
 /// `Deployment shop/cart`.
 const WORKLOAD: &str =
     "{{ $labels.epitaph_workload_kind }} {{ $labels.k8s_namespace_name }}/{{ $labels.epitaph_workload_name }}";
+
+/// Roles of OOM kills that hit no part of the program.
+const FROM_OUTSIDE: &str = "exec-probe|pre-stop|exec-session|runtime";
 
 struct Rules {
     minute: u64,
@@ -238,7 +242,10 @@ impl Rules {
 
     fn child_oom(&self) -> Rule {
         Rule {
-            expr: self.increase(&["cluster", "instance", "subject"], &CHILD_OOM.prometheus()),
+            expr: self.increase(
+                &["cluster", "instance", "subject", "role"],
+                &format!("{}{{role!~\"{FROM_OUTSIDE}\"}}", CHILD_OOM.prometheus()),
+            ),
             kept: self.seconds(KEPT),
             severity: "warning",
             ..rule(
@@ -246,6 +253,27 @@ impl Rules {
                 "A process of a {{ $labels.subject }} on {{ $labels.instance }} was killed for memory; the main process goes on".into(),
                 "The OOM killer killed a process other than the main process, and the container or unit kept running with one worker \
                  less. Raise the memory limit or run fewer workers. The agent's log and the kernel's log name the process."
+                    .into(),
+            )
+        }
+    }
+
+    /// What was lost is a probe, a hook or a person's session, and no part of the program: not the alarm of the program's own.
+    fn outsider_oom(&self) -> Rule {
+        Rule {
+            expr: self.increase(
+                &["cluster", "instance", "subject", "role"],
+                &format!("{}{{role=~\"{FROM_OUTSIDE}\"}}", CHILD_OOM.prometheus()),
+            ),
+            kept: self.seconds(KEPT),
+            severity: "info",
+            ..rule(
+                "EpitaphOutOfMemory",
+                "A process from outside of a {{ $labels.subject }} on {{ $labels.instance }} was killed for memory: {{ $labels.role }}".into(),
+                "The OOM killer killed a process that is not a part of the program: the kubelet's exec probe (exec-probe), the preStop hook \
+                 (pre-stop), an exec session (exec-session), or the container runtime's own (runtime). It counts against the container's \
+                 memory limit. A probe that fails for it can restart the container: make the probe smaller, or use an HTTP or gRPC probe, \
+                 or raise the memory limit. The kernel's log names the process."
                     .into(),
             )
         }

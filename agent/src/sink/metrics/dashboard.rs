@@ -14,8 +14,8 @@ use super::alerts::{RATE, UNCLEAN_RATIO, alert_of, duration, unanswered, workloa
 use super::observer::{ACTIVE, KNOWN};
 use super::table::{
     BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, NODE_READY,
-    NODE_SHUTDOWN_LAST, PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_IGNORED,
-    WORKLOAD_INCIDENT, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
+    NODE_SHUTDOWN_LAST, PROBE, REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_DISAGREES, WORKLOAD_HELD,
+    WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 
 pub use json::json;
@@ -243,16 +243,17 @@ fn no_reaction() -> Panel {
     let labels = workload_labels().join(", ");
     let sum = |row: Row| format!("sum by ({labels}) ({}{{{SELECTED}}})", row.prometheus());
     Panel {
-        title: "Stop signals ignored, containers stuck",
+        title: "Stop signals ignored, containers stuck, pods held",
         about: "Stop signals that the kernel discarded because the process had no handler, and containers that were still running long after \
                 the grace period, since the agents started: a step is an incident, a fall is the restart of an agent. Both are counted \
-                before the container exits.",
+                before the container exits. Held are pods that were still Terminating a minute after their last container had exited.",
         view: View::Lines,
         unit: "short",
         width: 8,
         queries: vec![
             query(sum(WORKLOAD_IGNORED), &format!("ignored: {WORKLOAD}")),
             query(sum(WORKLOAD_STUCK), &format!("stuck: {WORKLOAD}")),
+            query(sum(WORKLOAD_HELD), &format!("held: {WORKLOAD}")),
         ],
         off: "",
         alerts: vec!["EpitaphStopSignalIgnored", "EpitaphStuckTerminating"],

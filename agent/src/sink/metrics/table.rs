@@ -101,7 +101,13 @@ pub const CHILD_OOM: Row = Row {
     name: "epitaph.oom.child_kills",
     shape: Shape::Counter,
     unit: "{process}",
-    labels: &[SUBJECT],
+    labels: &[
+        SUBJECT,
+        (
+            "role",
+            "worker (had sockets of clients), helper (had none), process (not known); from outside, and no part of the program: exec-probe, pre-stop, exec-session, runtime",
+        ),
+    ],
     about: "OOM kills of processes other than the main process, after which the container or unit kept running",
 };
 pub const LOST: Row = Row {
@@ -430,6 +436,21 @@ pub const WORKLOAD_STUCK: Row = Row {
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
     about: "Containers that were still running 15 s after the end of the grace period, counted before they exit. The grace period begins with the deletion request, or with the stop signal if that came later. Appears with the first",
 };
+pub const WORKLOAD_HELD: Row = Row {
+    name: "epitaph.workload.held",
+    shape: Shape::Counter,
+    unit: "{pod}",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        (
+            "holder",
+            "runtime, sandbox, network, volume, kubelet, finalizer, api: docs/verdicts.md, *Pods that are held*",
+        ),
+    ],
+    about: "Pods that were still Terminating a minute after their last container had exited, by what held them; counted again when another layer holds the pod; appears with the first",
+};
 pub const WORKLOAD_DISAGREES: Row = Row {
     name: "epitaph.workload.status.disagrees",
     shape: Shape::Counter,
@@ -533,6 +554,7 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_IGNORED,
     WORKLOAD_GRACE_CUT,
     WORKLOAD_STUCK,
+    WORKLOAD_HELD,
     WORKLOAD_DISAGREES,
     WORKLOAD_UNCLEAN,
     WORKLOAD_INCIDENT,

@@ -3,6 +3,10 @@ use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::{ignored, observation};
 use epitaph_core::fixtures::{pods, sample, shutdowns};
+use epitaph_core::kubernetes::{HeldFacts, Sandbox};
+use epitaph_core::pod::PodIdentity;
+use epitaph_core::report::PodHeld;
+use epitaph_core::verdict::held::judge_held;
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -93,11 +97,32 @@ fn play_pods(metrics: &Metrics) {
         Report::Workload(pod.pod.workload.clone()),
         Report::StopSignalIgnored(Box::new(pods::early(&restarted))),
         Report::Stuck(Box::new(pods::stuck(restarted.clone()))),
+        Report::PodHeld(Box::new(held(pod.pod.clone()))),
         Report::Terminated(Box::new(restarted)),
         Report::PodTerminated(Box::new(pod)),
     ] {
         metrics.report(NOW, &output);
     }
+}
+
+/// By a finalizer.
+fn held(pod: Arc<PodIdentity>) -> PodHeld {
+    let at = Boot(100_000_000_000);
+    let facts = HeldFacts {
+        pod,
+        at,
+        requested: at.minus(Duration::from_secs(62)),
+        last_exit: Some(at.minus(Duration::from_secs(60))),
+        unreported: Vec::new(),
+        sandbox: Sandbox::Gone,
+        failed: None,
+        are_events_known: true,
+        claims: Vec::new(),
+        finalizers: vec!["example.com/hold".to_owned()],
+        is_released: true,
+    };
+    let verdict = judge_held(&facts);
+    PodHeld { facts, verdict }
 }
 
 /// Lines of the text with a value other than 0.
@@ -167,7 +192,7 @@ fn a_termination_is_counted_and_its_time_is_known() {
         epitaph_node_shutdown_ready{check="lock",state="not_ready"} 1
         epitaph_node_shutdown_timestamp_seconds{unclean="true",verdict="truncated"} 1700005064
         epitaph_node_shutdowns_total{verdict="truncated"} 1
-        epitaph_oom_child_kills_total{subject="container"} 1
+        epitaph_oom_child_kills_total{role="worker",subject="container"} 1
         epitaph_probe_state{probe="inet_sk_error_report",state="substituted"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1
         epitaph_probe_state{probe="tcp_send_reset",state="unsupported"} 1

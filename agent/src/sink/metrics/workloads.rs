@@ -9,12 +9,13 @@ use epitaph_core::pod;
 use epitaph_core::termination::Traffic;
 use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict::advice::Need;
+use epitaph_core::verdict::held::HeldBy;
 use epitaph_core::verdict::{self, AdviceKind, Disagreement, Said, Verdict, Was};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
 use super::table::{
-    HOST_UNCLEAN, INCIDENTS, Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_DISAGREES, WORKLOAD_GRACE_CUT,
+    HOST_UNCLEAN, INCIDENTS, Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_DISAGREES, WORKLOAD_GRACE_CUT, WORKLOAD_HELD,
     WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 use crate::render::attributes::key;
@@ -104,6 +105,7 @@ struct Counts {
     stuck: u64,
     cut_short: u64,
     disagreements: BTreeMap<(Said, Was), u64>,
+    held: BTreeMap<HeldBy, u64>,
     /// The latest unclean termination by verdict.
     unclean: BTreeMap<&'static str, Wall>,
     /// The latest of each of [`INCIDENTS`].
@@ -156,6 +158,11 @@ impl Workloads {
             }
         });
         known.counter(&WORKLOAD_STUCK, meter, |counts, observe| some(counts.stuck, observe));
+        known.counter(&WORKLOAD_HELD, meter, |counts, observe| {
+            for (by, count) in &counts.held {
+                observe(*count, &[KeyValue::new("holder", by.name())]);
+            }
+        });
         known.gauge(&WORKLOAD_UNCLEAN, meter, |known, observe| {
             known.each(&mut |name, counts| {
                 for (verdict, at) in &counts.unclean {
@@ -301,6 +308,12 @@ impl Workloads {
         let (counts, _) = known.counts(workload);
         counts.stuck += 1;
         counts.incidents.insert("stuck", at);
+    }
+
+    pub(super) fn held(&self, workload: &pod::Workload, by: HeldBy) {
+        let mut known = lock(&self.0);
+        let (counts, _) = known.counts(workload);
+        *counts.held.entry(by).or_default() += 1;
     }
 
     pub(super) fn alive(&self, now: Boot) {

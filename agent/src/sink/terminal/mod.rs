@@ -144,6 +144,7 @@ impl<W: Write> Sink<W> {
             | Report::WorkloadGone(_)
             | Report::OptedOut { .. }
             | Report::Stuck(_)
+            | Report::PodHeld(_)
             | Report::NodeShutdown(_)
             | Report::NodeDown(_)
             | Report::StopSignalIgnored(_)

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::nodes::{Agents, UNREACHABLE, api_time};
 use crate::source::bounded;
 use crate::source::pods::Allowed;
-use crate::source::pods::convert::{deletion, disruption, identity};
+use crate::source::pods::convert::{claims, deletion, disruption, identity};
 use crate::source::pods::options::Annotated;
 use crate::source::pods::owners::{by_labels, controller};
 
@@ -118,7 +118,10 @@ pub(super) fn pod(pod: &Pod, allowed: &Allowed, agents: &Agents, offset: WallOff
         claims: pod
             .spec
             .as_ref()
-            .map_or(Vec::new(), |spec| claims(spec, meta.name.as_deref().unwrap_or_default())),
+            .map_or(Vec::new(), |spec| claims(spec, meta.name.as_deref().unwrap_or_default()))
+            .into_iter()
+            .map(String::into_boxed_str)
+            .collect(),
         agent: agents.address(pod),
     })
 }
@@ -147,17 +150,6 @@ fn outlasts(spec: &PodSpec) -> bool {
         };
         is_of_effect && is_of_key && toleration.toleration_seconds.is_none()
     })
-}
-
-/// The claim of a generic ephemeral volume has the names of pod and volume.
-fn claims(spec: &PodSpec, pod: &str) -> Vec<Box<str>> {
-    let volumes = spec.volumes.iter().flatten();
-    let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(claim), _) => Some(claim.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
-        (None, None) => None,
-    });
-    claims.take(MAX_KEPT).map(|name| bounded(&name, MAX_NAME).into()).collect()
 }
 
 /// Empty before the pod is scheduled.

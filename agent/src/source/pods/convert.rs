@@ -31,6 +31,8 @@ const MAX_CONTAINERS: usize = 256;
 const MAX_PORTS: usize = 64;
 const MAX_RULES: usize = 20;
 const MAX_CODES: usize = 255;
+/// Most kept finalizers, and most kept claims, of one pod.
+const MAX_KEPT: usize = 32;
 
 /// Annotations of the kubelet on the mirror pods of static pods.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -128,6 +130,8 @@ pub(super) fn fact(pod: &api::Pod, identity: Arc<PodIdentity>, options: PodOptio
         },
         reason: status.and_then(|s| reason(s.reason.as_deref())),
         restarting: status.is_some_and(restarting),
+        finalizers: finalizers(pod),
+        has_sandbox: status.and_then(has_sandbox),
         disruption: status.and_then(disruption),
         ready: status.and_then(ready),
         containers: status.map_or_else(Vec::new, statuses),
@@ -152,8 +156,26 @@ fn spec(pod: &api::Pod, options: PodOptions) -> PodSpec {
         share_process_namespace: spec.share_process_namespace == Some(true),
         ips,
         containers: containers(spec),
+        claims: claims(spec, pod.metadata.name.as_deref().unwrap_or_default()),
         options,
     }
+}
+
+/// Whoever creates a pod chooses them.
+fn finalizers(pod: &api::Pod) -> Vec<String> {
+    let all = pod.metadata.finalizers.iter().flatten().take(MAX_KEPT);
+    all.map(|name| bounded(name, MAX_NAME)).collect()
+}
+
+/// Names of the pod's claims. A generic ephemeral volume has a claim of the pod's and the volume's name.
+pub(in crate::source) fn claims(spec: &api::PodSpec, pod: &str) -> Vec<String> {
+    let volumes = spec.volumes.iter().flatten();
+    let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
+        (None, None) => None,
+    });
+    claims.take(MAX_KEPT).map(|name| bounded(&name, MAX_NAME)).collect()
 }
 
 fn restart_policy(text: Option<&str>) -> Option<RestartPolicy> {
@@ -318,6 +340,17 @@ pub(in crate::source) fn disruption(status: &api::PodStatus) -> Option<Disruptio
 fn restarting(status: &api::PodStatus) -> bool {
     let mut conditions = status.conditions.iter().flatten();
     conditions.any(|c| c.type_ == "AllContainersRestarting" && c.status == "True")
+}
+
+/// The pod's sandbox is there, and its network is set up (by default since Kubernetes 1.29).
+fn has_sandbox(status: &api::PodStatus) -> Option<bool> {
+    let mut conditions = status.conditions.iter().flatten();
+    let condition = conditions.find(|c| c.type_ == "PodReadyToStartContainers")?;
+    match condition.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    }
 }
 
 fn ready(status: &api::PodStatus) -> Option<Ready> {

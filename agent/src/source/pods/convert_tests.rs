@@ -243,6 +243,7 @@ fn a_pod_is_converted_completely() {
                         restart_rules: [],
                     },
                 ],
+                claims: [],
                 options: PodOptions {
                     ignore: false,
                     expected_exit_codes: [],
@@ -265,6 +266,8 @@ fn a_pod_is_converted_completely() {
                 },
             ),
             restarting: true,
+            finalizers: [],
+            has_sandbox: None,
             ready: None,
             containers: [
                 ContainerStatus {

@@ -36,6 +36,8 @@ fn fact(pod: &str, containers: Vec<ContainerStatus>) -> PodFact {
         reason: None,
         disruption: None,
         restarting: false,
+        finalizers: Vec::new(),
+        has_sandbox: None,
         ready: None,
         containers,
     }

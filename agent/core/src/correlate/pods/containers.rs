@@ -4,7 +4,7 @@ use crate::attribute::Subject;
 use crate::event::ExitStatus;
 use crate::ids::{CgroupId, Comm};
 use crate::report::{Report, StopSignalIgnored};
-use crate::termination::{Role, TerminationFacts};
+use crate::termination::{OomKill, OomRole, Role, TerminationFacts};
 use crate::time::Boot;
 
 use super::context::Life;
@@ -33,7 +33,12 @@ impl Pods {
             SubjectEvent::Removed { at, cgroup } => self.removed(at, cgroup, now),
             SubjectEvent::CountsUntil { own, until } => self.counts_until(own, until, now),
             SubjectEvent::StopIgnored(early) => out.reports.extend(self.early(now, early).map(Report::StopSignalIgnored)),
-            SubjectEvent::ChildOomKilled { subject, container, oom } => {
+            SubjectEvent::ChildOomKilled {
+                subject,
+                container,
+                mut oom,
+            } => {
+                oom.role = self.role_of(&subject, &oom).unwrap_or(oom.role);
                 if self.is_ignored(&subject) {
                     self.opted_out += 1;
                 } else {
@@ -43,6 +48,16 @@ impl Pods {
             SubjectEvent::Ended(facts) => self.ended(now, facts, out),
             SubjectEvent::Watched(_) | SubjectEvent::Unwatched(_) => {}
         }
+    }
+
+    /// What the victim of an OOM kill was, if it came into a pod's container from outside.
+    fn role_of(&self, subject: &Subject, oom: &OomKill) -> Option<OomRole> {
+        let Subject::Container { id, pod: path_uid, .. } = subject else {
+            return None;
+        };
+        let pod = self.pods.get(self.ids.get(id).or(path_uid.as_ref())?)?;
+        let container = pod.containers.iter().find(|of| of.id == *id)?;
+        pod.role_of(pod.name_of(id), container, oom)
     }
 
     /// A container that the kernel shows. True if its pod is already being deleted.

@@ -33,7 +33,7 @@ impl Pods {
         let keys: Vec<PodUid> = self
             .pods
             .values()
-            .filter(|pod| !pod.held.is_empty())
+            .filter(|pod| !pod.held.is_empty() || pod.lingering.requested.is_some())
             .map(|pod| pod.key.clone())
             .collect();
         for key in keys {

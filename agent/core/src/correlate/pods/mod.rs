@@ -11,6 +11,7 @@ mod containers;
 mod context;
 mod in_place;
 mod learn;
+mod lingering;
 mod next_boot;
 mod open;
 mod pod;
@@ -139,6 +140,14 @@ impl Pods {
                     }
                     out.overdue.push(own);
                 }
+                Step::AskHeld => {
+                    if let Some(pod) = self.pods.get_mut(&key) {
+                        pod.held_asked(now);
+                        let fact = pod.fact.as_ref().filter(|_| !pod.is_ignored());
+                        out.events.extend(fact.map(|fact| fact.pod.clone()));
+                    }
+                }
+                Step::Held => self.lingers(&key, now, out),
                 Step::Release(i, missing) => self.release(&key, i, missing, now, out),
                 Step::Finish => self.finish(&key, boot_id, now, out),
                 Step::Forget => {
@@ -172,6 +181,17 @@ impl Pods {
             kubernetes,
             verdict,
         })
+    }
+
+    /// A pod is still there although nothing of it runs. Without the API its state is not known.
+    fn lingers(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        let held = pod.held_now(now);
+        if pod.is_ignored() {
+            self.opted_out += u64::from(held.is_some());
+        } else {
+            out.reports.extend(held.map(|held| Report::PodHeld(Box::new(held))));
+        }
     }
 
     /// No more input: terminated pods are reported; of other pods, the observed terminations.

@@ -17,6 +17,7 @@ use crate::time::Boot;
 use super::super::Limits;
 use super::super::node::RunningPod;
 use super::in_place::{Trigger, is_placeholder};
+use super::lingering::Lingering;
 use super::prestop::Runs;
 use super::stop_reason;
 
@@ -61,6 +62,7 @@ pub(super) struct Pod {
     pub over_by_itself: bool,
     /// When the termination was reported, or found to need no report.
     pub reported: Option<Boot>,
+    pub lingering: Lingering,
     /// Time of the last fact about the pod.
     pub touched: Boot,
     pub due: Option<Boot>,
@@ -142,6 +144,7 @@ impl Pod {
             triggers: VecDeque::new(),
             over_by_itself: false,
             reported: None,
+            lingering: Lingering::default(),
             touched: now,
             due: None,
             weighed: 0,
@@ -174,6 +177,10 @@ impl Pod {
             self.reason = None;
             self.over_by_itself = false;
             self.reported = None;
+            self.lingering = Lingering::default();
+        }
+        if fact.deletion.is_some() {
+            self.lingering.requested.get_or_insert(fact.seen);
         }
         let (is_first, seen) = (is_back || self.fact.is_none(), fact.seen);
         self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();

@@ -7,6 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::Comm;
 use crate::kubernetes::{PreStopRun, Request};
 use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
+use crate::termination::{OomKill, OomRole};
 use crate::time::Boot;
 
 use super::context::Life;
@@ -16,12 +17,17 @@ use crate::correlate::subjects::ProcessId;
 /// Most processes from outside that are kept per container; if the pod is known, only those with a hook's name.
 const RUNS: usize = 16;
 
+/// Most of those that have no hook's name: for what an OOM kill hit.
+const OTHERS: usize = 8;
+
 /// Processes that came into a container from outside.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     kept: VecDeque<Run>,
     /// Start of the last dropped process: the hook may be among the dropped ones.
     forgotten: Option<Boot>,
+    /// The last ones without a hook's name.
+    others: VecDeque<Run>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +41,7 @@ struct Run {
 
 impl Runs {
     pub fn bytes(&self) -> usize {
-        self.kept.capacity() * size_of::<Run>()
+        (self.kept.capacity() + self.others.capacity()) * size_of::<Run>()
     }
 
     pub fn exec(&mut self, at: Boot, id: ProcessId, comm: Comm, is_wanted: bool) {
@@ -46,6 +52,10 @@ impl Runs {
             return;
         }
         if !is_wanted {
+            if self.others.iter().all(|run| !run.id.same(&id)) {
+                self.others.truncate(OTHERS - 1);
+                self.others.push_front(Run { id, at, comm, end: None });
+            }
             return;
         }
         self.kept.push_back(Run { id, at, comm, end: None });
@@ -57,11 +67,23 @@ impl Runs {
     }
 
     pub fn exit(&mut self, at: Boot, id: ProcessId, status: ExitStatus) {
-        if let Some(run) = self.kept.iter_mut().find(|run| run.id.same(&id))
+        let mut all = self.kept.iter_mut().chain(&mut self.others);
+        if let Some(run) = all.find(|run| run.id.same(&id))
             && run.end.is_none_or(|(known, _)| at < known)
         {
             run.end = Some((at, status));
         }
+    }
+
+    /// The process that came from outside and was the victim, or the victim's parent; with the time and the name of its first program. The
+    /// main process came from outside, too.
+    fn origin(&self, oom: &OomKill) -> Option<(Boot, Comm)> {
+        let all = || self.kept.iter().chain(&self.others);
+        let itself = all().find(|run| run.id.tgid == oom.tgid && run.id.start.0.abs_diff(oom.start.0) <= SAME);
+        // A child is not older, and the parent ran then: the process id may have had another holder.
+        let ran = |run: &&Run| run.id.start <= oom.start && run.end.is_none_or(|(end, _)| oom.start <= end);
+        let parent = || all().find(|run| run.id.tgid == oom.parent && ran(run));
+        itself.or_else(parent).map(|run| (run.at, run.comm))
     }
 
     /// The only process of that name that started in that time and is not the main process, which started at `main`.
@@ -76,7 +98,26 @@ impl Runs {
     }
 }
 
+/// `/proc` gives a start in clock ticks.
+const SAME: u64 = crate::time::TICK_NS;
+
 impl Pod {
+    /// What the victim of an OOM kill was, if it came from outside.
+    pub fn role_from_outside(&self, name: Option<&str>, runs: &Runs, request: Option<Boot>, oom: &OomKill) -> Option<OomRole> {
+        if oom.of_main || matches!(oom.role, OomRole::Main | OomRole::Runtime) {
+            return None;
+        }
+        let (at, comm) = runs.origin(oom)?;
+        let spec = name.and_then(|name| self.spec(name));
+        let is_probe = spec.is_some_and(|spec| is_probed_by(spec, &comm));
+        let is_hook = spec.and_then(exec_hook).is_some_and(|hook| hook == comm) && request.is_some_and(|request| at >= request);
+        Some(match (is_hook, is_probe) {
+            (true, false) => OomRole::PreStop,
+            (_, true) => OomRole::Probe,
+            (false, false) => OomRole::Session,
+        })
+    }
+
     /// Whether a process of that name may be a hook of the pod.
     pub fn may_be_hook(&self, comm: &Comm) -> bool {
         let Some(fact) = &self.fact else { return true };

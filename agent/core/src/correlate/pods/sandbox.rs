@@ -13,6 +13,7 @@ impl Pod {
             .iter()
             .map(|of| of.is_sandbox || self.is_sandbox(of))
             .collect();
+        self.lingering.had_sandbox |= found.contains(&true);
         for (container, is_sandbox) in self.containers.iter_mut().zip(found) {
             container.is_sandbox = is_sandbox;
         }

@@ -9,7 +9,7 @@ use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
-use crate::termination::{Actor, Role, TerminationFacts};
+use crate::termination::{Actor, OomKill, OomRole, Role, TerminationFacts};
 use crate::time::Boot;
 use crate::verdict::{self, Cause};
 
@@ -38,6 +38,9 @@ const WATCH_DELAY: Duration = Duration::from_secs(1);
 /// second, and for a late kubelet.
 const OVERDUE: Duration = Duration::from_secs(15);
 
+/// The watch shows a deletion, after which a hook begins, this much later at most.
+const HOOK: Duration = Duration::from_secs(5);
+
 /// The next step for a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -47,6 +50,10 @@ pub(super) enum Step {
     Release(usize, Option<String>),
     /// Report that a container still runs.
     Overdue(CgroupId),
+    /// List the Events of a pod of which nothing runs any more.
+    AskHeld,
+    /// Report what holds it.
+    Held,
     /// Report the pod's termination.
     Finish,
     /// Nothing about the pod is needed any more.
@@ -79,6 +86,15 @@ impl Pod {
             }
             if is_over {
                 return Step::Finish;
+            }
+        }
+        // What the API shows is of before.
+        if api.away_since.is_none() {
+            if next.is_due_if(self.held_asks_at()) {
+                return Step::AskHeld;
+            }
+            if next.is_due_if(self.held_at()) {
+                return Step::Held;
             }
         }
         let is_over = match &self.fact {
@@ -214,6 +230,7 @@ impl Pod {
         let cgroup = held.facts.key.cgroup;
         self.note_unanswered(&held, now);
         self.note_reported(held.id.clone(), cgroup);
+        self.lingering.last_exit = self.lingering.last_exit.max(Some(held.facts.end));
         // What it began ends the others, which may be released later.
         if let Some(trigger) = self.trigger_of(&held) {
             self.keep_trigger(trigger);
@@ -256,6 +273,7 @@ impl Pod {
             .unzip();
         let stop_reason = by_shutdown.or_else(|| self.stop_reason());
         let last = containers.iter().map(|of| of.end).max();
+        self.lingering.last_exit = self.lingering.last_exit.max(last);
         let request = self.request(api).map(|(request, _)| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
@@ -284,6 +302,26 @@ impl Pod {
         Some(PodTermination::judged(facts, containers))
     }
 
+    /// What the victims of OOM kills were, where they came into the container from outside.
+    fn name_victims(&self, facts: &mut TerminationFacts, id: &ContainerId) {
+        let Some(container) = self.containers.iter().find(|of| of.cgroup == facts.key.cgroup) else {
+            return;
+        };
+        let name = self.name_of(id);
+        for oom in &mut facts.oom {
+            oom.role = self.role_of(name, container, oom).unwrap_or(oom.role);
+        }
+    }
+
+    /// See [`Pod::role_from_outside`].
+    pub(super) fn role_of(&self, name: Option<&str>, container: &Container, oom: &OomKill) -> Option<OomRole> {
+        let seen = self.deletion.map(|(_, seen)| seen);
+        // A hook runs before the stop signal; the deletion may be seen later than the hook.
+        let requested = container.stopped.into_iter().chain(seen).min();
+        let since = requested.map(|at| at.minus(HOOK));
+        self.role_from_outside(name, &container.runs, since, oom)
+    }
+
     /// The one judgement of a held termination, with its Kubernetes context.
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let Held {
@@ -296,6 +334,7 @@ impl Pod {
                 .is_still_ending()
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
+        self.name_victims(&mut facts, &held.id);
         let life = Life::of(&facts, &held.id);
         let is_unreported = missing.is_some();
         let mut context = self.context(api, &life, missing, now);

@@ -298,6 +298,7 @@ pub(super) fn may_be_by_shutdown(reason: &StopReason, shutdown: Option<&EndedByS
 /// Whether an Event of a pod explains a termination and is kept.
 pub(super) fn explains(event: &PodEvent) -> bool {
     event.reason == "FailedPreStopHook"
+        || event.reason == super::lingering::FAILED
         || killing(event).is_some()
         || by_event(event).is_some()
         || is_cancellation(event)

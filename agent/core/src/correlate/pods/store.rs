@@ -55,7 +55,7 @@ impl Pods {
         pod.place();
         let due = match pod.step(&self.api, &self.limits, now) {
             Step::Wait(at) => at,
-            Step::Release(..) | Step::Overdue(_) | Step::Finish | Step::Forget => Some(now),
+            Step::Release(..) | Step::Overdue(_) | Step::AskHeld | Step::Held | Step::Finish | Step::Forget => Some(now),
         };
         if pod.due == due {
             return;

@@ -323,7 +323,13 @@ impl Coverage {
     /// was observed at `begin`, so earlier losses do not matter.
     pub fn missing(&self, home: Home<'_>, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
         let from = self.reach(born, begin, stop_requested);
-        let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
+        let kinds = [
+            Kind::SignalGenerate,
+            Kind::SignalDeliver,
+            Kind::ProcessExec,
+            Kind::ProcessExit,
+            Kind::OomVictim,
+        ];
         let late = self.late_gaps(born, end).filter(|_| !stop_requested);
         let before_stop = self
             .late_gaps(born, begin)

@@ -449,6 +449,8 @@ impl Subjects {
         let fact = OomFact {
             at,
             victim: ProcessId::of(&task),
+            parent: task.ppid,
+            ns_level: task.ns_level,
             comm: task.comm,
             reported: false,
         };

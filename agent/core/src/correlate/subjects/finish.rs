@@ -121,7 +121,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .or(kill.as_ref().map(|kill| kill.at))
         .or(fatal.as_ref().map(|fatal| fatal.at))
         .unwrap_or(end);
-    let oom = ooms(timeline, main.as_ref(), begin, end);
+    let oom = ooms(state, timeline, main.as_ref(), (begin, end));
     let born = main.as_ref().map_or(Boot(0), |main| main.id.start);
     let until = if exit.is_some() {
         state.counted_until(end, context.linger)
@@ -646,18 +646,13 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
     })
 }
 
-fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {
+fn ooms(state: &State, timeline: &Timeline, main: Option<&Candidate>, (begin, end): (Boot, Boot)) -> Vec<OomKill> {
     let near = |at: Boot| at.plus(OOM_CHILD_REACH) >= begin && at <= end.plus(OOM_SLACK);
     let mut ooms: Vec<OomKill> = timeline
         .ooms
         .iter()
         .filter(|fact| near(fact.at))
-        .map(|fact| OomKill {
-            at: fact.at,
-            tgid: fact.victim.tgid,
-            comm: fact.comm,
-            is_main: main.is_some_and(|main| main.id.same(&fact.victim)),
-        })
+        .map(|fact| fact.kill(main, &state.exits))
         .collect();
     ooms.sort_by_key(|oom| (oom.at, oom.tgid));
     ooms

@@ -1,15 +1,16 @@
 //! The facts of a possible termination: collected in any order, bounded, used in the order of their own times.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::event::{Armed, Disposition, SignalDeliver, SignalGenerate, SignalResult, si_code};
+use crate::event::{Armed, Disposition, ProcessExit, SignalDeliver, SignalGenerate, SignalResult, si_code};
 use crate::ids::{Comm, Pid, Signal};
-use crate::termination::{Actor, Role};
+use crate::termination::{Actor, OomKill, OomRole, Role};
 use crate::time::Boot;
 
 use super::coverage::BETWEEN_AGENTS;
 use super::inside::InnerFacts;
-use super::subject::ProcessId;
+use super::subject::{Candidate, ProcessId};
 use super::traffic::Sockets;
 
 /// Signals further apart than this are different requests.
@@ -49,9 +50,50 @@ pub(super) struct SignalFact {
 pub(super) struct OomFact {
     pub at: Boot,
     pub victim: ProcessId,
+    pub parent: Pid,
+    pub ns_level: u32,
     pub comm: Comm,
     /// Reported already as a child that was killed.
     pub reported: bool,
+}
+
+impl OomFact {
+    pub fn kill(&self, main: Option<&Candidate>, exits: &VecDeque<(Boot, ProcessExit)>) -> OomKill {
+        let role = match main {
+            Some(main) if main.id.same(&self.victim) => OomRole::Main,
+            Some(main) if self.is_of_runtime(main) => OomRole::Runtime,
+            _ => self.role(exits),
+        };
+        OomKill {
+            at: self.at,
+            tgid: self.victim.tgid,
+            start: self.victim.start,
+            parent: self.parent,
+            of_main: main.is_some_and(|main| main.id.tgid == self.parent),
+            comm: self.comm,
+            role,
+        }
+    }
+
+    /// Of a process that is not the main one, as far as the kernel shows it here: which of the others came from outside only its pod's
+    /// execs show.
+    fn role(&self, exits: &VecDeque<(Boot, ProcessExit)>) -> OomRole {
+        let exit = exits
+            .iter()
+            .find(|(_, exit)| self.victim.is(&exit.task))
+            .map(|(_, exit)| exit);
+        match exit {
+            Some(exit) if exit.served() => OomRole::Worker,
+            Some(exit) if exit.held.is_some_and(|held| !held.more) => OomRole::Helper,
+            _ => OomRole::Inside,
+        }
+    }
+
+    /// runc, in the container's pid namespace, before it executes the program: containers that the program runs itself have a namespace of
+    /// their own.
+    fn is_of_runtime(&self, main: &Candidate) -> bool {
+        self.comm.as_bytes() == b"runc:[2:INIT]" && self.ns_level == main.ns_level && self.parent != main.id.tgid
+    }
 }
 
 impl Timeline {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
-use crate::termination::{OomKill, Open};
+use crate::termination::Open;
 use crate::time::Boot;
 
 use super::subject::{Candidate, Others, ProcessId, State};
@@ -416,12 +416,7 @@ fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Subj
             out.push(SubjectEvent::ChildOomKilled {
                 subject: state.subject.clone(),
                 container: None,
-                oom: OomKill {
-                    at: fact.at,
-                    tgid: fact.victim.tgid,
-                    comm: fact.comm,
-                    is_main: false,
-                },
+                oom: fact.kill(main.as_ref(), &state.exits),
             });
         }
     }

@@ -101,6 +101,7 @@ pub struct ChildOomObject {
     pub(super) container: Option<ContainerObject>,
     pub(super) pid: u32,
     pub(super) comm: String,
+    pub(super) role: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -243,6 +244,7 @@ pub(super) struct OomObject {
     pub(super) pid: u32,
     pub(super) comm: String,
     pub(super) is_main: bool,
+    pub(super) role: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -38,7 +38,7 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
 
 /// The victim is the main process, and no other sender's SIGKILL came first (an exiting process can be marked, too).
 fn oom_killed(case: &Case<'_>) -> Option<Finding> {
-    let victim = case.oom().iter().find(|oom| oom.is_main)?;
+    let victim = case.oom().iter().find(|oom| oom.is_main())?;
     let by_kill = case.exit.is_none_or(|exit| {
         matches!(
             exit.status,
@@ -317,9 +317,14 @@ fn oom_child(case: &Case<'_>) -> Option<Finding> {
     let mut victims = case
         .oom()
         .iter()
-        .filter(|oom| !oom.is_main && stop <= oom.at && oom.at <= end);
-    victims.next()?;
-    Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]))
+        .filter(|oom| !oom.is_main() && !oom.role.is_from_outside() && stop <= oom.at && oom.at <= end);
+    let first = victims.next()?;
+    // A child of the main process is its own. Any other may have come from outside, by an exec whose record is lost.
+    let absent: &[Kind] = match first.of_main || victims.any(|oom| oom.of_main) {
+        true => &[],
+        false => &[Kind::ProcessExec],
+    };
+    Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, absent))
 }
 
 /// What is clean, if nothing below the main process was worse.

@@ -126,7 +126,8 @@ fn pods_stuck(of: &Rules) -> Rule {
             "finalizer: Kubernetes no longer waits for a kubelet (grace period 0), and finalizers keep \
              the pod's object (kubectl get pods --namespace {{ $labels.k8s_namespace_name }} -o json, metadata.finalizers). \
              runtime: the node is ready, and its kubelet or container runtime does not finish; the agent's alert \
-             EpitaphStuckTerminating has the workload. volume: the kubelet of a ready node does not finish unmounting a terminated \
+             EpitaphStuckTerminating has the workload if a process still runs, and the Event TerminationHeld on the pod has the layer if none \
+             does. volume: the kubelet of a ready node does not finish unmounting a terminated \
              pod's volumes, or a replacement waits for a volume that is attached to a lost node."
                 .into(),
         )
@@ -232,7 +233,9 @@ pub(super) const PAGES: [Page; 6] = [
         proves: "`epitaph_pods_held` by namespace and holder; on a lost node the spans `stuck` and `volume.detach` of the pods' traces.",
         to_do: &[
             "`finalizer`: find the controller that owns it. Remove the finalizer by hand only if that controller does not exist any more.",
-            "`runtime`: see EpitaphStuckTerminating.",
+            "`runtime`: see EpitaphStuckTerminating, if a process of the pod still runs. If none does, the Event `TerminationHeld` on the pod \
+             (`kubectl get events --field-selector reason=TerminationHeld -A`) names the layer: runtime, sandbox, network, volume, kubelet, \
+             finalizer or API server; `epitaph explain held-by-network` and so on have the next step.",
             "`volume`, the pod still exists and its node is ready (`kubectl get pods --namespace NAMESPACE --output wide`, `kubectl get \
              nodes`): its containers have terminated, and the kubelet does not finish unmounting. The attribute \
              `epitaph.stuck.claims` names the volumes. Read the kubelet's log, and look for processes in state D on that node. Do \

@@ -37,12 +37,15 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphOutOfMemory",
         means: "Memory ran out. With the label `verdict` the container terminated; without the label the main process survived the OOM \
-                kill of another process, and the alert names the node.",
+                kill of another process, and the alert names the node and the victim's role. Severity info: the victim was no part of the program, \
+                but the kubelet's exec probe, the preStop hook, an exec session, or the container runtime's own process.",
         proves: IN_THE_TRACE,
         to_do: &[
             "Compare the memory limit in the span's attributes with the workload's usage before the kill.",
             "Raise the memory limit, or reduce the need: heap size, caches, number of workers.",
             "If the node ran out of memory and not the limit, look for pods without requests on the node.",
+            "`role=\"exec-probe\"`: a probe counts against the container's limit. Make its command smaller, use an HTTP or gRPC probe, or raise the \
+             limit: a probe that fails for memory restarts the container.",
         ],
         silence: "Never for long: every OOM kill drops the requests in flight.",
     },

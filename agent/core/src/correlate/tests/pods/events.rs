@@ -344,7 +344,7 @@ fn a_deletion_before_the_stop_signal_explains_it() {
         assert!(!asks(&rest), "{what}");
     }
     // The stop signal came first: a probe may be why, and the deletion a coincidence.
-    let before = "+0 skew -10 10\n+1.1 TERM runc -> main handler\n+1.11 enter main TERM\n+5.1 pod web deleted=+5:30\n+8 exit main 3\n+9 pod web app=3:Error";
+    let before = "+0 skew -10 10\n+1.1 TERM runc -> main handler\n+1.11 enter main TERM\n+5.1 pod web deleted=+5:30\n+8 exit main 3\n+9 pod web app=3:Error\n+12 gone web";
     assert_eq!(asked(&web(before)).len(), 1);
 }
 

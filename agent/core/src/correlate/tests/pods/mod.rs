@@ -8,7 +8,9 @@ mod forgeries;
 mod graces;
 mod hooks;
 mod in_place;
+mod lingering;
 mod lost;
+mod oom_roles;
 mod outages;
 mod overlaps;
 mod places;
@@ -100,6 +102,8 @@ fn show(outputs: &[(Boot, Report)]) -> String {
             Report::Dropped { reason, count } => writeln!(text, "{now} dropped {}: {count}", reason.name()).expect("a string"),
             Report::OptedOut { count } => writeln!(text, "{now} opted out: {count}").expect("a string"),
             Report::ChildOomKilled { oom, .. } => writeln!(text, "{now} child oom: {}", oom.comm).expect("a string"),
+            // In `lingering`.
+            Report::PodHeld(_) => {}
             Report::Workload(_) | Report::WorkloadGone(_) | Report::NodeShutdown(_) | Report::NodeDown(_) => {}
         }
     }

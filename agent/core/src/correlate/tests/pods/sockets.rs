@@ -142,6 +142,7 @@ fn a_deletion_has_each_container_watched_once_and_let_go_once() {
         -58.000 workload web
         +1.050 watch 104
         +2.000 watch 105
+        +100.400 events web
         +102.200 forget 104
         +102.400 forget 105
     "#]]

@@ -1,0 +1,131 @@
+//! Pods that are still `Terminating` although no container of them runs: what holds them, by what the kernel and the API show.
+
+use std::time::Duration;
+
+use super::pod::{Container, Pod};
+use crate::kubernetes::{FailedKill, HeldFacts, Sandbox};
+use crate::pod::{ContainerState, PodEventsState};
+use crate::report::PodHeld;
+use crate::time::Boot;
+use crate::verdict::held::{HeldBy, judge_held};
+
+/// A kubelet needs seconds for all that follows the last exit, and some tens of seconds for a slow volume.
+const HELD: Duration = Duration::from_secs(60);
+/// The Events are listed so long before: an answer takes seconds, and a second list may follow.
+const LISTED: Duration = Duration::from_secs(15);
+/// A kubelet that cannot stop a pod tries again after 10 s to 15 s, each time with an Event: an older one may be of a try before the last, which
+/// was successful.
+const FRESH: Duration = Duration::from_secs(30);
+/// The API has whole seconds.
+const WHOLE: Duration = Duration::from_secs(1);
+/// What is reported of one pod, at most: each layer once, as it goes on.
+const REPORTS: u8 = HeldBy::ALL.len() as u8;
+
+/// What was reported of the pod.
+#[derive(Debug, Default)]
+pub(super) struct Lingering {
+    /// When a version of the pod first showed its deletion, also of one that had terminated before.
+    pub requested: Option<Boot>,
+    /// Exit of the last container that was reported.
+    pub last_exit: Option<Boot>,
+    /// The kernel has shown its sandbox.
+    pub had_sandbox: bool,
+    /// When its Events were asked for.
+    asked: Option<Boot>,
+    reported: Option<(HeldBy, Boot)>,
+    count: u8,
+}
+
+impl Pod {
+    /// When to list the pod's Events for this; None: never, or already done.
+    pub(super) fn held_asks_at(&self) -> Option<Boot> {
+        let since = self.lingers_since().filter(|_| self.lingering.asked.is_none())?;
+        Some(since.plus(HELD - LISTED))
+    }
+
+    /// When to look what holds it.
+    pub(super) fn held_at(&self) -> Option<Boot> {
+        let since = self.lingers_since()?;
+        match self.lingering.reported {
+            None => Some(since.plus(HELD)),
+            Some((_, at)) if self.lingering.count < REPORTS => Some(at.plus(HELD)),
+            Some(_) => None,
+        }
+    }
+
+    pub(super) fn held_asked(&mut self, now: Boot) {
+        self.lingering.asked = Some(now);
+    }
+
+    /// What holds it now; None if that was reported before.
+    pub(super) fn held_now(&mut self, now: Boot) -> Option<PodHeld> {
+        let facts = self.held_facts(now)?;
+        let verdict = judge_held(&facts);
+        let by = verdict.row.by;
+        let is_new = self.lingering.reported.is_none_or(|(known, _)| known != by);
+        self.lingering.reported = Some((by, now));
+        self.lingering.count += u8::from(is_new);
+        is_new.then_some(PodHeld { facts, verdict })
+    }
+
+    /// Since when nothing of the pod runs, and its object is still there; None while something runs, or may run.
+    fn lingers_since(&self) -> Option<Boot> {
+        let fact = self.fact.as_ref().filter(|fact| fact.deletion.is_some())?;
+        let requested = self.lingering.requested?;
+        let may_run = self.containers.iter().any(|of| !of.is_sandbox && of.runs()) || self.runs_unseen();
+        if fact.pod.is_static || self.gone.is_some() || may_run || !self.held.is_empty() {
+            return None;
+        }
+        Some(self.lingering.last_exit.map_or(requested, |exit| exit.max(requested)))
+    }
+
+    fn held_facts(&self, now: Boot) -> Option<HeldFacts> {
+        let (fact, requested) = (self.fact.as_ref()?, self.lingering.requested?);
+        self.lingers_since()?;
+        // By the kernel none does: see `lingers_since`.
+        let unreported = fact
+            .containers
+            .iter()
+            .filter(|status| status.state == ContainerState::Running);
+        let sandboxes = || self.containers.iter().filter(|of| of.is_sandbox);
+        let sandbox = match (sandboxes().any(Container::runs), fact.has_sandbox) {
+            // The record of its exit may be lost.
+            (_, Some(false)) => Sandbox::Gone,
+            (true, _) => Sandbox::Runs,
+            (false, _) if self.lingering.had_sandbox => Sandbox::Gone,
+            (false, _) => Sandbox::Unknown,
+        };
+        let is_later = |seen: &Boot| self.lingering.last_exit.is_none_or(|exit| *seen >= exit);
+        let listed = match &self.events_state {
+            Some((seen, PodEventsState::Known)) => Some(*seen).filter(is_later),
+            _ => None,
+        };
+        // Before the deletion the kubelet stops a pod for other reasons.
+        let of_deletion = |at: Boot| at.plus(WHOLE) >= requested;
+        let failed = self
+            .events
+            .iter()
+            .filter(|(at, event)| event.reason == FAILED && of_deletion(*at));
+        let failed = failed.max_by_key(|(at, _)| *at).map(|(at, event)| FailedKill {
+            at: *at,
+            message: event.message.clone(),
+            is_fresh: at.plus(FRESH) >= event.seen,
+        });
+        Some(HeldFacts {
+            pod: fact.pod.clone(),
+            at: now,
+            requested,
+            last_exit: self.lingering.last_exit,
+            unreported: unreported.map(|status| status.name.clone()).collect(),
+            sandbox,
+            failed,
+            are_events_known: listed.is_some(),
+            claims: fact.spec.claims.clone(),
+            finalizers: fact.finalizers.clone(),
+            is_released: fact.deletion.is_some_and(|deletion| deletion.grace.is_zero()),
+        })
+    }
+}
+
+/// The kubelet could not stop a container or the sandbox, and will try again.
+pub(super) const FAILED: &str = "FailedKillPod";

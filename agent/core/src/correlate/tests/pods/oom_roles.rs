@@ -1,0 +1,210 @@
+//! What the victim of an OOM kill was for its container. A worker's OOM kill is the container's; a probe's, a hook's or a session's is not.
+
+use expect_test::expect;
+
+use super::*;
+
+/// A pod with a probe and a hook, and a victim, which the OOM killer kills a second before the container is stopped for its liveness probe.
+fn stopped_after(victim: &str, comes_in: bool) -> String {
+    let exec = if comes_in { "+0.5 exec victim" } else { "" };
+    web(&format!(
+        "
+        pod web app app.liveness=exec:/bin/healthy app.prestop=exec:/bin/hook
+        -58 pod web app=running
+        proc victim in=web:app {victim}
+        {exec}
+        +1 oom victim
+        +1.001 exit victim KILL
+        +2 TERM runc -> main handler
+        +2.01 enter main TERM
+        +2.5 exit main 0
+        +3 event web app Killing Container app failed liveness probe, will be restarted
+        +4 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        "
+    ))
+}
+
+fn role(script: &str) -> String {
+    let mut text = String::new();
+    for (_, report) in run(script) {
+        match report {
+            Report::ChildOomKilled { oom, .. } => writeln!(text, "{} lives on without its {}", oom.comm, oom.role.name()),
+            Report::Terminated(of) => {
+                let roles: Vec<&str> = of.oom.iter().map(|oom| oom.role.name()).collect();
+                let v = &of.verdict;
+                writeln!(text, "{} {:?} {}: {}", v.headline, v.severity, roles.join(", "), v.sentence)
+            }
+            _ => Ok(()),
+        }
+        .expect("a string");
+    }
+    text
+}
+
+#[test]
+fn the_kubelets_exec_probe() {
+    let probe = "pid=130 ns=7 start=+0.5 parent=shim comm=healthy";
+    expect![[r#"
+        healthy lives on without its exec-probe
+        clean Info exec-probe: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `healthy` (pid 130), the kubelet's exec probe, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&stopped_after(probe, true)));
+}
+
+/// A shell that runs the probe's command: its child is the victim.
+#[test]
+fn a_child_of_the_kubelets_exec_probe() {
+    let script = stopped_after("pid=131 ns=8 start=+0.6 parent=probe comm=curl", false).replace(
+        "proc victim",
+        "proc probe in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=healthy\n+0.5 exec probe\nproc victim",
+    );
+    expect![[r#"
+        curl lives on without its exec-probe
+        clean Info exec-probe: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `curl` (pid 131), the kubelet's exec probe, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&script));
+}
+
+#[test]
+fn an_exec_session() {
+    let shell = "pid=130 ns=7 start=+0.5 parent=shim comm=bash";
+    expect![[r#"
+        bash lives on without its exec-session
+        clean Info exec-session: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `bash` (pid 130), which came from outside, as by `kubectl exec`, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&stopped_after(shell, true)));
+}
+
+#[test]
+fn the_runtimes_own_process() {
+    let runc = "pid=130 ns=7 start=+0.5 parent=runc comm=runc:[2:INIT]";
+    expect![[r#"
+        runc:[2:INIT] lives on without its runtime
+        clean Info runtime: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `runc:[2:INIT]` (pid 130), the container runtime's own process, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&stopped_after(runc, false)));
+    // Next to it: the program runs containers itself.
+    let nested = "pid=130 ns=1 level=2 start=+0.5 parent=runc comm=runc:[2:INIT]";
+    expect![[r#"
+        runc:[2:INIT] lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `runc:[2:INIT]` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&stopped_after(nested, false)));
+}
+
+/// Next to all of these: the program's own, with and without clients.
+#[test]
+fn a_worker_and_a_helper() {
+    let worker = stopped_after("pid=130 ns=7 start=-50 parent=main comm=worker", false);
+    expect![[r#"
+        worker lives on without its worker
+        oom-child Critical worker: container `app`: the OOM killer killed `worker` (pid 130), which had sockets of clients, because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL listening")));
+    expect![[r#"
+        worker lives on without its helper
+        oom-child Critical helper: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL looked")));
+    expect![[r#"
+        worker lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&worker));
+}
+
+/// Found by monotone doubt: without the probe of execs nobody is known to have come from outside.
+#[test]
+fn without_the_probe_of_execs_the_role_is_open() {
+    let probe = "pid=130 ns=7 start=+0.5 parent=shim comm=healthy";
+    let script = stopped_after(probe, false);
+    expect![[r#"
+        healthy lives on without its process
+        unknown Warning process: container `app`: PID 1 `app` exited with code 0, but the reason is unknown: the probe for program starts was not active; the OOM killer had killed `healthy` (pid 130) because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&format!("-70 probe sched_process_exec failed\n{script}")));
+}
+
+/// A grandchild is the program's own, unless the record of an exec from outside may be lost.
+#[test]
+fn a_lost_record_of_an_exec_leaves_the_role_open() {
+    let script = stopped_after("pid=131 ns=8 start=+0.6 parent=unseen comm=curl", false).replace(
+        "proc victim",
+        "proc unseen in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=healthy\nproc victim",
+    );
+    expect![[r#"
+        curl lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `curl` (pid 131) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&script));
+    let lost = format!("{script}+1.9 lost sched_process_exec +0.4 3 within web:app\n");
+    expect![[r#"
+        curl lives on without its process
+        unknown Warning process: container `app`: PID 1 `app` exited with code 0, but the reason is unknown: kernel records of program starts were lost during the termination; the OOM killer had killed `curl` (pid 131) because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&lost));
+}
+
+#[test]
+fn the_hooks_process() {
+    let script = web("
+        pod web app app.prestop=exec:/bin/hook
+        -58 pod web app=running
+        proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
+        +1.05 pod web deleted=+1:30
+        +1.12 exec hook
+        +3 oom hook
+        +3.001 exit hook KILL
+        +3.2 TERM runc -> main handler
+        +3.21 enter main TERM
+        +3.5 exit main 0
+        +5 pod web app=0:Completed
+        +6 gone web
+        ");
+    check_sentences(
+        &script,
+        expect![[r#"
+        container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the OOM killer had killed `hook` (pid 130), the preStop hook, because memory ran out, 0.2 s before SIGTERM; the preStop hook `/bin/hook` failed (was terminated by SIGKILL), so the work of the hook may be incomplete
+    "#]],
+    );
+    check(
+        &script,
+        expect![[r#"
+        +3.200 child oom: hook
+        +6.200 pod web +1.000…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
+          request +1.000…+1.050 grace 30 s
+          web/app +3.200…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet
+            Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+            preStop +1.120…+3.001 Signaled { signal: Signal(9), core_dumped: false }
+          gone +6.000
+    "#]],
+    );
+}
+
+#[test]
+fn an_init_container() {
+    let script = "
+        -60 api synced
+        pod web setup:init app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:setup
+        proc setup in=web:setup pid=100 ns=1 start=-59 parent=shim comm=setup
+        -59 exec setup
+        -58 pod web setup=running
+        +1 KILL setup -> setup kernel
+        +1.0001 oom setup
+        +1.001 exit setup KILL
+        +2 pod web setup.last=web:setup:137:OOMKilled setup.restarts=1 setup.id=web:setup:2 setup=running
+        ";
+    expect![[r#"
+        oom-killed Critical main: container `setup`: the OOM killer killed PID 1 `setup` because memory ran out; the init container did not finish, so the containers behind it were not started
+    "#]].assert_eq(&role(script));
+}
+
+/// The limit is too small for the runtime itself.
+#[test]
+fn the_runtime_before_it_starts_the_program() {
+    let script = web("
+        -1 mkdir web:app:2
+        proc init in=web:app:2 pid=140 ns=1 start=-1 parent=shim comm=runc:[2:INIT]
+        -1 exec init
+        +1 KILL init -> init kernel
+        +1.0001 oom init
+        +1.001 exit init KILL
+        +2 pod web app.last=web:app:2:137:OOMKilled app.restarts=2 app.id=web:app:3 app=waiting
+        ");
+    expect![[r#"
+        oom-killed Critical main: container `app`: the OOM killer killed PID 1 `runc:[2:INIT]` because memory ran out; that was the container runtime's own process, which had not yet started the program
+    "#]].assert_eq(&role(&script));
+}

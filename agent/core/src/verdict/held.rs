@@ -1,0 +1,269 @@
+//! Which layer holds a pod that is still `Terminating` although its containers have exited: one table, a sentence and a remedy.
+//!
+//! The layers in the order in which a kubelet goes through them: the runtime reports the exits, the sandbox is stopped, its network is torn
+//! down, the volumes are unmounted, the kubelet gives the pod up, and finalizers and the API server remove the object. The first one that is
+//! not shown to be done holds the pod. Some steps show nothing: the sentence names what is not known.
+
+use serde::Serialize;
+
+use super::Severity;
+use super::seconds;
+use crate::kubernetes::{HeldFacts, Sandbox};
+
+/// What holds a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeldBy {
+    Runtime,
+    Sandbox,
+    Network,
+    Volume,
+    Kubelet,
+    Finalizer,
+    Api,
+}
+
+/// What one headline means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRow {
+    pub by: HeldBy,
+    pub headline: &'static str,
+    pub severity: Severity,
+    pub meaning: &'static str,
+    pub proof: &'static str,
+    pub remedy: &'static str,
+    /// What neither the kernel nor the API shows of it.
+    pub unseen: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldVerdict {
+    pub row: &'static HeldRow,
+    pub sentence: String,
+}
+
+impl HeldBy {
+    pub const ALL: [HeldBy; 7] = [
+        HeldBy::Runtime,
+        HeldBy::Sandbox,
+        HeldBy::Network,
+        HeldBy::Volume,
+        HeldBy::Kubelet,
+        HeldBy::Finalizer,
+        HeldBy::Api,
+    ];
+
+    pub const fn row(self) -> &'static HeldRow {
+        &TABLE[self as usize]
+    }
+
+    /// Name on metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HeldBy::Runtime => "runtime",
+            HeldBy::Sandbox => "sandbox",
+            HeldBy::Network => "network",
+            HeldBy::Volume => "volume",
+            HeldBy::Kubelet => "kubelet",
+            HeldBy::Finalizer => "finalizer",
+            HeldBy::Api => "api",
+        }
+    }
+}
+
+/// The row of a headline, as `explain` asks for it.
+pub fn by_headline(headline: &str) -> Option<&'static HeldRow> {
+    TABLE.iter().find(|row| row.headline == headline)
+}
+
+/// In the order of [`HeldBy`].
+pub const TABLE: [HeldRow; 7] = [
+    HeldRow {
+        by: HeldBy::Runtime,
+        headline: "held-by-runtime",
+        severity: Severity::Warning,
+        meaning: "The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.",
+        proof: "sched_process_exit of the main process, and a status of the pod with state `running` for that container a minute later, and a sandbox of which nothing shows that it is gone.",
+        remedy: "On the node: look for processes of the container in state D, and at what `crictl ps -a` shows. If the runtime has the container as exited, read the kubelet's log; if not, read the runtime's log and restart the runtime: containers go on meanwhile.",
+        unseen: "whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits",
+    },
+    HeldRow {
+        by: HeldBy::Sandbox,
+        headline: "held-by-sandbox",
+        severity: Severity::Warning,
+        meaning: "All containers have exited, and the stop of the pod's sandbox (its pause process and its network) is not done: its process runs, or the kubelet reports that it cannot stop it, or its process is gone and the kubelet has not reported the containers' exits, as long as it waits for that stop.",
+        proof: "No exit of the sandbox's process was observed; or the Event FailedKillPod names KillPodSandbox; or the process is gone, and the status has a container as running.",
+        remedy: "Read the Event FailedKillPod on the pod and the runtime's log; `crictl pods` and `crictl stopp` show what the runtime answers.",
+        unseen: "what the container runtime waits for",
+    },
+    HeldRow {
+        by: HeldBy::Network,
+        headline: "held-by-network",
+        severity: Severity::Warning,
+        meaning: "The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.",
+        proof: "The last Event FailedKillPod names KillPodSandbox and the network, or the CNI plugin, and was at most 30 s old when the Events were listed: the kubelet tries again within 15 s.",
+        remedy: "Read the Event FailedKillPod on the pod: it has the plugin's error. Repair the plugin (its pod on this node, its binary in /opt/cni/bin, its configuration in /etc/cni/net.d); the kubelet tries again by itself.",
+        unseen: "what the plugin has already removed",
+    },
+    HeldRow {
+        by: HeldBy::Volume,
+        headline: "held-by-volume",
+        severity: Severity::Warning,
+        meaning: "Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted. No mount is observed, so this is what is left, and not proven.",
+        proof: "The status has no container as running, and the sandbox is gone by status or kernel; the pod has claims; its Events were listed and have no FailedKillPod; deletionGracePeriodSeconds is not 0, so Kubernetes waits for the kubelet.",
+        remedy: "Read the kubelet's log for the named claims (`UnmountVolume.TearDown failed`), look for processes in state D on the node, and at the CSI driver's pod there. Do not delete the pod by force: the volume may still be mounted and written.",
+        unseen: "which volumes are unmounted",
+    },
+    HeldRow {
+        by: HeldBy::Kubelet,
+        headline: "held-by-kubelet",
+        severity: Severity::Warning,
+        meaning: "No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up.",
+        proof: "The status has no container as running, deletionGracePeriodSeconds is not 0, and no proof of another layer was observed.",
+        remedy: "Read the kubelet's log for the pod's UID: it unmounts the remaining volumes (secrets, config maps, emptyDir, NFS), removes the pod's cgroup and then gives the pod up; restart the kubelet if it logs nothing about the pod.",
+        unseen: "what the kubelet waits for",
+    },
+    HeldRow {
+        by: HeldBy::Finalizer,
+        headline: "held-by-finalizer",
+        severity: Severity::Warning,
+        meaning: "Kubernetes does not wait for the kubelet any more, and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.",
+        proof: "`metadata.deletionGracePeriodSeconds` is 0, and `metadata.finalizers` is not empty.",
+        remedy: "Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.",
+        unseen: "what the controller waits for",
+    },
+    HeldRow {
+        by: HeldBy::Api,
+        headline: "held-by-api",
+        severity: Severity::Warning,
+        meaning: "Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.",
+        proof: "`metadata.deletionGracePeriodSeconds` is 0, `metadata.finalizers` is empty, and the watch of the pods still has the pod.",
+        remedy: "Look at the API server: an admission webhook for deletions that does not answer, or etcd; `kubectl delete pod` on a pod of another node shows whether all deletions hang.",
+        unseen: "which webhook or storage the API server waits for",
+    },
+];
+
+/// The layer that holds the pod.
+pub fn judge_held(facts: &HeldFacts) -> HeldVerdict {
+    let row = by(facts).row();
+    HeldVerdict {
+        row,
+        sentence: sentence(facts, row),
+    }
+}
+
+fn by(facts: &HeldFacts) -> HeldBy {
+    let failed = facts.failed.as_ref().filter(|failed| failed.is_fresh);
+    let says = |text: &str| failed.is_some_and(|failed| failed.message.contains(text));
+    let is_network = || {
+        let of_network = ["network", "CNI", "cni", "plugin type="];
+        says("KillPodSandbox") && of_network.into_iter().any(says)
+    };
+    match () {
+        () if facts.is_released && facts.finalizers.is_empty() => HeldBy::Api,
+        () if facts.is_released => HeldBy::Finalizer,
+        () if is_network() => HeldBy::Network,
+        // The kubelet stops the sandbox once the runtime has reported the exits, and updates the status behind that.
+        () if !facts.unreported.is_empty() && facts.sandbox != Sandbox::Gone => HeldBy::Runtime,
+        () if facts.sandbox == Sandbox::Runs || says("KillPodSandbox") => HeldBy::Sandbox,
+        () if !facts.unreported.is_empty() => HeldBy::Sandbox,
+        () if has_only_volumes(facts) => HeldBy::Volume,
+        () => HeldBy::Kubelet,
+    }
+}
+
+/// Nothing but its volumes is left, as far as observed. An Event that is too old to name the layer may still do.
+fn has_only_volumes(facts: &HeldFacts) -> bool {
+    let is_undisturbed = facts.are_events_known && facts.failed.is_none();
+    !facts.claims.is_empty() && facts.sandbox == Sandbox::Gone && is_undisturbed
+}
+
+/// What is gone, what holds, and what is not known.
+fn sentence(facts: &HeldFacts, row: &HeldRow) -> String {
+    let exited = match facts.last_exit {
+        Some(at) => format!("its last container exited {} ago", seconds(facts.at.since(at))),
+        None => "no container of it runs, and no exit was seen".to_owned(),
+    };
+    let name = format!("{}/{}", facts.pod.namespace, facts.pod.name);
+    let since = seconds(facts.at.since(facts.requested));
+    let (what, unseen) = (what(facts, row.by), unseen(facts, row));
+    format!("pod {name} is still Terminating {since} after its deletion was seen: {exited}, and {what}; not known: {unseen}")
+}
+
+fn what(facts: &HeldFacts, by: HeldBy) -> String {
+    let failed = || match &facts.failed {
+        Some(failed) => {
+            let ago = seconds(facts.at.since(failed.at));
+            format!("; the kubelet reported {ago} ago: {}", failed.message)
+        }
+        None => String::new(),
+    };
+    match by {
+        HeldBy::Runtime => {
+            let names = facts.unreported.join("`, `");
+            format!("its status still has `{names}` as running{}", failed())
+        }
+        HeldBy::Sandbox if facts.sandbox == Sandbox::Runs => {
+            format!("no exit of its sandbox's process was observed{}", failed())
+        }
+        HeldBy::Sandbox if !facts.unreported.is_empty() => {
+            let names = facts.unreported.join("`, `");
+            format!(
+                "the stop of its sandbox is not done: the sandbox's process is gone, and the status still has `{names}` as running{}",
+                failed()
+            )
+        }
+        HeldBy::Sandbox => format!("its sandbox could not be stopped{}", failed()),
+        HeldBy::Network => format!("the network of its sandbox could not be torn down{}", failed()),
+        HeldBy::Volume => format!(
+            "its sandbox is gone; what is left for the kubelet are its volumes ({}){}",
+            facts.claims.join(", "),
+            failed()
+        ),
+        HeldBy::Kubelet if facts.sandbox == Sandbox::Gone => {
+            format!("its sandbox is gone; the kubelet has not given it up{}", failed())
+        }
+        HeldBy::Kubelet => format!("the kubelet has not given it up{}", failed()),
+        HeldBy::Finalizer => format!(
+            "Kubernetes does not wait for the kubelet any more; finalizers keep its object: {}",
+            facts.finalizers.join(", ")
+        ),
+        HeldBy::Api => {
+            "Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it"
+                .to_owned()
+        }
+    }
+}
+
+fn unseen(facts: &HeldFacts, row: &HeldRow) -> String {
+    let sandbox = match (row.by, facts.sandbox) {
+        (HeldBy::Kubelet, Sandbox::Unknown) => ", and whether the sandbox is gone",
+        _ => "",
+    };
+    let events = match row.by {
+        HeldBy::Finalizer | HeldBy::Api => "",
+        _ if facts.are_events_known => "",
+        _ => "; the pod's Events were not listed",
+    };
+    format!("{}{sandbox}{events}", row.unseen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::{node, table};
+
+    #[test]
+    fn every_layer_has_its_row() {
+        for (at, by) in HeldBy::ALL.into_iter().enumerate() {
+            let row = by.row();
+            assert_eq!((row.by, by as usize), (by, at));
+            assert_eq!(row.headline, format!("held-by-{}", by.name()));
+            assert_eq!(by_headline(row.headline), Some(row));
+            assert_eq!(
+                (table::by_headline(row.headline), node::table::by_headline(row.headline)),
+                (None, None)
+            );
+        }
+    }
+}
