@@ -97,7 +97,7 @@ fn a_probe_that_shows_a_part_of_the_clients_is_a_note_with_the_remedy() {
         part.contains("note     probe tcp_send_reset") && part.contains("refused clients of other machines are not seen"),
         "{part}"
     );
-    assert!(part.contains("remedy: run kernel 6.12 or newer"), "{part}");
+    assert!(part.contains("remedy: run kernel 6.10 or newer"), "{part}");
     let all = of(SeenClients::All);
     assert!(
         all.contains("ok       probe tcp_send_reset") && !all.contains("remedy"),

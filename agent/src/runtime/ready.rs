@@ -210,7 +210,7 @@ mod tests {
         let of = unseen(&answer(SeenClients::OfThisMachine)).expect("a line");
         assert!(
             of.starts_with("refused clients of other machines are not seen")
-                && of.contains("; remedy: run kernel 6.12 or newer"),
+                && of.contains("; remedy: run kernel 6.10 or newer"),
             "{of}"
         );
         assert_eq!(unseen(&answer(SeenClients::All)), None);

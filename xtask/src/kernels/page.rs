@@ -57,8 +57,8 @@ const PROBES: &str = "
 ## Probes
 
 - `active`: the probe reports everything.
-- `substituted`: the probe reports less on this kernel, or nothing. The named probe replaces the missing part; verdicts and evidence
-  state the substitution.
+- `substituted`: another probe reports what this one does not report on this kernel; verdicts and evidence state the substitution, and
+  [limits](limits/kernels.md#kernels-before-610) has what is still missing.
 - `unsupported`: the probe is missing. Verdicts that need the probe are `unknown`.
 
 | probe | state | kernels |
@@ -80,6 +80,17 @@ const TABLE: &str = "
 
 /// Last on the page. The rows of its table have no outer `|`: [`parse`] reads those that have.
 const BY_SOURCE: &str = "
+## A rollout on 6.1
+
+A rolling update on two emulated nodes of Debian 12 (6.1.0-56, systemd 252), with kube-proxy four seconds late: clients on the pod's node
+and on the other node, by the Service, by the pod's address and by IPv6. *Cured*: the same with the preStop sleep that Epitaph advised.
+`cargo xtask cluster test --nodes 2 --debian 12 placed-clients` plays it.
+
+kube-proxy | refused, reset and cut by the clients' own logs | by Epitaph | cured: clients, Epitaph
+--- | --- | --- | ---
+iptables | 1003, 2, 0 | 1001, 2, 0 | 0, 0 (35 s)
+nftables | 1044, 2, 0 | 1044, 2, 0 | 0, 0 (34 s)
+
 ## By source, not run
 
 Kernels that were read, not booted: the sources, the configuration, and of Ubuntu's builds the symbols.
@@ -87,7 +98,9 @@ Kernels that were read, not booted: the sources, the configuration, and of Ubunt
 In all of these sources `tcp_v4_send_reset` and `tcp_v6_send_reset` are static functions whose address is taken
 (`request_sock_ops.send_reset`), with the arguments socket and packet, and from 6.10 on the reason. The agent decides by the kernel's own
 BTF, not by its version: if the structure `trace_event_raw_tcp_send_reset` exists, the tracepoint `tcp_send_reset` also reports resets without
-a socket, and no program runs at the functions. No reset counts twice. *Direct calls* is `CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`: a program
+a socket, and no program runs at the functions. No reset counts twice. Before 6.10 the agent tries its programs at the start: the kernel
+refuses one connection of the agent's own loopback by IPv4 and one by IPv6, and where that passes no program (the compiler inlined the
+function), the agent counts clients of this machine only, as where no program can be attached. *Direct calls* is `CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`: a program
 at a function (fentry) needs these.
 
 Kernel | Distribution | What is there | What Epitaph does there | Source

@@ -356,7 +356,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Inactive(inactive)
     } else if !lost.is_empty() {
         Missing::Lost(lost)
-    } else if holes.gap || holes.gap_of_ooms && finding.absent.contains(&Kind::OomVictim) {
+    } else if holes.gap || holes.gap_of_ooms && !within(&[Kind::OomVictim, Kind::ProcessExec]).is_empty() {
         Missing::Gap
     } else if holes.over_cap || finding.inside && holes.over_cap_inside {
         Missing::OverCap

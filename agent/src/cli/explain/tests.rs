@@ -170,13 +170,13 @@ fn all_with_a_line_each() {
 
             ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
             ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
-            ! unprotected  The kubelet held no lock that delays the shutdown: the pods had no time of their own to stop.
-            ! truncated    logind announced the shutdown, and it was cut: the time of a phase of the kubelet or of logind's delay was over before all pods had finished, or the machine lost its power or was reset before the shutdown was over.
+            ! unprotected  The kubelet held no lock that delays the shutdown: the shutdown did not wait for the pods.
+            ! truncated    logind announced the shutdown, and it ended too early: a phase of the kubelet or logind's delay expired before all pods had terminated, or the machine lost power or was reset during the shutdown.
             ! spoofed      A process other than logind sent PrepareForShutdown.
               blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
               cancelled    The shutdown was cancelled after its announcement, or a scheduled one before its time.
               graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
-              unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent ended before the pods.
+              unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent stopped before the pods had terminated.
 
             `epitaph explain` also explains what kubectl, docker, systemctl, shells, proxies and clients show:
 
@@ -392,7 +392,7 @@ fn a_name_with_several_meanings_is_explained_for_each() {
 
             What it means
               The evidence is not sufficient: logind was not observed, messages or records
-              were lost, or the agent ended before the pods.
+              were lost, or the agent stopped before the pods had terminated.
 
             What proves it
               None: the sentence names what is missing.

@@ -155,7 +155,18 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let reach = context.coverage.reach(born, begin, is_asked_for);
     // An OOM kill of another process counts from before the stop signal on.
     let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
-    missing.gap_of_ooms = context.coverage.has_gap(ooms_from, end);
+    // Whether a victim came in from outside, its exec shows.
+    let others = oom.iter().filter(|oom| !oom.is_main() && !oom.of_main);
+    let execs_from = others.map(|oom| oom.start).min().filter(|from| *from < end);
+    missing.gap_of_ooms = context
+        .coverage
+        .has_gap(execs_from.map_or(ooms_from, |from| from.min(ooms_from)), end);
+    let execs_lost = execs_from
+        .map(|from| context.coverage.losses(home, from, end))
+        .unwrap_or_default();
+    if execs_lost.iter().any(|(kind, _)| *kind == Kind::ProcessExec) && !missing.lost.contains(&Kind::ProcessExec) {
+        missing.lost.push(Kind::ProcessExec);
+    }
     let mut lost_then = context.coverage.losses(home, ooms_from, end).into_iter();
     if lost_then.any(|(kind, _)| kind == Kind::OomVictim) && !missing.lost.contains(&Kind::OomVictim) {
         missing.lost.push(Kind::OomVictim);

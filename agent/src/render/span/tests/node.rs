@@ -62,11 +62,11 @@ fn a_shutdown_with_its_delay_locks_and_phases() {
     let trace = node_trace(&of, &Options::default());
     expect![[r#"
         resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=node-7 service.name=epitaph
-        node.shutdown truncated < -: 0..64000 Error { description: "the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods" }
+        node.shutdown truncated < -: 0..64000 Error { description: "the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods" }
           epitaph.verdict=truncated
           epitaph.unclean=true
           epitaph.severity=critical
-          epitaph.sentence=the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
+          epitaph.sentence=the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
           epitaph.remedy=raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s
           epitaph.shutdown.ordinal=1
           epitaph.shutdown.kind=reboot
@@ -122,7 +122,7 @@ fn a_spoofed_signal_has_its_sender() {
     let trace = node_trace(&of, &Options::default());
     expect![[r#"
         resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=node-7 service.name=epitaph
-        node.shutdown spoofed < -: 0..64000 Error { description: "PrepareForShutdown came from :1.42 (pid 4711, `gdbus`, session-3.scope), 2 times, which only logind may send, and the node stayed up; the kubelet believes it: 2 of 2 pods terminated" }
+        node.shutdown spoofed < -: 0..64000 Error { description: ":1.42 (pid 4711, `gdbus`, session-3.scope) sent PrepareForShutdown 2 times, which only logind may send; the node stayed up; the kubelet acted on it: 2 of 2 pods terminated" }
           @0 spoofed epitaph.spoof.bus_name=:1.42 process.pid=4711 process.executable.name=gdbus epitaph.unit.name=session-3.scope
         inhibitor < node.shutdown spoofed: 0..64000 Unset
         inhibitor < node.shutdown spoofed: 0..58000 Unset

@@ -94,11 +94,11 @@ fn a_worker_and_a_helper() {
     expect![[r#"
         worker lives on without its worker
         oom-child Critical worker: container `app`: the OOM killer killed `worker` (pid 130), which had sockets of clients, because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
-    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL listening")));
+    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL already-armed listening")));
     expect![[r#"
         worker lives on without its helper
         oom-child Critical helper: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
-    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL looked")));
+    "#]].assert_eq(&role(&worker.replace("exit victim KILL", "exit victim KILL already-armed looked")));
     expect![[r#"
         worker lives on without its process
         oom-child Critical process: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
