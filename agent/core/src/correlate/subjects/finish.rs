@@ -155,9 +155,12 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let reach = context.coverage.reach(born, begin, is_asked_for);
     // An OOM kill of another process counts from before the stop signal on.
     let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
-    // Whether a victim came in from outside, its exec shows.
+    // Whether a victim came in from outside, its exec shows, or that of the process which started it.
     let others = oom.iter().filter(|oom| !oom.is_main() && !oom.of_main);
-    let execs_from = others.map(|oom| oom.start).min().filter(|from| *from < end);
+    let execs_from = others
+        .map(|oom| oom.start.minus(LATE_REACH).max(born))
+        .min()
+        .filter(|from| *from < end);
     missing.gap_of_ooms = context
         .coverage
         .has_gap(execs_from.map_or(ooms_from, |from| from.min(ooms_from)), end);
