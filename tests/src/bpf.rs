@@ -58,7 +58,7 @@ const PROGRAMS: [&str; 14] = [
     "tcp_v6_send_res",
     "tcp_receive_res",
 ];
-const MAPS: [&str; 20] = [
+const MAPS: [&str; 21] = [
     "RARE",
     "EVENTS",
     "ACCOUNTS",
@@ -73,6 +73,7 @@ const MAPS: [&str; 20] = [
     "ARMED_COUNT",
     "RECOVERED",
     "TAKEN",
+    "AT_FUNCTIONS",
     "CLOSED_PORTS",
     "REFUSED_BY_CLIE",
     "LOST_CONNECTS",

@@ -78,6 +78,8 @@ pub(super) struct State<E: Entry> {
     turn: u64,
     /// By namespace: the cause of a failure (a webhook, RBAC, a quota) usually affects all objects of the namespace.
     troubles: HashMap<String, Trouble>,
+    /// Reports of the object that is being written: the write may be aborted.
+    in_flight: u64,
     pub closed: bool,
 }
 
@@ -102,6 +104,7 @@ impl<E: Entry> Queue<E> {
                 served: Cache::new(NAMESPACES),
                 turn: 0,
                 troubles: HashMap::new(),
+                in_flight: 0,
                 closed: false,
             }),
             changed: watch::channel(0).0,
@@ -174,13 +177,19 @@ impl<E: Entry> Queue<E> {
     }
 
     /// An object that may be written now: untried ones first, so that one that cannot be written does not delay others. Namespaces take
-    /// turns.
+    /// turns. [`Queue::answered`] follows.
     pub fn take(&self, now: Boot) -> Option<(E::Key, E)> {
         let mut state = self.state();
         let next = state.next(now)?;
         let (key, entry) = state.remove(next)?;
         state.serve(E::namespace(&key).to_owned());
+        state.in_flight = entry.count();
         Some((key, entry))
+    }
+
+    /// The write of the object that was taken is over.
+    pub fn answered(&self) {
+        self.state().in_flight = 0;
     }
 
     pub fn close(&self) {
@@ -210,11 +219,12 @@ impl<E: Entry> Queue<E> {
         count
     }
 
-    /// Empties the queue; returns the number of reports in it.
+    /// Empties the queue; returns the number of reports in it, and in an object whose write has no answer.
     pub fn drain(&self) -> u64 {
         let mut state = self.state();
         state.order.clear();
-        state.waiting.drain().map(|(_, entry)| entry.count()).sum()
+        let waited: u64 = state.waiting.drain().map(|(_, entry)| entry.count()).sum();
+        waited + std::mem::take(&mut state.in_flight)
     }
 
     pub fn changed(&self) {

@@ -52,7 +52,9 @@ impl EpitaphWriter {
             let Some((key, waiting)) = self.queue.take(self.pace.now()) else {
                 continue;
             };
-            let outcome = match self.epitaphs.write(&key, &waiting.object).await {
+            let written = self.epitaphs.write(&key, &waiting.object).await;
+            self.queue.answered();
+            let outcome = match written {
                 Ok(Done::Absent) if self.wait_for_agent(&waiting) => {
                     self.queue.put_back(key, self.later(waiting));
                     continue;

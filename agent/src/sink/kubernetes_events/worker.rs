@@ -54,7 +54,9 @@ impl EventPoster {
             let Some((key, mut pending)) = self.queue.take(self.pace.now()) else {
                 continue;
             };
-            let outcome = match self.events.post(&key, &mut pending).await {
+            let posted = self.events.post(&key, &mut pending).await;
+            self.queue.answered();
+            let outcome = match posted {
                 Ok(done) => {
                     self.recovered(&key);
                     match done {

@@ -87,10 +87,10 @@ fn a_shutdown_that_cut_a_pod() {
             truncated  UNCLEAN  critical
 
             the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s)
-            (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay
-            of 60 s was over before the kubelet let go of its lock; at least 2 pods stayed
-            Ready in the API until the node was back, and a Service sends clients to Ready
-            pods
+            (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's
+            delay of 60 s expired before the kubelet released its lock; at least 2 pods
+            stayed Ready in the API until the node was back, and a Service sends clients to
+            Ready pods
 
               2023-11-14 UTC  after |0                64.0 s|
               23:36:40.000      0 s |*                      | logind announces: reboot
@@ -137,9 +137,9 @@ fn a_poweroff_that_bypassed_logind() {
             node host
             bypassed  UNCLEAN  critical
 
-            the power-off did not go through logind: systemd began a job for
-            shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got
-            no announcement; 1 pod ran at that time
+            the power-off bypassed logind: systemd began a job for shutdown.target, and
+            logind sent no PrepareForShutdown; the kubelet held its lock, but got no
+            announcement; 1 pod ran at that time
 
               1970-01-01 UTC  after |0                 2.8 s|
               01:00:01.000      0 s |=======================| delay lock of kubelet
@@ -151,7 +151,7 @@ fn a_poweroff_that_bypassed_logind() {
             Remedy
               use `systemctl poweroff` or `systemctl reboot`, without `--force`; with
               systemd before 251 neither `shutdown now` nor `reboot` goes through logind,
-              and before 227 no command does: drain the node before
+              and before 227 no command does: drain the node first
 
             kind      power-off
             ended     1970-01-01 01:00:03 UTC
@@ -188,8 +188,8 @@ fn lines_of_a_list() {
     let lines = std::iter::once(truncated()).chain(bypassed());
     let shown: String = lines.map(|line| list.line(&Brief::of(&read(&line)))).collect();
     expect![[r#"
-        ! 2023-11-14 23:37:44Z e4e73e15 node node-7                      truncated: the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s was over before the kubelet let go of its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
+        ! 2023-11-14 23:37:44Z e4e73e15 node node-7                      truncated: the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
           1970-01-01 01:00:40Z 1b663d51 node host                        down: the node was down for 36.2 s until its next boot
-        ! 1970-01-01 01:00:03Z 1b663d51 node host                        bypassed: the power-off did not go through logind: systemd began a job for shutdown.target, without PrepareForShutdown; the kubelet held its lock, but got no announcement; 1 pod ran at that time
+        ! 1970-01-01 01:00:03Z 1b663d51 node host                        bypassed: the power-off bypassed logind: systemd began a job for shutdown.target, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 1 pod ran at that time
     "#]].assert_eq(&shown);
 }
