@@ -336,6 +336,8 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
             .filter(|kind| !holes.lost.contains(kind));
         lost.extend(of_others.collect::<Vec<_>>());
     }
+    // An error is as unclean with an OOM kill of another process as without.
+    let rests_on_ooms = finding.exit != Exit::NonzeroExit && !within(&[Kind::OomVictim, Kind::ProcessExec]).is_empty();
     let asked_before = |since: Boot| !kubernetes::was_not_asked_before(case, since);
     let missing = if let Some(kind) = holes.main_unsure {
         match holes.inactive.contains(&kind) {
@@ -356,7 +358,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Inactive(inactive)
     } else if !lost.is_empty() {
         Missing::Lost(lost)
-    } else if holes.gap || holes.gap_of_ooms && !within(&[Kind::OomVictim, Kind::ProcessExec]).is_empty() {
+    } else if holes.gap || rests_on_ooms && holes.gap_of_ooms {
         Missing::Gap
     } else if holes.over_cap || finding.inside && holes.over_cap_inside {
         Missing::OverCap

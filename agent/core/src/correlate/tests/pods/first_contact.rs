@@ -61,7 +61,7 @@ fn an_error_just_after_the_start_has_no_known_cause() {
     check(
         &restarted_at(5, 3, "+8 events web known"),
         expect![[r#"
-            +8.000 web/app +5.000…+5.000 unknown: Unknown/Unknown/Quiet
+            +8.000 web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Quiet
               reported 3 Error
         "#]],
     );
@@ -197,9 +197,9 @@ fn a_pod_that_was_being_deleted_before() {
     check(
         &deleted(3),
         expect![[r#"
-            +7.400 pod web -3.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +7.400 pod web -3.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Unknown (deletionTimestamp)
               request -3.000…-2.000 grace 30 s
-              web/app +5.000…+5.000 unknown: Deleted/Unknown/Unknown
+              web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Unknown
                 Deleted: deletionTimestamp, grace 30 s, reported 3 Error
                 incomplete: epitaph started 3.0 s after the deletion request
               gone +7.000
@@ -222,9 +222,9 @@ fn a_pod_that_is_deleted_after_the_start_was_not_asked_before() {
         ",
         ),
         expect![[r#"
-            +7.400 pod web +2.000…+5.000 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+            +7.400 pod web +2.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
               request +2.000…+2.100 grace 30 s
-              web/app +5.000…+5.000 unknown: Deleted/Unknown/Quiet
+              web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 143 Error
               gone +7.000
         "#]],
