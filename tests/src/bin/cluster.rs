@@ -43,10 +43,7 @@ fn act() -> anyhow::Result<ExitCode> {
             let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no directory: run `cargo xtask cluster up`")?;
             let players = std::env::current_exe().context("find the directory of this program")?;
             let players = players.parent().context("this program is in no directory")?;
-            let cluster = lifecycle::up(&tools, &directory, nodes, players, &log)?;
-            if let Some(limit) = pod_within {
-                lifecycle::starts_a_pod_within(&cluster, limit, &log)?;
-            }
+            lifecycle::up(&tools, &directory, nodes, players, pod_within, &log)?;
         }
         ["status"] => {
             let (text, all) = lifecycle::status(&directory)?;

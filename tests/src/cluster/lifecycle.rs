@@ -33,7 +33,8 @@ const TO_END: Duration = Duration::from_secs(5);
 
 /// Makes a cluster of `tools` with at least `nodes` nodes and Epitaph run in `directory`, and returns when all is ready. A running
 /// part is kept; a stopped part is started again; a part of other tools, or one that has lost its store, is made anew. Each step
-/// is passed to `report`. `players` is the directory of the programs that go into images: those of this package, and `epitaph`.
+/// is passed to `report`. `players` is the directory of the programs that go into images: those of this package, and `epitaph`. With
+/// `pod_within` a node that takes longer for one small pod is too slow.
 ///
 /// # Errors
 /// A part does not come up; [`NotInTime`]: a node is too slow.
@@ -42,6 +43,7 @@ pub fn up(
     directory: &Path,
     nodes: u8,
     players: &Path,
+    pod_within: Option<Duration>,
     report: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<Cluster> {
     ensure!(nodes <= MOST_NODES, "{nodes} nodes: at most {MOST_NODES} are possible");
@@ -70,6 +72,10 @@ pub fn up(
             let mut ended = threads.into_iter().map(|thread| thread.join());
             ended.try_for_each(|ended| ended.unwrap_or_else(|_| bail!("a thread that starts a node panicked")))
         })?;
+        // First: a chart that is late after it is a fault.
+        if let Some(limit) = pod_within {
+            starts_a_pod_within(&cluster, limit, report)?;
+        }
         timed(report, "Epitaph, by its chart", || deploy::deploy(&cluster))?;
     }
     Ok(cluster)
@@ -80,7 +86,7 @@ pub fn up(
 ///
 /// # Errors
 /// [`NotInTime`]: the pod was not ready within `limit`; or the API server refuses it.
-pub fn starts_a_pod_within(cluster: &Cluster, limit: Duration, report: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
+fn starts_a_pod_within(cluster: &Cluster, limit: Duration, report: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
     const POD: &str = "pace";
     let kubectl = cluster.control_plane()?.kubectl();
     let container = json!({"name": "app", "image": images::PAUSE, "imagePullPolicy": "Never"});
