@@ -91,9 +91,9 @@ impl Signal {
     }
     /// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
     pub const fn is_self_inflicted(self) -> bool {
-        matches!(self.0, 13 | 14 | 26 | 27) || self.is_resource_limit()
+        self.0 == 13 || self.is_timer() || self.is_resource_limit()
     }
-    /// SIGALRM, SIGVTALRM, SIGPROF: what a timer of the process raises. Nobody's are recorded, not even those of other processes.
+    /// SIGALRM, SIGVTALRM, SIGPROF: what a timer of the process raises. The probes record none of these, also not those of another process.
     pub const fn is_timer(self) -> bool {
         matches!(self.0, 14 | 26 | 27)
     }
@@ -168,6 +168,10 @@ impl Comm {
     }
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
+    }
+    /// A process of runc that makes a container, by its name: `runc:[0:PARENT]`.
+    pub fn is_stage_of_runc(&self) -> bool {
+        self.as_bytes().starts_with(b"runc:[")
     }
 }
 

@@ -13,7 +13,7 @@ use crate::render::resource::{EpitaphReport, POD};
 use crate::time::Wall;
 
 pub use forecast::{Forecast, Outlook};
-pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SETTLE, SettledRollout};
+pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SETTLE, SettledRollout, WorkloadKey};
 
 /// A revision of a workload, as the API knows it: a ReplicaSet of a Deployment, a ControllerRevision of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

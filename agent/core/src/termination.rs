@@ -579,6 +579,15 @@ pub struct MissingEvidence {
     pub stop_lost_since: Option<Boot>,
 }
 
+impl MissingEvidence {
+    /// Records of that kind were lost.
+    pub fn lose(&mut self, kind: Kind) {
+        if !self.lost.contains(&kind) {
+            self.lost.push(kind);
+        }
+    }
+}
+
 /// Why the exit of the main process was not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Open {

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::api_error::{ApiError, FailureReason, Purpose};
+use super::pods::owners::{ROLLOUT_HASH, TEMPLATE_HASH};
 use super::watch::{ANSWER, Change, LeanReplicaSet, Watch, WatchCounters, WatchEvent, WatchOptions};
 use crate::clock;
 use crate::error::line;
@@ -360,12 +361,8 @@ fn sight(of: &LeanReplicaSet) -> Result<Option<ReplicaSetSight>, Incomplete> {
     let (Some(owner), Some(annotations), Some(labels)) = (owner, &meta.annotations, &meta.labels) else {
         return Ok(None);
     };
-    let deployment = ("pod-template-hash", &labels.template, &annotations.revision);
-    let argo = (
-        "rollouts-pod-template-hash",
-        &labels.argo_template,
-        &annotations.argo_revision,
-    );
+    let deployment = (TEMPLATE_HASH, &labels.template, &annotations.revision);
+    let argo = (ROLLOUT_HASH, &labels.argo_template, &annotations.argo_revision);
     let found = [argo, deployment].into_iter().find_map(|(label, hash, number)| {
         let number: u64 = number.as_ref()?.parse().ok()?;
         Some((label, hash.clone()?, number))

@@ -30,10 +30,10 @@ pub struct RolledWorkload {
 }
 
 /// Namespace and UID: whoever creates a ReplicaSet chooses its owner's UID, and an owner is in the same namespace.
-type Key = (String, String);
+pub type WorkloadKey = (String, String);
 
 impl RolledWorkload {
-    fn key(&self) -> Key {
+    pub fn key(&self) -> WorkloadKey {
         (self.namespace.clone(), self.uid.clone())
     }
 }
@@ -91,9 +91,9 @@ pub struct SettledRollout {
 /// The workloads of a cluster.
 #[derive(Debug)]
 pub struct Rollouts {
-    workloads: HashMap<Key, Followed>,
+    workloads: HashMap<WorkloadKey, Followed>,
     /// ReplicaSet, by UID → workload.
-    owners: HashMap<String, Key>,
+    owners: HashMap<String, WorkloadKey>,
     /// ReplicaSets of each namespace.
     of_namespace: HashMap<String, usize>,
     /// Most ReplicaSets; of a namespace a quarter of them.
@@ -230,18 +230,10 @@ impl Rollouts {
 
     /// `pods`: how many pods of other revisions exist; None: there was no answer.
     pub fn old_pods(&mut self, now: Boot, workload: &RolledWorkload, pods: Option<usize>) {
-        let Some(of) = self.workloads.get_mut(&workload.key()) else {
+        let of = self.workloads.get_mut(&workload.key());
+        let Some(quiet_since) = of.and_then(|of| of.answered(now)) else {
             return;
         };
-        let Stage::Rolling {
-            quiet_since,
-            next_look,
-            is_asked,
-        } = &mut of.stage
-        else {
-            return;
-        };
-        (*is_asked, *next_look) = (false, now.plus(LOOK));
         match pods {
             Some(0) => _ = quiet_since.get_or_insert(now),
             Some(_) => *quiet_since = None,
@@ -257,15 +249,7 @@ impl Rollouts {
         reports: Option<&[&EpitaphReport]>,
     ) -> Option<SettledRollout> {
         let of = self.workloads.get_mut(&workload.key())?;
-        let Stage::Rolling {
-            quiet_since,
-            next_look,
-            is_asked,
-        } = &mut of.stage
-        else {
-            return None;
-        };
-        (*is_asked, *next_look) = (false, now.plus(LOOK));
+        let quiet_since = *of.answered(now)?;
         let reports = reports.filter(|_| quiet_since.is_some_and(|since| now.since(since) >= self.settle))?;
         of.stage = Stage::Still;
         let revision = of.newest()?.number;
@@ -312,6 +296,20 @@ impl Followed {
     fn is_available(&self) -> bool {
         let is_there = |set: &ReplicaSetSight| set.is_current && set.available >= set.wanted;
         self.newest().is_some_and(is_there) && self.others().all(|set| set.is_current && set.wanted == 0 && set.pods == 0)
+    }
+
+    /// The question was answered, or there was no answer. Returns since when no old pod is known to exist; None: nothing is being rolled out.
+    fn answered(&mut self, now: Boot) -> Option<&mut Option<Boot>> {
+        let Stage::Rolling {
+            quiet_since,
+            next_look,
+            is_asked,
+        } = &mut self.stage
+        else {
+            return None;
+        };
+        (*is_asked, *next_look) = (false, now.plus(LOOK));
+        Some(quiet_since)
     }
 
     fn question(&mut self, now: Boot, settle: Duration) -> Option<RolloutQuestion> {

@@ -13,6 +13,7 @@ mod refused;
 mod shutdowns;
 mod yaml;
 
+use epitaph_core::termination::OomRole;
 use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
 use epitaph_core::verdict::{Exit, Severity, TrafficAxis};
 
@@ -157,8 +158,12 @@ fn evidence(row: &VerdictRow) -> String {
 const WORKLOAD: &str =
     "{{ $labels.epitaph_workload_kind }} {{ $labels.k8s_namespace_name }}/{{ $labels.epitaph_workload_name }}";
 
-/// Roles of OOM kills that hit no part of the program.
-const FROM_OUTSIDE: &str = "exec-probe|pre-stop|exec-session|runtime";
+/// OOM kills of other processes that hit a part of the program (`!~`), or none (`=~`).
+fn child_oom(operator: &str) -> String {
+    let outside = OomRole::ALL.into_iter().filter(|role| role.is_from_outside());
+    let outside: Vec<&str> = outside.map(OomRole::name).collect();
+    format!("{}{{role{operator}\"{}\"}}", CHILD_OOM.prometheus(), outside.join("|"))
+}
 
 struct Rules {
     minute: u64,
@@ -244,7 +249,7 @@ impl Rules {
         Rule {
             expr: self.increase(
                 &["cluster", "instance", "subject", "role"],
-                &format!("{}{{role!~\"{FROM_OUTSIDE}\"}}", CHILD_OOM.prometheus()),
+                &child_oom("!~"),
             ),
             kept: self.seconds(KEPT),
             severity: "warning",
@@ -263,7 +268,7 @@ impl Rules {
         Rule {
             expr: self.increase(
                 &["cluster", "instance", "subject", "role"],
-                &format!("{}{{role=~\"{FROM_OUTSIDE}\"}}", CHILD_OOM.prometheus()),
+                &child_oom("=~"),
             ),
             kept: self.seconds(KEPT),
             severity: "info",

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use epitaph_core::rollout::{RevisionCost, RolledWorkload, SettledRollout};
+use epitaph_core::rollout::{RevisionCost, RolledWorkload, SettledRollout, WorkloadKey};
 use epitaph_core::time::Wall;
 use opentelemetry::KeyValue;
 
@@ -63,8 +63,7 @@ struct Last {
     rollout: SettledRollout,
 }
 
-/// By namespace and UID: whoever creates a ReplicaSet chooses its owner's UID.
-type Rollouts = HashMap<(String, String), Last>;
+type Rollouts = HashMap<WorkloadKey, Last>;
 
 /// Read at every collection: a series ends with its workload, and with the observer's Lease.
 #[derive(Clone, Default)]
@@ -103,7 +102,7 @@ impl RolloutMetrics {
 
     pub fn settled(&self, rollout: SettledRollout, at: Wall) {
         let mut rollouts = self.rollouts();
-        rollouts.insert(key(&rollout.workload), Last { settled: at, rollout });
+        rollouts.insert(rollout.workload.key(), Last { settled: at, rollout });
         if rollouts.len() > WORKLOADS
             && let Some(oldest) = rollouts
                 .iter()
@@ -115,7 +114,7 @@ impl RolloutMetrics {
     }
 
     pub fn gone(&self, workload: &RolledWorkload) {
-        self.rollouts().remove(&key(workload));
+        self.rollouts().remove(&workload.key());
     }
 
     /// Not the active observer any longer.
@@ -126,10 +125,6 @@ impl RolloutMetrics {
     fn rollouts(&self) -> std::sync::MutexGuard<'_, Rollouts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn key(of: &RolledWorkload) -> (String, String) {
-    (of.namespace.clone(), of.uid.clone())
 }
 
 fn labels(of: &RolledWorkload) -> [KeyValue; 3] {

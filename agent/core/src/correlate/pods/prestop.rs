@@ -79,7 +79,12 @@ impl Runs {
     /// main process came from outside, too.
     fn origin(&self, oom: &OomKill) -> Option<(Boot, Comm)> {
         let all = || self.kept.iter().chain(&self.others);
-        let itself = all().find(|run| run.id.tgid == oom.tgid && run.id.start.0.abs_diff(oom.start.0) <= SAME);
+        let victim = ProcessId {
+            tgid: oom.tgid,
+            start: oom.start,
+            exact: true,
+        };
+        let itself = all().find(|run| run.id.same(&victim));
         // A child is not older, and the parent ran then: the process id may have had another holder.
         let ran = |run: &&Run| run.id.start <= oom.start && run.end.is_none_or(|(end, _)| oom.start <= end);
         let parent = || all().find(|run| run.id.tgid == oom.parent && ran(run));
@@ -97,9 +102,6 @@ impl Runs {
         first.filter(|_| runs.next().is_none())
     }
 }
-
-/// `/proc` gives a start in clock ticks.
-const SAME: u64 = crate::time::TICK_NS;
 
 impl Pod {
     /// What the victim of an OOM kill was, if it came from outside.

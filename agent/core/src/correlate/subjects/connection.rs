@@ -302,7 +302,7 @@ impl Close {
         if tcp.counts.is_some_and(|counts| ahead(&counts) > 0) {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
-        let is_large = tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE);
+        let is_large = has_queue(tcp);
         let just_sent = tcp
             .counts
             .zip(tcp.progress)
@@ -323,7 +323,12 @@ impl Close {
 const REACTS: i32 = 3;
 const TICK: i32 = 1;
 /// More than the last part of an answer: the answer itself may have been under way.
-pub(super) const LARGE: u32 = 64 << 10;
+const LARGE: u32 = 64 << 10;
+
+/// The client has not acknowledged more than [`LARGE`].
+pub(super) fn has_queue(tcp: &Tcp) -> bool {
+    tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE)
+}
 
 pub(super) enum Fact {
     Accepted,

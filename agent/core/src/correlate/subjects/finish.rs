@@ -161,18 +161,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         .map(|oom| oom.start.minus(LATE_REACH).max(born))
         .min()
         .filter(|from| *from < end);
-    missing.gap_of_ooms = context
-        .coverage
-        .has_gap(execs_from.map_or(ooms_from, |from| from.min(ooms_from)), end);
-    let execs_lost = execs_from
-        .map(|from| context.coverage.losses(home, from, end))
-        .unwrap_or_default();
-    if execs_lost.iter().any(|(kind, _)| *kind == Kind::ProcessExec) && !missing.lost.contains(&Kind::ProcessExec) {
-        missing.lost.push(Kind::ProcessExec);
-    }
-    let mut lost_then = context.coverage.losses(home, ooms_from, end).into_iter();
-    if lost_then.any(|(kind, _)| kind == Kind::OomVictim) && !missing.lost.contains(&Kind::OomVictim) {
-        missing.lost.push(Kind::OomVictim);
+    missing.gap_of_ooms = context.coverage.has_gap(execs_from.unwrap_or(end).min(ooms_from), end);
+    for (kind, from) in [(Kind::ProcessExec, execs_from), (Kind::OomVictim, Some(ooms_from))] {
+        if from.is_some_and(|from| context.coverage.lost_since(kind, home, from, end).is_some()) {
+            missing.lose(kind);
+        }
     }
     if stop_signal.is_none() {
         missing.stop_lost_since = signal_lost_since(context, home, state, (reach, end));
@@ -224,8 +217,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             reach
         };
         let matters = doubts.within(reach, end).any(|(known, _)| known == kind);
-        if matters && kind != Kind::Tcp && !missing.lost.contains(&kind) {
-            missing.lost.push(kind);
+        if matters && kind != Kind::Tcp {
+            missing.lose(kind);
         }
         match losses.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, sum)) => *sum = sum.saturating_add(count),

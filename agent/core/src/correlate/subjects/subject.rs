@@ -360,10 +360,9 @@ impl State {
         is_container && exited_with_0 && !main.is_ns_init() && alone
     }
 
-    /// By its name, a process of runc that makes the container: `runc:[0:PARENT]`. Whoever takes that name is reported once the cgroup
-    /// is removed.
+    /// By its name, the main process is runc's own. Whoever takes that name is reported once the cgroup is removed.
     pub fn is_named_as_stage(&self) -> bool {
-        self.main().is_some_and(|main| main.comm.as_bytes().starts_with(b"runc:["))
+        self.main().is_some_and(|main| main.comm.is_stage_of_runc())
     }
 
     /// Start of the earliest known process.

@@ -53,7 +53,7 @@ use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
 use super::connection::{
-    Close, Closing, Connection, End, Fact, LARGE, Pair, Refused, Use, count, distance, earlier, first, has_heard,
+    Close, Closing, Connection, End, Fact, Pair, Refused, Use, count, distance, earlier, first, has_heard, has_queue,
 };
 use super::listeners::Listeners;
 use super::peers::{Known, Lost};
@@ -604,8 +604,7 @@ fn last_written(tcp: &Tcp) -> Option<u32> {
     else {
         return None;
     };
-    let has_queue = tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE);
-    let counts = tcp.counts.filter(|counts| counts.bytes_sent > 0 && !has_queue)?;
+    let counts = tcp.counts.filter(|counts| counts.bytes_sent > 0 && !has_queue(tcp))?;
     Some(counts.last_sent)
 }
 

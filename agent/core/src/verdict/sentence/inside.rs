@@ -56,7 +56,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         InnerEnd::Ignored => format!("{chain}, {}; {}", discarding(forward), killed_by(case, forward)),
         InnerEnd::Blocked(how) => format!("{chain}, {}; {}", unread(how, signal), killed_by(case, forward)),
         InnerEnd::AfterGrace => {
-            let waits = match programs(case, unreached(case, forward)) {
+            let waits = match unreached(case, forward) {
                 below if below.is_empty() => String::new(),
                 below => format!(" and sent no signal to {}", names(case, &below)),
             };
@@ -211,18 +211,20 @@ pub(super) fn forwards_to_nobody(case: &Case<'_>) -> Option<String> {
 
 /// The programs among these, for which the main process may have waited.
 pub(super) fn waited_for(case: &Case<'_>) -> Option<String> {
-    forwards_to_nobody(case)?;
-    let programs = programs(case, unsignalled(case));
-    (!programs.is_empty()).then(|| names(case, &programs))
+    programs_waited_for(case).map(|programs| names(case, &programs))
 }
 
 /// The remedy then.
 pub(super) fn to_waited_for(case: &Case<'_>) -> Option<String> {
-    waited_for(case)?;
-    Some(to_these(case, &programs(case, unsignalled(case))))
+    programs_waited_for(case).map(|programs| to_these(case, &programs))
 }
 
-/// Of a server, a process without sockets is a helper, for which nobody may wait.
+fn programs_waited_for(case: &Case<'_>) -> Option<Vec<InnerProcess>> {
+    forwards_to_nobody(case)?;
+    Some(programs(case, unsignalled(case))).filter(|programs| !programs.is_empty())
+}
+
+/// A server's process without sockets is a helper: nothing shows that the server waits for it.
 fn programs(case: &Case<'_>, mut of: Vec<InnerProcess>) -> Vec<InnerProcess> {
     let traffic = case.traffic();
     if traffic.listeners.is_empty() && traffic.accepted.count == 0 {
@@ -348,10 +350,10 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             Some(format!("handle {signal} in {who}{declare}{lost}"))
         }
         InnerEnd::Blocked(how) => super::remedy::blocked(how),
-        InnerEnd::AfterGrace if !programs(case, unreached(case, forward)).is_empty() => Some(to_others(
+        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => Some(to_others(
             case,
             (&who, forward.target.comm),
-            &programs(case, unreached(case, forward)),
+            &unreached(case, forward),
             signal,
         )),
         InnerEnd::AfterGrace if is_killed_inside(forward) => {
@@ -451,7 +453,7 @@ fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess]
     format!("send {signal} on from {who} to {others}: {how}")
 }
 
-/// The processes below the target, to which it sent nothing: it may wait for them. Its siblings are no matter of its own.
+/// The programs below the target, to which it sent nothing: it may wait for them. Its siblings are no matter of its own.
 fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
     let inside = &case.inside;
     let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
@@ -468,7 +470,7 @@ fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
             }
         }
     }
-    below
+    programs(case, below)
 }
 
 /// Of the target that exited first, PID 1 has the children: which of its own they are is not known, but the target's are younger.
