@@ -161,7 +161,7 @@ fn masked_and_never_read() {
         ",
         ),
         expect![[r#"
-            blocked-stop-signal: Stopped/BlockedStopSignal/Unknown
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
               fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads
         "#]],
