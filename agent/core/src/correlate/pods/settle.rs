@@ -253,6 +253,12 @@ impl Pod {
             self.note_unanswered(of, now);
             self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
+        let request = self.request(api).map(|(request, _)| request);
+        let may_be_over_before = |of: &Held| {
+            let life = Life::of(&of.facts, &of.id);
+            self.may_be_over_before_deletion(request.as_ref(), &life, api)
+        };
+        let may_be_over_before = !held.is_empty() && held.iter().all(may_be_over_before);
         let containers: Vec<Termination> = held
             .into_iter()
             .map(|held| self.joined(held, api, missing.clone(), now))
@@ -271,10 +277,13 @@ impl Pod {
         let (shutdown, by_shutdown) = by_shutdown
             .map(|(shutdown, reason)| (shutdown.clone(), reason.clone()))
             .unzip();
-        let stop_reason = by_shutdown.or_else(|| self.stop_reason());
+        let stop_reason = by_shutdown.or_else(|| match may_be_over_before {
+            true => Some(self.hidden_stop_reason()),
+            false => self.stop_reason(),
+        });
         let last = containers.iter().map(|of| of.end).max();
         self.lingering.last_exit = self.lingering.last_exit.max(last);
-        let request = self.request(api).map(|(request, _)| request.until(last));
+        let request = request.map(|request| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
