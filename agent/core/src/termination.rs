@@ -542,6 +542,9 @@ pub struct Fatal {
     pub sender: Actor,
 }
 
+/// A process that was running when the observation began and ends this soon may have been asked to stop before, whatever its grace period.
+pub const LATE_REACH: Duration = Duration::from_secs(600);
+
 /// Evidence that may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEvidence {
@@ -567,8 +570,8 @@ pub struct MissingEvidence {
     pub earlier_stop: bool,
     /// The same, in a gap of the observation that ended then.
     pub gap_before_stop: Option<Boot>,
-    /// Another process may have been the main process: of this kind a record may be lost, as that of its exec.
-    pub main_unsure: Option<Kind>,
+    /// Another process may have been the main process.
+    pub main_unsure: Option<MainUnsure>,
     /// What is missing was not lost: the recording begins after it.
     pub not_recorded: bool,
     /// The same, or a part of the recording or of the journal is damaged or missing.
@@ -577,6 +580,16 @@ pub struct MissingEvidence {
     pub begins_late: bool,
     /// Without an observed stop signal: when the first one may have come, if its record is lost.
     pub stop_lost_since: Option<Boot>,
+}
+
+/// Why another process may have been the main process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MainUnsure {
+    /// A record of this kind may be lost, as that of its exec.
+    Lost(Kind),
+    /// A process of a unit that began unobserved, and not long before its end: systemd also runs commands before and after the main
+    /// process (`ExecStartPre=`, `ExecStopPost=`).
+    MayBeCommand,
 }
 
 impl MissingEvidence {

@@ -593,6 +593,9 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
              were not observed"
             .to_owned(),
+        Missing::Main => "the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's \
+             main process (`ExecStartPre=`, `ExecStopPost=`)"
+            .to_owned(),
         Missing::EndOfChild(signal) => {
             let child = case
                 .failed_child

@@ -8,14 +8,13 @@ use crate::attribute::Index;
 use crate::event::Kind;
 use crate::ids::CgroupId;
 use crate::input::{LossScope, ProbeState, SeenClients};
-use crate::termination::{MissingEvidence, Unobserved};
+use crate::termination::{LATE_REACH, MissingEvidence, Unobserved};
 use crate::time::{Boot, WallClock};
 
+use super::timeline::RUN_GAP;
 use crate::correlate::attribution::Concerned;
 use crate::correlate::limits::STEPS;
 
-/// A process that was running when the observation began and ends this soon may have been asked to stop before.
-pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
 /// Most separate gaps; older ones are merged.
 const KEPT: usize = 256;
 /// The same of losses: all containers of a node can be noisy at once.
@@ -373,6 +372,11 @@ impl Coverage {
             .filter(|gap| overlaps(gap) || late && is_late(**gap, born, end));
         let later = gaps.filter(|(from, to)| born < *from && from < to);
         later.map(|&(since, until)| Unobserved { since, until }).collect()
+    }
+
+    /// Whether a process that started then began in a gap, the one before the first observation included.
+    pub fn began_unobserved(&self, start: Boot) -> bool {
+        self.gaps.iter().any(|&(from, to)| from <= start && start < to)
     }
 
     /// Whether a part of that time was not observed.

@@ -7,14 +7,15 @@ use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResu
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::SeenClients;
 use crate::termination::{
-    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey,
+    FailedChild, Fatal, Gaps, Inside, Kill, LATE_REACH, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    TerminationKey,
 };
 use crate::time::Boot;
 use crate::verdict;
 use crate::verdict::judge::{OOM_CHILD_REACH, is_at_once};
 
 use super::clients::Clients;
-use super::coverage::{Coverage, Hole, Home, LATE_REACH};
+use super::coverage::{Coverage, Hole, Home};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
 use super::inside::{Way, acted, killed, process};
 use super::own_exits;
