@@ -661,6 +661,21 @@ impl TerminationFacts {
         self
     }
 
+    /// Of a container with this grace period at most: a stop that began longer ago was over, so a gap from before hides no stop signal
+    /// of this termination.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> TerminationFacts {
+        let reach = grace.max(LATE_REACH);
+        let (begin, end) = (self.begin, self.end);
+        let missing = &mut self.missing;
+        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > end);
+        self.gaps.late_start &= missing.late_start.is_some();
+        self.gaps
+            .unobserved
+            .retain(|gap| gap.until > begin || gap.until.plus(reach) > end);
+        self
+    }
+
     /// The container's remaining processes have exited, too.
     #[must_use]
     pub fn with_leftover(mut self) -> TerminationFacts {

@@ -137,9 +137,15 @@ impl Pod {
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
         let exit = held.facts.exit.as_ref().map(|exit| exit.status);
         match (&held.facts.stop, exit) {
-            (None, Some(ExitStatus::Exited(0))) if held.facts.missing.late_start.is_none() => until,
+            (None, Some(ExitStatus::Exited(0))) if !self.may_be_stopped_before(held) => until,
             _ => self.answered(until),
         }
+    }
+
+    /// The observation began so late that a stop signal may have come before.
+    pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
+        let late = held.facts.missing.late_start;
+        late.is_some_and(|since| !self.is_long_before(since, held.facts.end))
     }
 
     /// When a held termination of a pod that continues is reported separately, even if incomplete.
@@ -347,6 +353,11 @@ impl Pod {
         let life = Life::of(&facts, &held.id);
         let is_unreported = missing.is_some();
         let mut context = self.context(api, &life, missing, now);
+        // A request that was not shown can have asked for a longer grace period.
+        let is_shown = context.as_ref().is_some_and(|context| !context.may_miss_request);
+        if let Some(longest) = self.longest_stop().filter(|_| is_shown) {
+            facts = facts.with_grace(longest);
+        }
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);
         if let Some(context) = context

@@ -130,7 +130,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         end.plus(context.linger)
     };
     let home = Home::of(own, context.index);
-    let mut missing = context.coverage.missing(home, born, begin, end, is_asked_for);
+    let stop_reach = unseen_stop_reach(kill_fact);
+    let mut missing = context.coverage.missing(home, born, (begin, end), is_asked_for, stop_reach);
     // Records of other CPUs may arrive that much later than the exit's.
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
@@ -322,10 +323,13 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: lost.map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing.late_start.is_some() && !missing.begins_late && context.coverage.is_late_start(born, end),
+            late_start: missing.late_start.is_some()
+                && !missing.begins_late
+                && context.coverage.is_late_start(born, end, stop_reach),
             unobserved: {
                 let time = (begin, end, until.max(end.plus(context.reorder)));
-                context.coverage.unobserved(born, time, missing.late_start.is_some())
+                let late = missing.late_start.map(|_| stop_reach);
+                context.coverage.unobserved(born, time, late)
             },
             inactive_probes: context.coverage.inactive_probes(),
             clock_step: context.coverage.clock.step_after(begin),
@@ -474,6 +478,15 @@ fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> V
         .collect();
     signals.sort_by_key(|fact| fact.key());
     signals
+}
+
+/// How long before the end a stop signal may have come that nobody saw: as long as one that was seen would count. Of a pod the grace
+/// periods are known: see [`TerminationFacts::with_grace`].
+fn unseen_stop_reach(kill: Option<&SignalFact>) -> Duration {
+    match kill.is_some_and(|fact| fact.sender.role == Role::Runtime) {
+        true => GRACE_REACH,
+        false => STOP_REACH,
+    }
 }
 
 /// The first SIGKILL that took effect: the kernel discards a SIGKILL to a namespace's init from inside.
