@@ -134,7 +134,7 @@ impl Asker {
 pub const RESOLUTION: Duration = Duration::from_secs(1);
 
 /// A busy kubelet and runtime may send the SIGKILL this long after the grace period.
-const SLOW_KILL: Duration = Duration::from_secs(10);
+pub const SLOW_KILL: Duration = Duration::from_secs(10);
 
 /// Least time between a stop signal and the SIGKILL, even if less is left of the grace period.
 const LEAST_WAIT: Duration = Duration::from_secs(2);

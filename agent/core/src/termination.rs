@@ -544,6 +544,9 @@ pub struct Fatal {
     pub sender: Actor,
 }
 
+/// A process that was running when the observation began and ends this soon may have been asked to stop before, whatever its grace period.
+pub const LATE_REACH: Duration = Duration::from_secs(600);
+
 /// Evidence that may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEvidence {
@@ -569,8 +572,8 @@ pub struct MissingEvidence {
     pub earlier_stop: bool,
     /// The same, in a gap of the observation that ended then.
     pub gap_before_stop: Option<Boot>,
-    /// Another process may have been the main process: of this kind a record may be lost, as that of its exec.
-    pub main_unsure: Option<Kind>,
+    /// Another process may have been the main process.
+    pub main_unsure: Option<MainUnsure>,
     /// What is missing was not lost: the recording begins after it.
     pub not_recorded: bool,
     /// The same, or a part of the recording or of the journal is damaged or missing.
@@ -579,6 +582,16 @@ pub struct MissingEvidence {
     pub begins_late: bool,
     /// Without an observed stop signal: when the first one may have come, if its record is lost.
     pub stop_lost_since: Option<Boot>,
+}
+
+/// Why another process may have been the main process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MainUnsure {
+    /// A record of this kind may be lost, as that of its exec.
+    Lost(Kind),
+    /// A process of a unit that began unobserved, and not long before its end: systemd also runs commands before and after the main
+    /// process (`ExecStartPre=`, `ExecStopPost=`).
+    MayBeCommand,
 }
 
 impl MissingEvidence {
@@ -647,6 +660,21 @@ impl TerminationFacts {
     pub fn with_traffic_unobserved(mut self) -> TerminationFacts {
         self.traffic.observed = false;
         self.traffic.peers.is_complete = false;
+        self
+    }
+
+    /// Of a container with this grace period at most: a stop that began longer ago was over, so a gap from before hides no stop signal
+    /// of this termination.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> TerminationFacts {
+        let reach = grace.max(LATE_REACH);
+        let (begin, end) = (self.begin, self.end);
+        let missing = &mut self.missing;
+        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > end);
+        self.gaps.late_start &= missing.late_start.is_some();
+        self.gaps
+            .unobserved
+            .retain(|gap| gap.until > begin || gap.until.plus(reach) > end);
         self
     }
 

@@ -18,12 +18,10 @@ const SEEDS: u64 = 40;
 const LONGEST: usize = 4_000;
 
 /// Of a pod that is deleted or evicted right before its node shuts down, in an outage of the watch that began after the stop signal, or
-/// that nothing shows (docs/limits.md); and of a pod that had completed before it was deleted, where an outage hides the status between, and
-/// the clock of the API server is not known.
-const OPEN: [&str; 3] = [
+/// that nothing shows (docs/limits.md).
+const OPEN: [&str; 2] = [
     "node.pods.an_earlier_deletion_is_the_cause",
     "node.proof.a_hard_eviction_is_no_cut",
-    "pods.lingering.a_finished_pod_is_held_too",
 ];
 
 /// Seeds that broke the rule once, by recording.

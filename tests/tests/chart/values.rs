@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
 use epitaph::config::settings;
+use epitaph_core::correlate::Limits;
 use expect_test::expect_file;
 use serde_json::{Map, Value, json};
 
@@ -234,6 +235,38 @@ fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
     // In memory, two agents have a journal each.
     let surge = json!({"updateStrategy": {"rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}});
     rendering.objects(&json!({"agent": surge, "journal": {"hostPath": ""}}))?;
+    Ok(())
+}
+
+/// The program's defaults count where one of both is not set.
+#[test]
+fn a_linger_shorter_than_the_reorder_window_is_refused_before_the_install() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("a_linger_shorter_than_the_reorder_window_is_refused_before_the_install")? else {
+        return Ok(());
+    };
+    let defaults = Limits::default();
+    let (linger, reorder) = (defaults.linger.as_millis(), defaults.reorder.as_millis());
+    let ms = |millis: u128| format!("{millis}ms");
+    let refused = [
+        json!({"linger": ms(reorder - 1)}),
+        json!({"reorder": ms(linger + 1)}),
+        json!({"reorder": "1m 30s", "linger": "89 s 999ms"}),
+        json!({"reorder": "2us", "linger": "1999ns"}),
+    ];
+    for limits in refused {
+        let error = rendering.objects(&json!({"config": {"limits": &limits}}));
+        let error = error.expect_err("a wrong value").to_string();
+        ensure!(error.contains("limits.linger that is not shorter"), "{limits}: {error}");
+    }
+    let accepted = [
+        json!({"linger": ms(reorder)}),
+        json!({"reorder": ms(linger)}),
+        json!({"reorder": "90s", "linger": "1m 30s"}),
+        json!({"reorder": "1d", "linger": "24h"}),
+    ];
+    for limits in accepted {
+        rendering.objects(&json!({"config": {"limits": limits}}))?;
+    }
     Ok(())
 }
 

@@ -17,8 +17,7 @@ use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
-use crate::time::Boot;
+use crate::termination::{Fatal, Kill, MainProcess, MainUnsure, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
 
 pub use inside::is_at_once;
 
@@ -226,6 +225,8 @@ pub(super) enum Missing {
     EndBelow(Comm, Signal),
     /// Nothing shows whether the main process of a unit was only the wrapper of another process.
     Program,
+    /// Of a unit's process that began unobserved, nothing shows whether it was the main process or a command before or after that.
+    Main,
     /// The kernel sent a SIGKILL, and no evidence shows why.
     KernelKill,
     /// A deletion request, or one with a shorter grace period.
@@ -298,6 +299,17 @@ fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) ->
     }
 }
 
+/// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
+/// is only the least.
+pub(super) fn may_have_begun_before(case: &Case<'_>) -> bool {
+    case.stop().is_some() && (case.missing.earlier_stop || gap_may_hide_stop(case))
+}
+
+fn gap_may_hide_stop(case: &Case<'_>) -> bool {
+    let until = case.missing.gap_before_stop;
+    until.is_some_and(|until| !kubernetes::was_not_asked_before(case, until))
+}
+
 /// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
 /// proven by a handler that did not run: a signal that was handled leaves no trace.
 pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
@@ -342,15 +354,15 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     }
     // An error is as unclean with an OOM kill of another process as without.
     let rests_on_ooms = finding.exit != Exit::NonzeroExit && !within(&[Kind::OomVictim, Kind::ProcessExec]).is_empty();
-    let asked_before = |since: Boot| !kubernetes::was_not_asked_before(case, since);
-    let missing = if let Some(kind) = holes.main_unsure {
-        match holes.inactive.contains(&kind) {
-            true => Missing::Inactive(vec![kind]),
-            false => Missing::Lost(vec![kind]),
+    let missing = if let Some(unsure) = holes.main_unsure {
+        match unsure {
+            MainUnsure::Lost(kind) if holes.inactive.contains(&kind) => Missing::Inactive(vec![kind]),
+            MainUnsure::Lost(kind) => Missing::Lost(vec![kind]),
+            MainUnsure::MayBeCommand => Missing::Main,
         }
     } else if holes.earlier_stop && rests_on_first_stop(finding.exit) {
         Missing::Lost(vec![Kind::SignalGenerate])
-    } else if holes.gap_before_stop.is_some_and(asked_before) && rests_on_first_stop(finding.exit) {
+    } else if gap_may_hide_stop(case) && rests_on_first_stop(finding.exit) {
         Missing::Gap
     } else if may_be_later(case, finding.exit) && may_have_been_stopped_before(case) {
         Missing::LateStart

@@ -6,7 +6,7 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before};
+use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before, may_have_begun_before};
 use super::{Cause, Exit, TrafficAxis};
 pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use kubernetes::own_grace;
@@ -48,6 +48,10 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     {
         text.push_str("; ");
         text.push_str(&clause);
+    }
+    if !matches!(finding.why, Why::Unknown(_)) && may_have_begun_before(case) {
+        text.push_str("; ");
+        text.push_str(&begun_before(case));
     }
     if case.kubernetes.is_none() && finding.cause == Cause::NodeShutdown {
         text.push_str("; the node was shutting down");
@@ -596,6 +600,9 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
              were not observed"
             .to_owned(),
+        Missing::Main => "the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's \
+             main process (`ExecStartPre=`, `ExecStopPost=`)"
+            .to_owned(),
         Missing::EndOfChild(signal) => {
             let child = case
                 .failed_child
@@ -621,6 +628,16 @@ fn late_start(case: &Case<'_>) -> String {
         (false, Some(unobserved)) => format!("{unobserved} before"),
         _ => "the process started before epitaph did".to_owned(),
     }
+}
+
+/// The times in the sentence begin with the first stop signal that was observed.
+fn begun_before(case: &Case<'_>) -> String {
+    let why = match case.missing.earlier_stop {
+        true => "a signal before it may have no record",
+        false => "epitaph did not observe for a time before",
+    };
+    let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+    format!("{why}, so the stop may have begun earlier than with this {first}, and taken longer")
 }
 
 /// How long epitaph did not observe, in all these gaps.

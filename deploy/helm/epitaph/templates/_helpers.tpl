@@ -151,3 +151,23 @@ sys = "/host/sys"
 {{- fail "collector.headersSecret and config.otlp.headers are both set, and the Secret would replace the others. Put all headers into the Secret." }}
 {{- end }}
 {{- end }}
+
+{{- /* A text such as `1m 30s` as a number. The schema has checked it. */}}
+{{- define "epitaph.nanoseconds" -}}
+{{- $units := dict "ns" 1 "us" 1000 "ms" 1000000 "s" 1000000000 "m" 60000000000 "h" 3600000000000 "d" 86400000000000 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+ ?(ns|us|ms|s|m|h|d)" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[a-z]+" .))) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{- /* The agent would refuse this at its start. Where one of both is not set, it has the program's default. */}}
+{{- define "epitaph.check.limits" -}}
+{{- $limits := .Values.config.limits | default dict }}
+{{- $linger := $limits.linger | default "2s" }}
+{{- $reorder := $limits.reorder | default "200ms" }}
+{{- if lt (include "epitaph.nanoseconds" $linger | int64) (include "epitaph.nanoseconds" $reorder | int64) }}
+{{- fail (printf "config.limits.linger is %s and config.limits.reorder is %s. Write a limits.linger that is not shorter than limits.reorder." $linger $reorder) }}
+{{- end }}
+{{- end }}

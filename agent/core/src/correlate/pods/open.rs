@@ -75,7 +75,7 @@ impl Pod {
     fn is_cause_open(&self, context: &PodContext, held: &Held) -> bool {
         let facts = &held.facts;
         let stopped = stopped_at(facts);
-        let may_have_missed = may_have_missed_a_stop(&facts.missing);
+        let may_have_missed = may_have_missed_a_stop(&facts.missing) || self.may_be_stopped_before(held);
         let is_clean = facts.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0));
         match &context.request {
             Some(request) => {
@@ -143,12 +143,12 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
     times.into_iter().flatten().min()
 }
 
+/// But for [`Pod::may_be_stopped_before`].
 fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
     let of_signals = |kinds: &[Kind]| kinds.contains(&Kind::SignalGenerate);
     of_signals(&missing.lost)
         || of_signals(&missing.inactive)
         || missing.gap
-        || missing.late_start.is_some()
         || missing.over_cap
         || missing.main_unsure.is_some()
 }

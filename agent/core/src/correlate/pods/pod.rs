@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::ids::{ContainerId, PodUid, Signal};
-use crate::kubernetes::Reported;
+use crate::kubernetes::{Reported, SLOW_KILL};
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
     PodFact, PodGone,
 };
-use crate::termination::TerminationFacts;
+use crate::termination::{LATE_REACH, TerminationFacts};
 use crate::time::Boot;
 
 use super::super::Limits;
@@ -332,6 +332,21 @@ impl Pod {
     pub fn spec(&self, name: &str) -> Option<&ContainerSpec> {
         let containers = &self.fact.as_ref()?.spec.containers;
         containers.iter().find(|container| container.name == name)
+    }
+
+    /// The longest time that a stop of one of the containers can take, by all that the API has shown; None without the spec.
+    pub fn longest_stop(&self) -> Option<Duration> {
+        let spec = &self.fact.as_ref()?.spec;
+        let probes = spec.containers.iter().flat_map(|of| [&of.liveness, &of.startup]).flatten();
+        let deletion = self.deletion.map(|(deletion, _)| deletion.grace);
+        let others = probes.filter_map(|probe| probe.grace).chain(deletion);
+        Some(others.fold(spec.grace?, Duration::max) + SLOW_KILL)
+    }
+
+    /// A stop signal from before `since` is not why the container terminated at `end`.
+    pub fn is_long_before(&self, since: Boot, end: Boot) -> bool {
+        self.longest_stop()
+            .is_some_and(|longest| since.plus(longest.max(LATE_REACH)) <= end)
     }
 
     pub fn kind(&self, id: &ContainerId) -> Option<ContainerKind> {

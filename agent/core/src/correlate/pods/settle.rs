@@ -137,9 +137,15 @@ impl Pod {
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
         let exit = held.facts.exit.as_ref().map(|exit| exit.status);
         match (&held.facts.stop, exit) {
-            (None, Some(ExitStatus::Exited(0))) if held.facts.missing.late_start.is_none() => until,
+            (None, Some(ExitStatus::Exited(0))) if !self.may_be_stopped_before(held) => until,
             _ => self.answered(until),
         }
+    }
+
+    /// The observation began so late that a stop signal may have come before.
+    pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
+        let late = held.facts.missing.late_start;
+        late.is_some_and(|since| !self.is_long_before(since, held.facts.end))
     }
 
     /// When a held termination of a pod that continues is reported separately, even if incomplete.
@@ -253,6 +259,12 @@ impl Pod {
             self.note_unanswered(of, now);
             self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
+        let request = self.request(api).map(|(request, _)| request);
+        let may_be_over_before = |of: &Held| {
+            let life = Life::of(&of.facts, &of.id);
+            self.may_be_over_before_deletion(request.as_ref(), &life, api)
+        };
+        let may_be_over_before = !held.is_empty() && held.iter().all(may_be_over_before);
         let containers: Vec<Termination> = held
             .into_iter()
             .map(|held| self.joined(held, api, missing.clone(), now))
@@ -271,10 +283,13 @@ impl Pod {
         let (shutdown, by_shutdown) = by_shutdown
             .map(|(shutdown, reason)| (shutdown.clone(), reason.clone()))
             .unzip();
-        let stop_reason = by_shutdown.or_else(|| self.stop_reason());
+        let stop_reason = by_shutdown.or_else(|| match may_be_over_before {
+            true => Some(self.hidden_stop_reason()),
+            false => self.stop_reason(),
+        });
         let last = containers.iter().map(|of| of.end).max();
         self.lingering.last_exit = self.lingering.last_exit.max(last);
-        let request = self.request(api).map(|(request, _)| request.until(last));
+        let request = request.map(|request| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
@@ -338,6 +353,11 @@ impl Pod {
         let life = Life::of(&facts, &held.id);
         let is_unreported = missing.is_some();
         let mut context = self.context(api, &life, missing, now);
+        // A request that was not shown can have asked for a longer grace period.
+        let is_shown = context.as_ref().is_some_and(|context| !context.may_miss_request);
+        if let Some(longest) = self.longest_stop().filter(|_| is_shown) {
+            facts = facts.with_grace(longest);
+        }
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);
         if let Some(context) = context

@@ -133,6 +133,9 @@ impl Pod {
         if self.may_have_stopped_before_deletion(life.stop, life.stop_lost_since) {
             return None;
         }
+        if self.may_be_over_before_deletion(request, life, api) {
+            return Some(self.hidden_stop_reason());
+        }
         // The pod's removal does not explain a container that exited earlier and without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
         if self.deletion.is_none() && !life.stop_requested && self.gone.as_ref().is_some_and(ended_before) {
@@ -147,6 +150,23 @@ impl Pod {
         let lost_since = lost_since.filter(|_| stop.is_none());
         let lost_before = |(_, seen): (_, Boot)| lost_since.is_some_and(|at| at.plus(WATCHED) < seen);
         self.deletion.is_some_and(lost_before)
+    }
+
+    /// The pod has terminated, and an outage of the watch hides whether it had before its deletion was requested, as a Job's pod that is
+    /// cleaned up.
+    pub fn may_be_over_before_deletion(&self, request: Option<&Request>, life: &Life, api: &Api) -> bool {
+        let Some(((_, seen), end)) = self.deletion.zip(life.end_earliest) else {
+            return false;
+        };
+        let is_before = |request: &Request| request.skew.is_some() && request.latest <= end;
+        let is_hidden = end < seen && api.was_away(end, seen).is_some();
+        self.is_terminal() && is_hidden && !life.stop_requested && !request.is_some_and(is_before)
+    }
+
+    /// Why Kubernetes stopped the pod, if that may be its deletion.
+    pub fn hidden_stop_reason(&self) -> StopReason {
+        let by_api = self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
+        by_api.unwrap_or_else(|| stop_reason(Cause::Unknown, INTERRUPTED.to_owned()))
     }
 
     /// The node was shutting down at the stop signal, and the pod's deletion was not requested before: a later one only removes the object.

@@ -8,14 +8,13 @@ use crate::attribute::Index;
 use crate::event::Kind;
 use crate::ids::CgroupId;
 use crate::input::{LossScope, ProbeState, SeenClients};
-use crate::termination::{MissingEvidence, Unobserved};
+use crate::termination::{LATE_REACH, MissingEvidence, Unobserved};
 use crate::time::{Boot, WallClock};
 
+use super::timeline::RUN_GAP;
 use crate::correlate::attribution::Concerned;
 use crate::correlate::limits::STEPS;
 
-/// A process that was running when the observation began and ends this soon may have been asked to stop before.
-pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
 /// Most separate gaps; older ones are merged.
 const KEPT: usize = 256;
 /// The same of losses: all containers of a node can be noisy at once.
@@ -320,8 +319,15 @@ impl Coverage {
     }
 
     /// Missing evidence of a termination from `begin` to `end`, of a process that started at `born`. `stop_requested`: a stop signal
-    /// was observed at `begin`, so earlier losses do not matter.
-    pub fn missing(&self, home: Home<'_>, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
+    /// was observed at `begin`, so earlier losses do not matter. `reach`: how long before the end a stop signal may have come that was not.
+    pub fn missing(
+        &self,
+        home: Home<'_>,
+        born: Boot,
+        (begin, end): (Boot, Boot),
+        stop_requested: bool,
+        reach: Duration,
+    ) -> MissingEvidence {
         let from = self.reach(born, begin, stop_requested);
         let kinds = [
             Kind::SignalGenerate,
@@ -330,9 +336,9 @@ impl Coverage {
             Kind::ProcessExit,
             Kind::OomVictim,
         ];
-        let late = self.late_gaps(born, end).filter(|_| !stop_requested);
+        let late = self.late_gaps(born, end, reach).filter(|_| !stop_requested);
         let before_stop = self
-            .late_gaps(born, begin)
+            .late_gaps(born, begin, RUN_GAP)
             .filter(|(from, to)| stop_requested && born < *from && from < to);
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
@@ -354,25 +360,30 @@ impl Coverage {
         }
     }
 
-    fn late_gaps(&self, born: Boot, end: Boot) -> impl Iterator<Item = (Boot, Boot)> {
-        self.gaps.iter().copied().filter(move |gap| is_late(*gap, born, end))
+    fn late_gaps(&self, born: Boot, end: Boot, reach: Duration) -> impl Iterator<Item = (Boot, Boot)> {
+        self.gaps.iter().copied().filter(move |gap| is_late(*gap, born, end, reach))
     }
 
-    /// Whether the process ran before its observation began, so shortly before that end.
-    pub fn is_late_start(&self, born: Boot, end: Boot) -> bool {
-        self.late_gaps(born, end).any(|(from, to)| from <= born || from == to)
+    /// Whether the process ran before its observation began, no longer before that end than `reach`.
+    pub fn is_late_start(&self, born: Boot, end: Boot, reach: Duration) -> bool {
+        self.late_gaps(born, end, reach).any(|(from, to)| from <= born || from == to)
     }
 
-    /// The gaps after the begin of the process's observation: those within that time, and with `late` those shortly before the end.
-    /// Without a gap whose end is not known.
-    pub fn unobserved(&self, born: Boot, (begin, end, until): (Boot, Boot, Boot), late: bool) -> Vec<Unobserved> {
+    /// The gaps after the begin of the process's observation: those within that time, and those that ended no longer before the end than
+    /// `late`. Without a gap whose end is not known.
+    pub fn unobserved(&self, born: Boot, (begin, end, until): (Boot, Boot, Boot), late: Option<Duration>) -> Vec<Unobserved> {
         let overlaps = |gap: &(Boot, Boot)| gap.0 < until && gap.1 > begin && gap.1 != Boot(u64::MAX);
         let gaps = self
             .gaps
             .iter()
-            .filter(|gap| overlaps(gap) || late && is_late(**gap, born, end));
+            .filter(|gap| overlaps(gap) || late.is_some_and(|late| is_late(**gap, born, end, late)));
         let later = gaps.filter(|(from, to)| born < *from && from < to);
         later.map(|&(since, until)| Unobserved { since, until }).collect()
+    }
+
+    /// Whether a process that started then began in a gap, the one before the first observation included.
+    pub fn began_unobserved(&self, start: Boot) -> bool {
+        self.gaps.iter().any(|&(from, to)| from <= start && start < to)
     }
 
     /// Whether a part of that time was not observed.
@@ -395,8 +406,8 @@ impl Coverage {
 }
 
 /// The gap was in the process's life, and ended so shortly before that end that a stop signal of then may be the reason for it.
-fn is_late((_, to): (Boot, Boot), born: Boot, end: Boot) -> bool {
-    born < to && to.plus(LATE_REACH) > end && to <= end
+fn is_late((_, to): (Boot, Boot), born: Boot, end: Boot, reach: Duration) -> bool {
+    born < to && to.plus(reach) > end && to <= end
 }
 
 impl Loss {

@@ -7,15 +7,15 @@ use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResu
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::SeenClients;
 use crate::termination::{
-    FailedChild, Fatal, Forward, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
-    TerminationKey,
+    FailedChild, Fatal, Forward, Gaps, Inside, Kill, LATE_REACH, MainExit, OomKill, Open, RaisedAgain, Role, Stop,
+    TerminationFacts, TerminationKey,
 };
 use crate::time::Boot;
 use crate::verdict;
 use crate::verdict::judge::{OOM_CHILD_REACH, is_at_once};
 
 use super::clients::Clients;
-use super::coverage::{Coverage, Hole, Home, LATE_REACH};
+use super::coverage::{Coverage, Hole, Home};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
 use super::inside::{Unseen, Way, acted, killed, killed_by_end_of, process, unseen};
 use super::own_exits;
@@ -130,7 +130,8 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         end.plus(context.linger)
     };
     let home = Home::of(own, context.index);
-    let mut missing = context.coverage.missing(home, born, begin, end, is_asked_for);
+    let stop_reach = unseen_stop_reach(kill_fact);
+    let mut missing = context.coverage.missing(home, born, (begin, end), is_asked_for, stop_reach);
     // Records of other CPUs may arrive that much later than the exit's.
     missing.gap |= context.coverage.has_gap(begin, end.plus(context.reorder));
     missing.over_cap = timeline.over_cap_matters;
@@ -323,10 +324,13 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: lost.map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing.late_start.is_some() && !missing.begins_late && context.coverage.is_late_start(born, end),
+            late_start: missing.late_start.is_some()
+                && !missing.begins_late
+                && context.coverage.is_late_start(born, end, stop_reach),
             unobserved: {
                 let time = (begin, end, until.max(end.plus(context.reorder)));
-                context.coverage.unobserved(born, time, missing.late_start.is_some())
+                let late = missing.late_start.map(|_| stop_reach);
+                context.coverage.unobserved(born, time, late)
             },
             inactive_probes: context.coverage.inactive_probes(),
             clock_step: context.coverage.clock.step_after(begin),
@@ -483,6 +487,15 @@ fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> V
         .collect();
     signals.sort_by_key(|fact| fact.key());
     signals
+}
+
+/// How long before the end a stop signal may have come that nobody saw: as long as one that was seen would count. Of a pod the grace
+/// periods are known: see [`TerminationFacts::with_grace`].
+fn unseen_stop_reach(kill: Option<&SignalFact>) -> Duration {
+    match kill.is_some_and(|fact| fact.sender.role == Role::Runtime) {
+        true => GRACE_REACH,
+        false => STOP_REACH,
+    }
 }
 
 /// The first SIGKILL that took effect: the kernel discards a SIGKILL to a namespace's init from inside.

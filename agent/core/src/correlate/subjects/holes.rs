@@ -3,23 +3,26 @@
 use crate::attribute::Subject;
 use crate::event::{Disposition, Kind, SignalResult};
 use crate::ids::CgroupId;
-use crate::termination::Open;
+use crate::termination::{LATE_REACH, MainUnsure, Open};
 use crate::time::Boot;
 
-use super::coverage::{Hole, Home, LATE_REACH};
+use super::coverage::{Hole, Home};
 use super::finish::Context;
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 
-/// Of which kind a record may be lost that shows another main process.
+/// Why another process may be the main process.
 pub(super) fn main_unsure(
     context: &Context<'_>,
     (own, state): (CgroupId, &State),
     main: Option<&Candidate>,
     stopped_by_runtime: bool,
     now: Boot,
-) -> Option<Kind> {
+) -> Option<MainUnsure> {
     let home = Home::of(own, context.index);
+    if main.is_some_and(|main| may_be_command(context, state, main, now)) {
+        return Some(MainUnsure::MayBeCommand);
+    }
     let lost = |kind: Kind, from: Boot| {
         let is_seen = context.coverage.is_observed(kind.name());
         !is_seen || context.coverage.lost_since(kind, home, from, now).is_some()
@@ -27,10 +30,20 @@ pub(super) fn main_unsure(
     let born = main.map_or(Boot(0), |main| main.id.start);
     // Also one that comes later, as an init's after the runtime's own first stage.
     if !is_sure(state, main, stopped_by_runtime) && lost(Kind::ProcessExec, since(context, (own, state), born)) {
-        return Some(Kind::ProcessExec);
+        return Some(MainUnsure::Lost(Kind::ProcessExec));
     }
     let end = main.and_then(Candidate::exit_at).or(state.removed).unwrap_or(now);
-    (state.is_last_step(context.linger) && lost(Kind::CgroupRmdir, end)).then_some(Kind::CgroupRmdir)
+    (state.is_last_step(context.linger) && lost(Kind::CgroupRmdir, end)).then_some(MainUnsure::Lost(Kind::CgroupRmdir))
+}
+
+/// A process of a unit that began unobserved, and has ended or is as young as such commands are: systemd gives them 90 s by default. One
+/// after whose begin a listener was closed is a server.
+fn may_be_command(context: &Context<'_>, state: &State, main: &Candidate, now: Boot) -> bool {
+    let end = main.exit_at().unwrap_or(now);
+    let is_unit = matches!(state.subject, Subject::Unit { .. });
+    let sockets = state.timeline.as_deref().map(|timeline| &timeline.sockets);
+    let is_server = || sockets.is_some_and(|sockets| !sockets.listeners().closed(|at| at >= main.id.start).is_empty());
+    is_unit && end.since(main.id.start) < LATE_REACH && context.coverage.began_unobserved(main.id.start) && !is_server()
 }
 
 /// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process

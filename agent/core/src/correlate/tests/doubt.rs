@@ -399,7 +399,7 @@ fn late_start_long_ago_does_not_matter() {
         -0.5 mkdir app
         proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
         +0.001 found main
-        +700 exit main 0
+        +3700 exit main 0
         ",
         expect![[r#"
             clean: Completed/Clean/Quiet

@@ -116,6 +116,73 @@ fn a_damaged_recording_did_not_lose_records_in_the_kernel() {
     );
 }
 
+/// systemd runs such a command after the main process, of which the agent has seen nothing.
+#[test]
+fn a_command_that_began_before_the_agent_is_not_taken_for_the_main_process() {
+    let at_the_start = |began: &str, end: &str| {
+        format!(
+            "
+            -2000 mkdir web.service
+            proc post in=web.service pid=210 start={began} parent=systemd comm=cleanup
+            +0 start
+            +0 found post
+            +0 scanned
+            {end}
+            +30 tick
+            "
+        )
+    };
+    let by_error = "+0.5 exit post 3\n+0.6 rmdir web.service";
+    check(
+        &at_the_start("-1", by_error),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `cleanup` (pid 210) exited with code 3, but the reason is unknown: the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's main process (`ExecStartPre=`, `ExecStopPost=`)
+              fix: look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began
+        "#]],
+    );
+    check(
+        &at_the_start("-1", "+0.5 exit post 0\n+0.6 rmdir web.service"),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `cleanup` (pid 210) exited with code 0, but the reason is unknown: the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's main process (`ExecStartPre=`, `ExecStopPost=`)
+              fix: look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began
+        "#]],
+    );
+    // After `TimeoutStopSec=`.
+    check(
+        &at_the_start(
+            "-1",
+            "+0.5 TERM systemd -> post default\n+0.501 exit post TERM\n+0.6 rmdir web.service",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `cleanup` (pid 210) was terminated by SIGTERM, but the reason is unknown: the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's main process (`ExecStartPre=`, `ExecStopPost=`)
+              fix: look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began
+        "#]],
+    );
+    // One that is older than such commands are is the main process, and so is a server.
+    check(
+        &at_the_start("-1000", by_error),
+        expect![[r#"
+        nonzero-exit: Unknown/NonzeroExit/Unknown
+          `cleanup` (pid 210) exited with code 3; the process started before epitaph did, so a stop signal may have come before
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]],
+    );
+    check(
+        &at_the_start(
+            "-1",
+            "+0.4 TERM systemd -> post handler armed\n+0.401 enter post TERM\n+0.45 tcp web.service closed 80\n+0.5 exit post 3\n+0.6 rmdir web.service",
+        ),
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Unknown
+              systemd sent SIGTERM to `cleanup` (pid 210), the handler ran, and the process exited with code 3, 0.1 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+}
+
 /// Where both may be the reason, records were lost.
 #[test]
 fn a_loss_after_the_begin_of_a_recording_is_a_loss() {

@@ -93,6 +93,56 @@ fn runsvdir_stops_its_services_at_sighup() {
     );
 }
 
+/// At SIGTERM it stops its jobs by `--termseq`, within 0.4 s by default; at SIGHUP, and before 2019 at SIGTERM, it waits for them.
+#[test]
+fn the_jobs_of_gnu_parallel_are_named() {
+    let jobs = "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=parallel
+        proc backup in=app pid=107 ns=7 start=+0.2 parent=main comm=backup
+        proc upload in=app pid=108 ns=8 start=+0.2 parent=main comm=upload
+        +0.001 exec main
+        +5 TERM runc -> main handler armed
+        +5.0001 enter main TERM
+        ";
+    check(
+        &format!(
+            "{jobs}
+        +5.01 TERM main -> backup handler already-armed
+        +5.0101 enter backup TERM
+        +5.0102 TERM main -> upload handler already-armed
+        +5.0103 enter upload TERM
+        +5.05 exit upload 0
+        +5.37 KILL main -> backup waiting=none already-armed
+        +5.371 exit backup KILL
+        +5.4 exit main 255
+        "
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `parallel` forwarded SIGTERM to `backup`, whose handler ran, but the shutdown did not finish: `parallel` sent SIGKILL 0.4 s later
+              fix: the shutdown of `backup` needs more than the 0.4 s that `parallel` gave it: give its jobs more time (`--termseq TERM,10000,KILL,25`: 10 s), or declare SIGHUP as the stop signal (`STOPSIGNAL` in the image), at which `parallel` starts no further job and waits for its jobs
+        "#]],
+    );
+    check(
+        &format!(
+            "{jobs}
+        +15 KILL runc -> main waiting=none already-armed
+        +15.001 exit main KILL
+        +15.0011 KILL main -> backup kernel waiting=none already-armed
+        +15.0012 KILL main -> upload kernel waiting=none already-armed
+        +15.002 exit backup KILL
+        +15.003 exit upload KILL
+        "
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `parallel`, the handler started and sent no signal to `backup` and `upload`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: raise the grace period above the length of a job: at SIGTERM PID 1 `parallel` waited for its jobs (`backup` and `upload`)
+        "#]],
+    );
+}
+
 #[test]
 fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
     for (how, expected) in [

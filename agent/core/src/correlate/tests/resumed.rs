@@ -306,6 +306,67 @@ fn a_stop_signal_may_have_come_in_the_gap_before_the_exit() {
     );
 }
 
+/// A grace period can be a day: a stop signal in a gap counts for as long as one that was seen.
+#[test]
+fn a_stop_signal_may_have_come_in_a_gap_of_long_ago() {
+    let ended = |how: &str| restarted(&format!("+1 tick\n+6 start\n+6 found main\n+6 scanned\n{how}\n"));
+    check(
+        &ended("+1206 exit main 0"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 5.0 s before, so a stop signal may have been missed
+          fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+    "#]],
+    );
+    check(
+        &ended("+1206 KILL runc -> main\n+1206.001 exit main KILL"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph did not observe for 5.0 s before, so a stop signal may have been missed
+          fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+    "#]],
+    );
+    // A runtime's stop signal leads to no exit after an hour, but to its own SIGKILL.
+    check(
+        &ended("+3700 exit main 0"),
+        expect![[r#"
+        clean: Completed/Clean/Quiet
+          PID 1 `app` exited by itself with code 0
+    "#]],
+    );
+    check(
+        &ended("+3700 KILL runc -> main\n+3700.001 exit main KILL"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph did not observe for 5.0 s before, so a stop signal may have been missed
+          fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
+    "#]],
+    );
+}
+
+/// What the first seen stop signal was the first of, a gap before may hide.
+#[test]
+fn times_after_a_gap_are_the_least() {
+    check(
+        &restarted(
+            "
+            +1 tick
+            +6 start
+            +6 found main
+            +6 scanned
+            +100 TERM runc -> main handler
+            +100.001 enter main TERM
+            +100.4 exit main 0
+            +120 tick
+            ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.4 s later; epitaph did not observe for a time before, so the stop may have begun earlier than with this SIGTERM, and taken longer; the sockets of the container were not observed
+        "#]],
+    );
+}
+
 /// An agent that waits for its predecessor's journal observes meanwhile: both have the record of the same signal.
 #[test]
 fn a_signal_that_two_agents_observed_is_one() {

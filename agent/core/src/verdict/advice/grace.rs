@@ -6,7 +6,7 @@ use super::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
 use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
-use crate::verdict::judge::{Case, Judged};
+use crate::verdict::judge::{Case, Judged, may_have_begun_before};
 use crate::verdict::sentence::own_grace;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
@@ -65,8 +65,9 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
         kind: AdviceKind::GraceLonger,
         seconds: Some(advised),
         text: format!(
-            "{} needed {}{how} of a grace period of {}{asked}{left}; set terminationGracePeriodSeconds to at least {advised}",
+            "{} needed {}{}{how} of a grace period of {}{asked}{left}; set terminationGracePeriodSeconds to at least {advised}",
             context.name(),
+            if may_have_begun_before(case) { "at least " } else { "" },
             seconds(needed),
             whole_seconds(grace)
         ),
@@ -115,6 +116,7 @@ pub(super) fn need(of: &Judged<'_>) -> Need {
         .or_else(spent);
     match (begin, case.exit, of.verdict.exit) {
         (None, ..) => Need::Nothing,
+        _ if request.is_none() && may_have_begun_before(case) => Need::NotKnown,
         (Some(begin), Some(exit), Exit::Clean) => Need::Seconds(with_reserve(exit.at.since(begin))),
         (Some(_), ..) => Need::NotKnown,
     }

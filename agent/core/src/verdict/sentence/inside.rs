@@ -12,6 +12,9 @@ use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main, wor
 /// Programs that start no other, and that keep a container running whose service has put itself into the background: `tail -f`.
 const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
 
+/// GNU parallel, which runs jobs.
+const PARALLEL: &str = "parallel";
+
 /// Longest chain of processes in a sentence.
 const CHAIN: usize = 4;
 
@@ -365,9 +368,16 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
                     to_others(case, (&who, forward.target.comm), &orphans, signal)
                 ),
             };
+            let timeout = match forward.sender.comm == Comm::new(PARALLEL) {
+                true => format!(
+                    "give its jobs more time (`--termseq TERM,10000,KILL,25`: 10 s), or declare SIGHUP as the stop signal ({}), at which \
+                     {by} starts no further job and waits for its jobs",
+                    super::remedy::declared(case)
+                ),
+                false => format!("raise the stop timeout of {by}, or shorten the shutdown"),
+            };
             Some(format!(
-                "the shutdown of {who} needs more than the {} that {by} gave it: raise the stop timeout of {by}, or shorten the \
-                 shutdown{orphans}",
+                "the shutdown of {who} needs more than the {} that {by} gave it: {timeout}{orphans}",
                 waited.unwrap_or_default()
             ))
         }
@@ -437,6 +447,9 @@ fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess]
             "declare SIGHUP as the stop signal ({}): at SIGHUP `runsvdir` stops its services, and at {signal} it leaves them to be killed",
             super::remedy::declared(case)
         );
+    }
+    if comm == Comm::new(PARALLEL) {
+        return format!("raise the grace period above the length of a job: at {signal} {who} waited for its jobs ({others})");
     }
     let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
     let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);

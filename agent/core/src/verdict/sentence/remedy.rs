@@ -421,6 +421,9 @@ fn noise(case: &Case<'_>) -> Option<(u64, Duration)> {
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
 fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
     match missing {
+        Missing::Main => {
+            "look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began".to_owned()
+        }
         Missing::LateStart if case.gaps.late_start => "nothing to fix: the process started before epitaph did".to_owned(),
         Missing::LateStart | Missing::Gap => {
             "keep epitaph running without interruption: no evidence exists for the time in which it did not observe".to_owned()

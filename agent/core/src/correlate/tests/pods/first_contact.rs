@@ -67,6 +67,39 @@ fn an_error_just_after_the_start_has_no_known_cause() {
     );
 }
 
+/// Nothing of an hour's grace period is over after twenty minutes; of half a minute's all is.
+#[test]
+fn the_grace_period_bounds_the_doubt() {
+    let killed = |grace: u32| {
+        before("+1200 KILL runc -> main\n+1200.001 exit main KILL\n+1200.5 pod web app=137:Error\n+1300 tick\n+5000 tick")
+            .replace("pod web app\n", &format!("pod web grace={grace} app\n"))
+    };
+    check(
+        &killed(3600),
+        expect![[r#"
+        +4832.200 web/app +1200.000…+1200.001 unknown: Unknown/Unknown/Unknown
+          reported 137 Error
+          incomplete: no restart of the container was reported
+    "#]],
+    );
+    check(
+        &killed(30),
+        expect![[r#"
+            +1262.100 web/app +1200.000…+1200.001 force-killed: Unknown/ForceKilled/Quiet
+              reported 137 Error
+              incomplete: no restart of the container was reported
+        "#]],
+    );
+    check(
+        &restarted_at(1200, 143, "+1208 events web no answer within 2s"),
+        expect![[r#"
+            +1208.000 web/app +1200.000…+1200.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 143 Error
+              incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
+        "#]],
+    );
+}
+
 #[test]
 fn an_error_is_an_error_although_the_events_are_not_known() {
     let script = restarted(3, "+28 events web no answer within 2s");

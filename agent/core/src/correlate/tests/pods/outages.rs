@@ -364,3 +364,56 @@ fn a_container_that_runs_by_the_last_version_alone_is_not_forgotten() {
         "#]],
     );
 }
+
+/// The version in which it had completed, before anyone deleted it, is hidden.
+#[test]
+fn a_pod_that_may_have_completed_before_its_deletion_was_not_stopped_by_it() {
+    let cleaned_up = |clock: &str, deleted: &str| {
+        web(&format!(
+            "
+            pod web policy=never app
+            -58 pod web app=running
+            {clock}
+            +0 api away timeout
+            +1 exit main 0
+            +60 pod web phase=succeeded app=0:Completed deleted={deleted}:0
+            +60 api synced
+            +61 gone web
+            "
+        ))
+    };
+    check(
+        &cleaned_up("", "+59"),
+        expect![[r#"
+        +61.200 pod web +1.000…+1.000 clean: Unknown/Clean/Quiet (the watch of the pods was interrupted)
+          request +59.000…+60.000 grace 0 s
+          web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+            Unknown: the watch of the pods was interrupted, grace 1 s, reported 0 Completed
+            incomplete: the Kubernetes API did not answer during the termination: timeout
+          gone +61.000
+    "#]],
+    );
+    // By its own clock the API server was asked before the exit, or long after it.
+    check(
+        &cleaned_up("-1 skew 0 0", "+0.2"),
+        expect![[r#"
+        +61.200 pod web +0.000…+1.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+          request +0.000…+1.000 grace 0 s
+          web/app +1.000…+1.000 clean: Deleted/Clean/Quiet
+            Deleted: deletionTimestamp, grace 1 s, reported 0 Completed
+            incomplete: the Kubernetes API did not answer during the termination: timeout
+          gone +61.000
+    "#]],
+    );
+    check(
+        &cleaned_up("-1 skew 0 0", "+59"),
+        expect![[r#"
+        +61.200 pod web +1.000…+1.000 clean: Unknown/Clean/Quiet (the watch of the pods was interrupted)
+          request +59.000…+60.000 grace 0 s
+          web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+            Unknown: the watch of the pods was interrupted, grace 1 s, reported 0 Completed
+            incomplete: the Kubernetes API did not answer during the termination: timeout
+          gone +61.000
+    "#]],
+    );
+}
