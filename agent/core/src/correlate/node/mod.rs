@@ -25,7 +25,7 @@ use crate::report::{Report, Termination};
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
-use crate::verdict::Cause;
+use crate::verdict::{Cause, TrafficAxis};
 
 use bus::Bus;
 use kernel::Sweep;
@@ -319,6 +319,15 @@ impl NodeMachine {
         }
     }
 
+    /// A pod within a shutdown, perhaps one that has just started: also of one that ends before the shutdown does.
+    pub fn saw_pod(&mut self, running: RunningPod) {
+        if let Some(open) = &mut self.open
+            && !running.is_unseen
+        {
+            open.runs.show(vec![running]);
+        }
+    }
+
     /// Terminations wait for the status of their pods: why they were stopped is not known yet.
     pub fn unsettled(&mut self, is_unsettled: bool) {
         if let Some(open) = &mut self.open {
@@ -337,6 +346,9 @@ impl NodeMachine {
             && let Some(reason) = &context.stop_reason
         {
             let (uid, own) = (&context.pod.uid, termination.facts.key.cgroup);
+            if termination.verdict.traffic == TrafficAxis::Unknown {
+                open.runs.saw_not_all(uid, own);
+            }
             match reason.cause {
                 Cause::NodeShutdown => {}
                 Cause::Unknown => open.runs.unexplained(uid, own),

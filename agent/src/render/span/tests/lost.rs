@@ -6,7 +6,7 @@ use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
 use epitaph_core::observe::{
     AgentAnswer, ClaimKey, DuplicateRun, Holder, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, NodePhase, PhaseKind,
-    PodLost, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
+    PodLost, ReadyService, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
@@ -106,6 +106,24 @@ fn announced() -> ShuttingDown {
         end: at(72),
         reason: "KubeletNotReady".into(),
         message: "node is shutting down".into(),
+        services: vec![
+            ReadyService {
+                namespace: "shop".into(),
+                service: "cart".into(),
+                endpoints: 2,
+                still_ready: 0,
+                until: Some(at(4)),
+            },
+            ReadyService {
+                namespace: "shop".into(),
+                service: "stock".into(),
+                endpoints: 3,
+                still_ready: 1,
+                until: Some(at(5)),
+            },
+        ],
+        has_dropped: false,
+        unwatched: None,
     }
 }
 
