@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use epitaph_core::ids::PodUid;
 use epitaph_core::render::id;
 use epitaph_core::shutdown::ShutdownKey;
+use epitaph_core::time::Wall;
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -23,6 +24,7 @@ use epitaph_tests::http::get;
 use epitaph_tests::jaeger::{self, Jaeger};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::sys::wall_seconds;
 use epitaph_tests::timeout::{holds, until, until_within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -504,7 +506,7 @@ fn agent_of(stage: &Stage, node: &str, shutdown: u32) -> anyhow::Result<Arc<Atom
 
 /// The node's condition `Ready`, as kubelet and controller write it.
 fn node_is(stage: &Stage, node: &str, ready: &str, message: &str) -> anyhow::Result<()> {
-    let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    let now = Wall((wall_seconds() as u64) * 1_000_000_000).rfc3339();
     let status = json!({"status": {
         "conditions": [{
             "type": "Ready", "status": ready, "reason": "KubeletNotReady", "message": message,

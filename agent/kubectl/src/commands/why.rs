@@ -170,3 +170,28 @@ async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: 
     })?;
     Ok(Exit::Done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_was_ready_after_the_stop_signal() {
+        let endpoint = |until: Option<&str>| EpitaphEndpoint {
+            ready_until: until.map(str::to_owned),
+            ..EpitaphEndpoint::default()
+        };
+        let stop = Some("2026-11-21T11:44:10.500000000Z");
+        let at = |until: &str| still_ready(&endpoint(Some(until)), stop);
+        assert_eq!(
+            at("2026-11-21T11:44:14.600000000Z"),
+            "; its endpoint was still ready 4.1 s after the stop signal, by the clocks of node and observer"
+        );
+        // Not ready before it; of an older version; without a stop signal; not a time.
+        assert_eq!(at("2026-11-21T11:44:10.500000000Z"), "");
+        assert_eq!(at("2026-11-21T11:44:09.000000000Z"), "");
+        assert_eq!(at("soon"), "");
+        assert_eq!(still_ready(&endpoint(None), stop), "");
+        assert_eq!(still_ready(&endpoint(Some("2026-11-21T11:44:14.600000000Z")), None), "");
+    }
+}

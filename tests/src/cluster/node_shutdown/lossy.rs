@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, spawn};
-use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -17,6 +16,7 @@ use super::super::stories::NAMESPACE;
 use super::super::stories::manifest::{container, merge, pod};
 use super::asked::Pod;
 use super::{NODE, OTHER, Off, SOON, power_off, power_on, shown};
+use crate::sys::wall_seconds;
 use crate::traces::tag;
 use crate::victim::load::Totals;
 
@@ -168,12 +168,11 @@ impl Slices {
         let reader = spawn(move || {
             for slice in serde_json::Deserializer::from_reader(output).into_iter::<Value>() {
                 let Ok(slice) = slice else { break };
-                let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 let ready = ready_on(&slice, &node_name(NODE));
                 let name = text(&slice["metadata"]["name"]);
                 kept.lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .push((at.as_secs_f64(), name, ready));
+                    .push((wall_seconds(), name, ready));
             }
         });
         Ok(Slices { kubectl, reader, seen })
