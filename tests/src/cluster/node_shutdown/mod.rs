@@ -371,7 +371,7 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
         merge(&mut pod["spec"], more);
         pod
     };
-    let args = match case {
+    let args: &[&str] = match case {
         Case::LosesRequests => &lossy::SERVER[..],
         _ => &["handle-for", "3", "0"],
     };

@@ -76,6 +76,8 @@ pub(super) struct NodeMachine {
     /// Its configuration, also one that cannot be read, its lock, or a pod was seen.
     has_kubelet: bool,
     plan: Option<Plan>,
+    /// The watch of this node's pods is interrupted.
+    api_is_away: bool,
     /// Of [`ESSENTIAL`], those that are not active.
     blind: Vec<&'static str>,
     /// Shutdowns of this boot so far.
@@ -122,6 +124,7 @@ impl NodeMachine {
         if let Some(open) = self.open.as_mut().filter(|_| gap) {
             open.resumed = Some(observation.since);
             open.facts.gaps.observation = true;
+            open.runs.statuses_end();
         }
     }
 
@@ -315,6 +318,9 @@ impl NodeMachine {
         if let Some(open) = &mut self.open {
             open.facts.gaps.pods |= running.is_none() || !all;
             open.runs.show(running.unwrap_or_default());
+            if self.api_is_away {
+                open.runs.statuses_end();
+            }
             self.sweep.show(open);
         }
     }

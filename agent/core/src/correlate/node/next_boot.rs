@@ -150,7 +150,8 @@ impl NodeMachine {
 
     /// The state of the watch of this node's pods.
     pub fn pods_state(&mut self, state: &PodsState) {
-        if let Some(open) = self.open.as_mut().filter(|_| *state != PodsState::Synced) {
+        self.api_is_away = *state != PodsState::Synced;
+        if let Some(open) = self.open.as_mut().filter(|_| self.api_is_away) {
             open.runs.statuses_end();
         }
         if let Some(previous) = &mut self.previous {

@@ -58,7 +58,7 @@ pub(super) struct Run {
     pub is_own: bool,
     /// Of each container that the shutdown stopped.
     losses: Vec<(CgroupId, ClientLoss)>,
-    /// Of a container that ended with the machine, or outside of the observation.
+    /// What clients lost by the end of a container is not known.
     has_unseen_end: bool,
     ready: InApi,
 }
@@ -141,7 +141,10 @@ impl Runs {
             .filter(|stop| stop.sender.role == Role::Runtime)
             .map(|stop| stop.at);
         if is_by_it && !facts.is_sandbox() {
-            run.losses.push((own, loss(facts)));
+            match run.losses.len() < CONTAINERS {
+                true => run.losses.push((own, loss(facts))),
+                false => run.has_unseen_end = true,
+            }
         }
         run.stopped = match (run.stopped, stop) {
             (Some(known), Some(stop)) => Some(known.min(stop)),

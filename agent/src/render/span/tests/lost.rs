@@ -289,6 +289,15 @@ fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
           epitaph.node.message=node is shutting down
           epitaph.api_clock.ahead.least=-0.25
           epitaph.api_clock.ahead.most=0.05
+        endpoints.ready < -: 0..4000 Unset
+          k8s.service.name=cart
+          epitaph.endpoints.namespace=shop
+          epitaph.endpoints.ready=2
+        endpoints.ready < -: 0..72000 Unset
+          k8s.service.name=stock
+          epitaph.endpoints.namespace=shop
+          epitaph.endpoints.ready=3
+          epitaph.endpoints.still_ready=1
     "#]].assert_eq(&text_of(&trace, BEGIN, true));
     let shutdown = id::node_trace_id(&announced().key);
     assert_eq!(trace.spans[0].span_context.trace_id(), shutdown);

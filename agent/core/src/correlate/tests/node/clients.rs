@@ -131,6 +131,8 @@ fn how_long_a_pod_was_ready_is_claimed_by_statuses_only() {
         ready(&lossy(ended).replace(of_web, &format!("+4 api away\n+5.1 api synced\n{of_web}"))),
         None
     );
+    let away = format!("-2 api away\n{}", LOSSY.replace("+4 tcp", "+3.9 api synced\n+4 tcp"));
+    assert_eq!(ready(&node(&[&*away, ended].concat())), None);
     // By its readiness probe, before its stop signal.
     let before = "+1.05 pod web unready=+1 app=running\n+1.1 TERM runc -> main handler";
     assert_eq!(ready(&lossy(ended).replace("+1.1 TERM runc -> main handler", before)), None);
