@@ -41,6 +41,9 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
 /// Sockets that clients may use.
 const OF_CLIENTS: u32 = armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
 
+/// What only a server has, wherever its parent is: a process that came in from outside is a probe, or a client.
+const OF_SERVER: u32 = armed_flags::LISTENER | armed_flags::CONNECTION;
+
 /// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
 const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;
 
@@ -84,7 +87,13 @@ unsafe fn process_exit(task: Ptr) {
         } else {
             maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
         };
-        let held = if from_outside { held & OF_ANY } else { held };
+        let held = if !from_outside {
+            held
+        } else if held & OF_SERVER != 0 && !ns_init {
+            held & !armed_flags::MORE
+        } else {
+            held & OF_ANY
+        };
         (*record).flags = armed | held | leaves_others(task);
         entry.submit(0);
     }

@@ -232,6 +232,8 @@ pub struct Traffic {
     pub unclosed: bool,
     /// A process served clients by a Unix or UDP socket in the stop: what these lost is not observed.
     pub other_sockets: bool,
+    /// A process without a TCP socket read the stop signal without a handler, so that no probe ran there: it may have closed such sockets.
+    pub unlooked: bool,
     /// A listener closed, and this kernel does not show the refused clients of other machines.
     pub unseen_clients: bool,
     /// Begin of the counts below.

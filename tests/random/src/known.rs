@@ -1,7 +1,6 @@
 //! Faults that are known and not yet mended. The list only gets shorter: a kind that is mended leaves it, and a finding of no kind
 //! fails the run. Every run prints how often it met each.
 
-use crate::history::Bind;
 use crate::play::Played;
 use crate::score::Class;
 
@@ -14,18 +13,6 @@ pub struct Known {
 }
 
 pub const KNOWN: &[Known] = &[
-    Known {
-        name: "no-tcp",
-        class: Class::FalseQuiet,
-        what: "a server on a path whose clients had all closed when it exited",
-        is: |played| matches!(played.history.bind, Bind::Unix | Bind::Udp),
-    },
-    Known {
-        name: "unasked-below-a-wrapper",
-        class: Class::FalseQuiet,
-        what: "the sockets of a program below the first process are not observed when the program ends without a stop",
-        is: |played| !played.truth.is_main() && !played.truth.was_asked(),
-    },
     Known {
         name: "the-wrapper-is-blamed",
         class: Class::WrongCulprit,
@@ -46,25 +33,6 @@ pub const KNOWN: &[Known] = &[
         class: Class::WrongCount,
         what: "a client connects in the moment in which the program exits, and its cut request is not counted: once in some thousand histories",
         is: |played| played.truth.was_cut_at_once(),
-    },
-    Known {
-        name: "ended-before-the-first-process",
-        class: Class::FalseClean,
-        what: "without a stop, the program below a wrapper crashes or is killed, and the wrapper then exits with 0",
-        is: |played| {
-            let truth = &played.truth;
-            !truth.is_main() && !truth.finished() && truth.code.is_some() && !truth.was_asked()
-        },
-    },
-    Known {
-        name: "the-first-process-leaves-no-tcp",
-        class: Class::FalseClean,
-        what: "the first process exits by itself, and the program below it, without a socket of TCP, is killed",
-        is: |played| {
-            let truth = &played.truth;
-            let is_left = !truth.is_main() && !truth.finished() && truth.code.is_some();
-            is_left && matches!(played.history.bind, Bind::Unix | Bind::Udp)
-        },
     },
 ];
 

@@ -114,6 +114,8 @@ pub struct Inside {
     pub killed: Vec<Killed>,
     /// Where no init takes the orphans: others were killed, too, whose sockets do not show that they are the subject's own.
     pub others_killed: bool,
+    /// One that served clients and was ended by this signal, without a record of the signal.
+    pub ended_unseen: Option<(InnerProcess, Signal)>,
     /// The sockets that each of these had open are known.
     pub sockets_known: bool,
     /// Of a unit: systemd stopped other processes, too, and nothing shows whether one of them had sockets and is the program.

@@ -141,6 +141,8 @@ pub(super) enum Why {
     Crashed(Crash),
     /// See `failed_child`.
     ChildCrashed,
+    /// It exited with another code than 0, and the main process with 0.
+    ChildFailed,
     /// An exit code that an annotation declares as clean.
     Expected,
     /// An exit code that the container's restart rules list.
@@ -220,6 +222,8 @@ pub(super) enum Missing {
     Sockets,
     /// The default action ended such a process of the program's pool, and nothing shows whether it had a job.
     Job(Comm),
+    /// See `ended_unseen`.
+    EndBelow(Comm, Signal),
     /// Nothing shows whether the main process of a unit was only the wrapper of another process.
     Program,
     /// The kernel sent a SIGKILL, and no evidence shows why.
@@ -274,7 +278,7 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Unknown
     } else if traffic.undecided.count > 0 {
         TrafficAxis::Undecided
-    } else if traffic.other_sockets {
+    } else if traffic.other_sockets || traffic.unlooked {
         TrafficAxis::Unknown
     } else {
         TrafficAxis::Quiet

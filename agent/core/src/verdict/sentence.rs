@@ -231,7 +231,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::NamespaceEnded => format!("the kernel killed {who} because PID 1 of its pid namespace exited"),
         Why::Crashed(how) => crashed(case, *how, &who),
-        Why::ChildCrashed => child_crashed(case, &who),
+        Why::ChildCrashed | Why::ChildFailed => child_crashed(case, &who),
         Why::Expected => match case.stop() {
             Some(_) => format!(
                 "{stopped}{} the process {} (declared as expected by an annotation), {took} later",
@@ -587,6 +587,9 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             };
             format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
         }
+        Missing::EndBelow(comm, signal) => {
+            format!("`{comm}` below it, which served clients, was terminated by {signal}: who sent that, and whether it was asked to stop before, was not recorded")
+        }
         Missing::Job(comm) => format!(
             "the stop signal reached a process that `{comm}` had forked, its default action ended it, and nothing shows whether it had work in hand"
         ),
@@ -711,7 +714,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             subject(case)
         ));
     }
-    let is_about_others = traffic.observed && traffic.other_sockets;
+    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && (case.stop().is_some() || is_about_others) {
         let why = match traffic {
             Traffic { cgroup_v1: true, .. } => format!(
@@ -724,6 +727,10 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             _ => String::new(),
         };
         clauses.push(match (why.as_str(), traffic.unseen_clients) {
+            ("", false) if is_about_others && !traffic.other_sockets => {
+                "whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)"
+                    .to_owned()
+            }
             ("", false) if is_about_others => {
                 "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
             }

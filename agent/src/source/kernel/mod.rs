@@ -10,14 +10,13 @@ mod held;
 mod losses;
 mod memlock;
 pub mod probes;
+mod refusal;
 mod rights;
 mod ring;
 mod verifier;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
@@ -47,9 +46,6 @@ pub use verifier::{Verified, verify};
 const ROOT: u64 = 1;
 
 const V2: u32 = 0;
-
-/// Only a filter of packets keeps the loopback from an answer at once.
-const TO_REFUSE: Duration = Duration::from_millis(500);
 
 const NO_SOCKETS: &str = "this machine has cgroup v1 only, and the kernel knows a socket's cgroup of v2 only";
 
@@ -371,31 +367,17 @@ impl Kernel {
         Ok(Ok(()))
     }
 
-    /// Whether a refused connection of the loopback passes the program at each of `functions`: one that the compiler inlined where it is
-    /// called has an address for a program all the same. Where the loopback has no such connection, as without IPv6, the program is
-    /// taken to run.
+    /// Whether refused connections of the loopback pass the programs at `functions`: a function that the compiler inlined where it is called
+    /// has an address for a program all the same.
     fn pass(&mut self, functions: &[&str]) -> Result<Result<(), String>, LoadError> {
+        const SLOTS: [u32; 2] = [at_functions::IPV4, at_functions::IPV6];
         let passed: Array<MapData, u64> = Array::try_from(take(&mut self.ebpf, "AT_FUNCTIONS")?).map_err(LoadError::Map)?;
-        let slots = [
-            (at_functions::IPV4, IpAddr::from(Ipv4Addr::LOCALHOST)),
-            (at_functions::IPV6, IpAddr::from(Ipv6Addr::LOCALHOST)),
-        ];
         // The programs count while a cgroup is armed, and none is before the first is known.
         let mut arm = |count| self.armed_count.set(armed_count::USER, count, 0).map_err(LoadError::Map);
         arm(1)?;
-        let tried = functions.iter().zip(slots).find_map(|(function, (slot, address))| {
-            if let Err(error) = refuse(address) {
-                tracing::debug!("whether {function} is passed is not known: {address} refuses no connection: {error}");
-                return None;
-            }
-            match passed.get(&slot, 0) {
-                Ok(0) => Some(Ok(format!("a refused connection does not pass {function}"))),
-                Ok(_) => None,
-                Err(source) => Some(Err(LoadError::Map(source))),
-            }
-        });
+        let tried = refusal::passes(functions, |place| passed.get(&SLOTS[place], 0).map(|count| count > 0));
         arm(0)?;
-        Ok(tried.transpose()?.map_or(Ok(()), Err))
+        tried.map_err(LoadError::Map)
     }
 
     /// Whether the calling thread may still write the probes' maps. Before 5.19 writing takes CAP_BPF if
@@ -736,16 +718,6 @@ fn detach_from_function(ebpf: &mut Ebpf, function: &str) {
     if let Some(aya::programs::Program::FEntry(program)) = ebpf.program_mut(function) {
         // Not loaded, or not attached: then there is nothing to detach.
         let _ = program.unload();
-    }
-}
-
-/// Has the kernel refuse a connection to a port of `address`.
-fn refuse(address: IpAddr) -> io::Result<()> {
-    let closed = TcpListener::bind((address, 0))?.local_addr()?;
-    match TcpStream::connect_timeout(&closed, TO_REFUSE) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => Err(io::Error::other("somebody else listens")),
     }
 }
 

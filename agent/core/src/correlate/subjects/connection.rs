@@ -252,6 +252,7 @@ impl Use {
         };
         match tcp.counts {
             Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match received(tcp, &counts) {
+                0 if is_young(tcp, &counts) => undecided,
                 0 => Use::Idle,
                 _ => Use::Unanswered,
             },
@@ -266,6 +267,7 @@ impl Use {
         let is_answered = tcp.counts.is_some_and(|counts| ahead(&counts) <= 0);
         match Use::of(tcp) {
             Use::Idle => None,
+            _ if is_unused(tcp) => None,
             Use::Undecided { unacknowledged: false } if is_answered => None,
             Use::Undecided { unacknowledged } => Some(Use::Undecided { unacknowledged }),
             Use::Unanswered => Some(Use::Undecided { unacknowledged: false }),
@@ -279,8 +281,8 @@ pub(super) struct Closing {
     /// Jiffies at the close; None if not recorded.
     pub jiffies: Option<u32>,
     pub unacknowledged: bool,
-    /// So much of it that the answer may not have been written to its end: what others get proves nothing of this client.
-    pub is_large: bool,
+    /// The answer may not have been written to its end: what others get proves nothing of this client.
+    pub is_under_way: bool,
 }
 
 /// A close by the program itself, while established.
@@ -302,17 +304,17 @@ impl Close {
         if tcp.counts.is_some_and(|counts| ahead(&counts) > 0) {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
-        let is_large = has_queue(tcp);
+        let is_under_way = has_queue(tcp) || is_stream(tcp);
         let just_sent = tcp
             .counts
             .zip(tcp.progress)
             .is_some_and(|(counts, progress)| counts.bytes_sent > 0 && distance(progress.jiffies, counts.last_sent) <= TICK);
-        match !is_large && (tcp.by_shutdown || just_sent) {
+        match !is_under_way && (tcp.by_shutdown || just_sent) {
             true => Close::Decided,
             false => Close::Open(Closing {
                 jiffies: tcp.progress.map(|progress| progress.jiffies),
                 unacknowledged,
-                is_large,
+                is_under_way,
             }),
         }
     }
@@ -328,6 +330,38 @@ const LARGE: u32 = 64 << 10;
 /// The client has not acknowledged more than [`LARGE`].
 pub(super) fn has_queue(tcp: &Tcp) -> bool {
     tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE)
+}
+
+/// Bytes. A longer answer is mostly written in parts.
+const ANSWER: u64 = 16 << 10;
+/// Jiffies: a second at 250 a second. A stream or a download pauses for less, and a server that speaks first greets its client sooner.
+const PAUSE: i32 = 250;
+
+/// The server had been sending for some time since the client's last byte, more than an answer that is written at once, and until a moment
+/// ago: it may have been in the middle of that.
+fn is_stream(tcp: &Tcp) -> bool {
+    let Some((counts, progress)) = tcp.counts.zip(tcp.progress) else {
+        return false;
+    };
+    let went_on = counts.bytes_received == 0 || distance(counts.last_sent, counts.last_received) > REACTS;
+    let requests = u64::from(progress.data_segments_received.max(1));
+    let is_recent = progress.unacknowledged > 0 || distance(progress.jiffies, counts.last_sent) <= PAUSE;
+    went_on && counts.bytes_sent > ANSWER * requests && is_recent
+}
+
+/// Neither side had sent a byte.
+fn is_unused(tcp: &Tcp) -> bool {
+    let unwritten = tcp.progress.map_or(0, |progress| progress.unacknowledged);
+    tcp.counts
+        .is_some_and(|counts| counts.bytes_sent == 0 && unwritten == 0 && received(tcp, &counts) == 0)
+}
+
+/// Established so recently that a client whose server speaks first (FTP, SMTP, IMAP, MySQL, SSH) may still wait for the greeting, and any
+/// other may have sent its request. Before its first data, the kernel takes the establishment as the time of the last sent ones
+/// (`tcp_rcv_state_process`).
+fn is_young(tcp: &Tcp, counts: &TcpCounts) -> bool {
+    let age = tcp.progress.map(|progress| distance(progress.jiffies, counts.last_sent));
+    age.is_some_and(|age| (0..=PAUSE).contains(&age))
 }
 
 pub(super) enum Fact {
@@ -365,7 +399,9 @@ impl Fact {
         };
         match (state, Use::of(tcp)) {
             // The client had closed without a byte: what it sent is its FIN.
-            (Some(TcpState::Close), Use::Idle) if tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => Fact::Closed,
+            (Some(TcpState::Close), _) if is_unused(tcp) && tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => {
+                Fact::Closed
+            }
             // An abort by SO_LINGER 0. No request is lost where an answer was the last data, unless another request was under way.
             (Some(TcpState::Close), Use::Idle | Use::Undecided { .. }) if tcp.counts.is_some() && progress.unread == 0 => {
                 Fact::Aborted {

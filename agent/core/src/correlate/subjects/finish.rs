@@ -7,7 +7,8 @@ use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResu
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::SeenClients;
 use crate::termination::{
-    FailedChild, Fatal, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey,
+    FailedChild, Fatal, Forward, Gaps, Inside, Kill, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    TerminationKey,
 };
 use crate::time::Boot;
 use crate::verdict;
@@ -16,7 +17,7 @@ use crate::verdict::judge::{OOM_CHILD_REACH, is_at_once};
 use super::clients::Clients;
 use super::coverage::{Coverage, Hole, Home, LATE_REACH};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
-use super::inside::{Way, acted, killed, process};
+use super::inside::{Unseen, Way, acted, killed, killed_by_end_of, process, unseen};
 use super::own_exits;
 use super::subject::{Candidate, INIT, Others, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
@@ -287,6 +288,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let sees_handlers = context.coverage.is_observed("signal_deliver");
     traffic.observed &= serves_tcp || sees_handlers && !is_any_lost(Kind::SignalDeliver);
     traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
+    traffic.unlooked = !serves_tcp && reads_unlooked(stop.as_ref(), kill_fact.is_some(), &inside);
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
     let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64
@@ -412,6 +414,13 @@ fn with_killed(
             killed.kill.role = Role::Runtime;
         }
     }
+    // What a stop from inside leads to is not recorded: then it is not known whether they were asked to stop.
+    let by_end =
+        |of: &Unseen| stop.is_none() && main.is_ns_init() && of.at >= exit.at && of.is_own && of.signal == Signal::KILL;
+    let unseen = unseen(state, timeline, &main.id, (since, &inside.forwards));
+    let (by_end, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(by_end);
+    let room = Inside::KILLED.saturating_sub(killed.len());
+    killed.extend(by_end.iter().take(room).map(|of| killed_by_end_of(main, exit.at, state, of)));
     let first = killed
         .iter()
         .map(|killed| killed.kill.at)
@@ -430,6 +439,7 @@ fn with_killed(
         sockets_known: seen && is_watched && are_shown && timeline.sockets.knows_holders(first),
         killed,
         others_killed,
+        ended_unseen: unseen.first().map(|of| (of.process, of.signal)),
         ..inside
     }
 }
@@ -631,13 +641,26 @@ fn stop(
     }
 }
 
+/// See [`Traffic::unlooked`]. A process that sends the signal on is an init. One that was killed may not have read it.
+fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool {
+    let reads = |still_pending: Option<bool>, is_killed: bool| still_pending == Some(false) || !is_killed;
+    let of_main = |stop: &Stop| stop.state.blocked && stop.handler_entered.is_none() && reads(stop.still_pending, is_killed);
+    let of_other =
+        |of: &Forward| of.state.blocked && of.handler_entered.is_none() && reads(of.still_pending, of.kill.is_some());
+    inside.forwards.is_empty() && stop.is_some_and(of_main) || inside.forwards.iter().any(of_other)
+}
+
 /// See [`FailedChild`].
 fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
     let ExitStatus::Exited(code) = exit.status else { return None };
     let is_passed_on = |(at, of): &&(Boot, ProcessExit)| {
         let before = exit.at.since(*at);
-        let ExitStatus::Signaled { signal, .. } = of.status else {
-            return false;
+        let signal = match of.status {
+            ExitStatus::Signaled { signal, .. } => signal,
+            // A wrapper that passes the code on is judged by it.
+            ExitStatus::Exited(failed) => {
+                return failed != 0 && code == 0 && of.served() && *at <= exit.at && before <= own_exits::REACH;
+            }
         };
         let passes_on = signal.is_fault() && of.status.reported_code() == i32::from(code) && before <= CHILD_REACH;
         let hides = (code == 0 || of.status.reported_code() == i32::from(code)) && of.served() && before <= own_exits::REACH;

@@ -11,7 +11,7 @@ use crate::time::Boot;
 use super::subject::{ProcessId, State};
 use super::timeline::{SignalFact, Timeline};
 
-pub(super) use killed::killed;
+pub(super) use killed::{Unseen, killed, killed_by_end_of, unseen};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -279,6 +279,7 @@ impl Way<'_> {
             more,
             killed: Vec::new(),
             others_killed: false,
+            ended_unseen: None,
             sockets_known: false,
             program_unsure: false,
             main_sent_nothing: !signals.iter().any(by_main),
@@ -297,6 +298,19 @@ impl Way<'_> {
     fn entries(&self) -> Vec<InnerEntry> {
         let of_timeline = self.timeline.delivers.iter().map(InnerEntry::of);
         self.timeline.inside.entries.iter().copied().chain(of_timeline).collect()
+    }
+
+    /// The process had clients when it ended, or could have: by its exit's record, and by what closed then. Of an orphan of the host's pids
+    /// the kernel takes the exit for one of a process that came in from outside.
+    fn served(&self, target: &InnerProcess, exit: Option<MainExit>) -> bool {
+        let process = id(target);
+        let shown = self
+            .state
+            .exits
+            .iter()
+            .any(|(_, exit)| process.is(&exit.task) && exit.served());
+        let held = exit.map(|exit| self.timeline.sockets.held(target.tgid, exit.at));
+        shown || held.is_some_and(|held| held.listener.or(held.connection).is_some())
     }
 
     fn forward(&self, at: Boot, fact: &InnerSignal, signals: &[InnerSignal], entries: &[InnerEntry]) -> Forward {
@@ -343,7 +357,7 @@ impl Way<'_> {
                 role: kill.role,
             }),
             exit,
-            served: served(self.state, &id(&target)),
+            served: self.served(&target, exit),
         }
     }
 }
@@ -384,11 +398,6 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
     exits
         .chain(candidates.filter_map(|candidate| candidate.exit))
         .min_by_key(|exit| exit.at)
-}
-
-/// The process had clients when it ended, as far as the kernel looked.
-fn served(state: &State, of: &ProcessId) -> bool {
-    state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.served())
 }
 
 fn is_by(exit: MainExit, signal: Signal) -> bool {

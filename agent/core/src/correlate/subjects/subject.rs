@@ -6,10 +6,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{Armed, Disposition, ExitStatus, ProcessExit, Task};
+use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
-use crate::termination::{MainExit, MainProcess, Role};
+use crate::termination::{InnerProcess, MainExit, MainProcess, Role};
 use crate::time::Boot;
 
 use super::budget::NOT_LISTED;
@@ -151,6 +151,8 @@ pub(super) struct Candidate {
     pub exit_armed: Option<Armed>,
     /// Other tasks of its cgroups remained at that exit.
     pub left_others: bool,
+    /// What it served clients with at its exit, and whether with a socket that no probe observes: see [`ProcessExit::served`].
+    pub sockets: Option<(HeldSockets, bool)>,
     /// Who started it, by the first record.
     pub parent: Pid,
 }
@@ -752,6 +754,7 @@ impl Candidate {
             exit: None,
             exit_armed: None,
             left_others: false,
+            sockets: None,
             parent: task.ppid,
         }
     }
@@ -772,6 +775,7 @@ impl Candidate {
             exit: None,
             exit_armed: None,
             left_others: false,
+            sockets: None,
             parent: fact.ppid,
         }
     }
@@ -785,6 +789,14 @@ impl Candidate {
             tgid: self.id.tgid,
             ns_pid: self.ns_pid,
             is_ns_init: self.is_ns_init(),
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    pub fn as_inner(&self) -> InnerProcess {
+        InnerProcess {
+            tgid: self.id.tgid,
             comm: self.comm,
             start: self.id.start,
         }
@@ -810,6 +822,7 @@ impl Candidate {
             self.exit = Some(end);
             self.exit_armed = exit.armed;
             self.left_others = exit.leaves_others;
+            self.sockets = exit.served().then(|| (exit.held.unwrap_or_default(), exit.unobserved));
         }
         self.named(exit.task.comm, at);
     }

@@ -406,8 +406,9 @@ impl Sockets {
             });
             let end = self.end(pair, connection, window.observed, within).or_else(|| {
                 let (at, closing) = connection.closing.filter(|&(at, _)| within(Some(at)).is_some())?;
-                let is_open =
-                    at.plus(EXIT_TAKES) > window.end && self.is_clients(pair, connection) && !is_decided(&closing, served);
+                let is_open = (closing.is_under_way || at.plus(EXIT_TAKES) > window.end)
+                    && self.is_clients(pair, connection)
+                    && !is_decided(&closing, served);
                 let undecided = Use::Undecided {
                     unacknowledged: closing.unacknowledged,
                 };
@@ -591,7 +592,7 @@ impl Sockets {
 /// The server went on sending after the close.
 fn is_decided(closing: &Closing, served: Option<u32>) -> bool {
     let after = closing.jiffies.zip(served).map(|(closed, served)| distance(served, closed));
-    !closing.is_large && after.is_some_and(|after| after > 0)
+    !closing.is_under_way && after.is_some_and(|after| after > 0)
 }
 
 /// When the server last sent what it had just written, in jiffies. What waits in a queue the kernel sends by itself, also after the close and

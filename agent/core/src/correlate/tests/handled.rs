@@ -47,8 +47,8 @@ fn any_signal_that_was_handled_just_before() {
     check(
         &container("+1 RTMIN+3 bash -> main blocked default\n+1.05 exit main 0 armed"),
         expect![[r#"
-            clean: External/Clean/Quiet
-              `bash` (pid 70, on the host) sent SIGRTMIN+3 to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 50 ms later
+            clean-exit: External/Clean/Unknown
+              `bash` (pid 70, on the host) sent SIGRTMIN+3 to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 50 ms later; whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)
         "#]],
     );
 }

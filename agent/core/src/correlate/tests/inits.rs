@@ -159,7 +159,7 @@ fn a_blocked_signal_that_was_read_is_not_blocked() {
         ",
         ),
         expect![[r#"
-            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
               `tini` forwarded SIGTERM to `python3`, which reads the signal without a handler (signalfd or sigwait), but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
               fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
@@ -177,7 +177,7 @@ fn a_reader_without_a_handler_that_was_read_is_killed_after_grace() {
         ",
         ),
         expect![[r#"
-            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
               The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
               fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],

@@ -128,8 +128,8 @@ fn a_signalfd_reader_that_ends_with_0_is_clean() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 0.2 s later
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 0.2 s later; whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)
         "#]],
     );
 }
@@ -144,8 +144,8 @@ fn a_sigwait_reader_that_ends_with_143_is_clean() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown); whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)
         "#]],
     );
 }
@@ -161,7 +161,7 @@ fn masked_and_never_read() {
         ",
         ),
         expect![[r#"
-            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+            blocked-stop-signal: Stopped/BlockedStopSignal/Unknown
               The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
               fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads
         "#]],

@@ -170,10 +170,17 @@ fn is_of_pool(case: &Case<'_>, forward: &Forward) -> bool {
 /// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
 pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
     let exit = match worst(&case.inside) {
+        None if let Some((process, signal)) = case.inside.ended_unseen => {
+            return unknown(case, Missing::EndBelow(process.comm, signal));
+        }
         None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return found,
         None => return unknown(case, Missing::Sockets),
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
+        // What a stop from inside was followed by is not recorded.
+        Some(killed) if case.stop().is_some_and(|stop| stop.sender.role == Role::Inside) => {
+            return unknown(case, Missing::EndBelow(killed.process.comm, Signal::KILL));
+        }
         Some(_) => Exit::ForceKilled,
     };
     let is_reason = worst(&case.inside).is_some_and(|killed| killed.kill.at < case.end) && case.stop().is_none();

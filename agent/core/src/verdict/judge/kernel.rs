@@ -294,7 +294,8 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
 fn failed_below(case: &Case<'_>) -> Option<Finding> {
     let child = case.failed_child?;
     let ExitStatus::Signaled { signal, .. } = child.exit.status else {
-        return None;
+        let cause = cause(case, Cause::Crash);
+        return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, &[Kind::SignalGenerate]));
     };
     if case.inside.killed_programs().any(|killed| killed.process == child.process) {
         return None;

@@ -160,6 +160,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 }
             )
         }),
+        (Why::ChildFailed, _) => Some(child_failed(case)),
         (Why::Crashed(_) | Why::ChildCrashed, _) => Some(of_crash(case, finding, axis)),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
         (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
@@ -183,6 +184,16 @@ fn early(case: &Case<'_>) -> Option<String> {
             stop.signal
         )
     })
+}
+
+fn child_failed(case: &Case<'_>) -> String {
+    let who = case
+        .failed_child
+        .map_or("the program".to_owned(), |child| format!("`{}`", child.process.comm));
+    format!(
+        "look for the reason in the last lines of the log of {who}; let {} exit with the code of {who} (in a shell: `exit $?`, or start it with          `exec`), so that the container runtime and systemd see the failure",
+        target(case.main())
+    )
 }
 
 fn of_crash(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> String {
@@ -477,6 +488,9 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
             "run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`"
                 .to_owned()
         }
+        Missing::EndBelow(comm, _) => format!(
+            "let the first process wait until `{comm}` has ended, or start `{comm}` as the first process (with `exec` in a shell script)"
+        ),
         Missing::KernelKill => "search the kernel log (`dmesg`) for the reason of the SIGKILL".to_owned(),
     }
 }

@@ -1,11 +1,11 @@
 //! Processes of the subject's own, other than the main one, that were killed.
 
-use super::{InnerSignal, Way, id, is_by, signals};
+use super::{InnerSignal, Way, id, is_by, process, signals};
 use crate::attribute::Map;
 use crate::correlate::subjects::own_exits::REACH;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
 use crate::correlate::subjects::timeline::Timeline;
-use crate::event::SignalResult;
+use crate::event::{ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
@@ -86,16 +86,78 @@ pub(in crate::correlate::subjects) fn killed(
     (killed, others)
 }
 
+/// A process other than the main one that served clients and was ended by a signal without a record: unless something arms it, what is sent
+/// to processes inside is not recorded, nor what is sent on once the main process has exited.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::correlate::subjects) struct Unseen {
+    pub at: Boot,
+    pub process: InnerProcess,
+    pub signal: Signal,
+    /// Not one that came in from outside.
+    pub is_own: bool,
+}
+
+/// Those that ended from then on, none of `forwards`.
+pub(in crate::correlate::subjects) fn unseen(
+    state: &State,
+    timeline: &Timeline,
+    main: &ProcessId,
+    (since, forwards): (Boot, &[Forward]),
+) -> Vec<Unseen> {
+    let exits = state.exits.iter().filter(|(_, exit)| exit.served());
+    let exits = exits.map(|(at, exit)| (*at, process(&exit.task), exit.status, exit.held.is_some()));
+    let candidates = state.candidates.iter().filter(|of| of.sockets.is_some() && !of.id.same(main));
+    let candidates = candidates.filter_map(|of| Some((of.exit_at()?, of.as_inner(), of.exit?.status, false)));
+    let ended = exits.chain(candidates).filter_map(|(at, process, status, is_own)| {
+        let ExitStatus::Signaled { signal, .. } = status else {
+            return None;
+        };
+        Some(Unseen {
+            at,
+            process,
+            signal,
+            is_own,
+        })
+        .filter(|_| at >= since)
+    });
+    let is_forward = |of: &Unseen| forwards.iter().any(|forward| forward.target == of.process);
+    let is_seen = |of: &Unseen| signals(timeline).any(|fact| fact.signal == of.signal && fact.to(&of.process));
+    ended
+        .filter(|of| !is_forward(of) && !(of.signal == Signal::KILL && is_seen(of)))
+        .collect()
+}
+
+/// As PID 1 exits, the kernel kills the others of its namespace.
+pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Boot, state: &State, of: &Unseen) -> Killed {
+    Killed {
+        process: of.process,
+        kill: InnerKill {
+            at: end,
+            signal: Signal::KILL,
+            sender: main.as_inner(),
+            role: Role::Kernel,
+        },
+        was_signalled: false,
+        held: with_exit(Held::default(), state, &id(&of.process)),
+    }
+}
+
 /// With what the exit's own record shows.
 fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
-    let Some((at, exit)) = state.exits.iter().find(|(_, exit)| process.is(&exit.task)) else {
+    let of_exit = state.exits.iter().find(|(_, exit)| process.is(&exit.task));
+    let of_exit = of_exit.map(|(at, exit)| (*at, exit.held.unwrap_or_default(), exit.unobserved));
+    let candidates = state.candidates.iter().filter(|of| of.id.same(process));
+    let mut of_candidate = candidates.filter_map(|of| {
+        let (had, unobserved) = of.sockets?;
+        Some((of.exit_at()?, had, unobserved))
+    });
+    let Some((at, had, unobserved)) = of_exit.or_else(|| of_candidate.next()) else {
         return held;
     };
-    let had = exit.held.unwrap_or_default();
     Held {
-        listener: held.listener.or(had.listener.then_some(*at)),
-        connection: held.connection.or(had.connection.then_some(*at)),
-        other: (exit.unobserved || had.unix_listener).then_some(*at),
+        listener: held.listener.or(had.listener.then_some(at)),
+        connection: held.connection.or(had.connection.then_some(at)),
+        other: (unobserved || had.unix_listener).then_some(at),
     }
 }
 
@@ -115,6 +177,7 @@ struct Descent {
 
 impl Descent {
     fn new(state: &State, main: &ProcessId, signals: &[InnerSignal]) -> Descent {
+        let exits = state.exits.iter().map(|(_, exit)| (exit.task.tgid, exit.task.ppid));
         let (mains, others): (Vec<&Candidate>, Vec<&Candidate>) = state.candidates.iter().partition(|of| of.id.same(main));
         Descent {
             init: mains.first().filter(|main| main.is_ns_init()).map(|main| main.id.tgid),
@@ -123,7 +186,10 @@ impl Descent {
                 .filter(|other| other.outside)
                 .map(|other| other.id.tgid)
                 .collect(),
-            parents: signals.iter().map(|fact| (fact.target.tgid, fact.parent)).collect(),
+            // One between, which ended without a recorded signal, has its exit only. A signal's parent is of before the end of that parent.
+            parents: exits
+                .chain(signals.iter().map(|fact| (fact.target.tgid, fact.parent)))
+                .collect(),
         }
     }
 
