@@ -2,12 +2,18 @@
 //! and the spans are read back from a real Jaeger.
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use epitaph_core::ids::PodUid;
 use epitaph_core::render::id;
+use epitaph_core::shutdown::ShutdownKey;
+use epitaph_core::time::Wall;
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -18,6 +24,7 @@ use epitaph_tests::http::get;
 use epitaph_tests::jaeger::{self, Jaeger};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::sys::wall_seconds;
 use epitaph_tests::timeout::{holds, until, until_within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -446,6 +453,151 @@ fn two_without_a_lease_export_everything_twice(stage: &Stage, one: Service) -> a
         both[1].log()
     );
     Ok(())
+}
+
+/// An agent that answers which shutdown of its node is in progress.
+/// How often it has.
+fn agent_of(stage: &Stage, node: &str, shutdown: u32) -> anyhow::Result<Arc<AtomicUsize>> {
+    let answers = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&answers);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    // Until this process ends.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { break };
+            // The request is read first: a close with unread bytes is a reset.
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request);
+            let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok\nshutdown {shutdown}\n");
+            if stream.write_all(answer.as_bytes()).is_ok() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "epitaph-agent", "uid": "uid-agent", "controller": true});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "agent", "namespace": "epitaph", "ownerReferences": [owner],
+            "labels": {"app.kubernetes.io/name": "epitaph", "app.kubernetes.io/component": "agent"},
+        },
+        "spec": {
+            "nodeName": node, "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "agent", "image": "agent", "ports": [{"name": "metrics", "containerPort": port}]}],
+        },
+    });
+    stage.kubectl.run_with(&["create", "-f", "-"], &pod.to_string())?;
+    let status = json!({"status": {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}});
+    let patch = [
+        "-n",
+        "epitaph",
+        "patch",
+        "pod",
+        "agent",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    stage.kubectl.run(&[&patch[..], &[&status.to_string()]].concat())?;
+    Ok(answers)
+}
+
+/// The node's condition `Ready`, as kubelet and controller write it.
+fn node_is(stage: &Stage, node: &str, ready: &str, message: &str) -> anyhow::Result<()> {
+    let now = Wall((wall_seconds() as u64) * 1_000_000_000).rfc3339();
+    let status = json!({"status": {
+        "conditions": [{
+            "type": "Ready", "status": ready, "reason": "KubeletNotReady", "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        }],
+        "nodeInfo": {
+            "bootID": "boot-1", "kubeletVersion": "v1.36.3", "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+        },
+    }});
+    let patch = ["patch", "node", node, "--subresource=status", "--type=strategic", "-p"];
+    stage.kubectl.run(&[&patch[..], &[&status.to_string()]].concat()).map(drop)
+}
+
+/// The kubelet stops a pod and does not delete it: its endpoint is ready until it has ended, and another one until the node is silent.
+#[test]
+fn endpoints_that_stay_ready_are_in_the_trace_of_the_shutdown() -> anyhow::Result<()> {
+    const NODE: &str = "node-1";
+    let Some(stage) = Stage::set("endpoints_that_stay_ready_are_in_the_trace_of_the_shutdown")? else {
+        return Ok(());
+    };
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+    stage.kubectl.run_with(&["create", "-f", "-"], &node.to_string())?;
+    node_is(&stage, NODE, "True", "ready")?;
+    let answers = agent_of(&stage, NODE, 3)?;
+    for (pod, service) in [("web-a", "web"), ("db-a", "db")] {
+        let uid = stage.pod("shop", pod, ("ReplicaSet", service))?;
+        stage.runs("shop", pod)?;
+        stage.slice("shop", service, &[(pod, &uid, READY)])?;
+    }
+    let observer = stage.observer(&["--set", "observer.election=false"])?;
+    until_active(&observer)?;
+    observer.until("epitaph_observer_known", &["object=\"nodes\""], 1.0)?;
+
+    node_is(&stage, NODE, "False", "node is shutting down")?;
+    until("the agent to be asked", || {
+        Ok(holds(answers.load(Ordering::Relaxed) > 0, || observer.log()))
+    })?;
+    let failed = json!({"status": {"phase": "Failed", "reason": "Terminated"}}).to_string();
+    let patch = [
+        "-n",
+        "shop",
+        "patch",
+        "pod",
+        "web-a",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    stage.kubectl.run(&[&patch[..], &[&failed]].concat())?;
+    stage.slice("shop", "web", &[])?;
+    // Some seconds after its removal it is forgotten.
+    until("one endpoint to be left", || {
+        let known = observer.metric("epitaph_observer_known", &["object=\"endpoints\""])?;
+        Ok(holds(known == 1.0, || known.to_string()))
+    })?;
+    node_is(&stage, NODE, "Unknown", "Kubelet stopped posting node status.")?;
+
+    let key = ShutdownKey {
+        boot_id: "boot-1".to_owned(),
+        ordinal: 3,
+    };
+    let trace = id::node_trace_id(&key);
+    let mut spans = Vec::new();
+    until_within(TIMEOUT, "the trace of the shutdown", || {
+        if let Some(trace) = stage.jaeger.trace(&trace.to_string())? {
+            spans = trace["spans"].as_array().context("no spans")?.clone();
+        }
+        Ok(holds(spans.len() >= 3, || format!("{spans:#?}; {}", observer.log())))
+    })?;
+    let not_ready = named(&spans, "node.not_ready")?;
+    let ready = |service: &str| {
+        let is_it = |span: &&Value| span["operationName"] == "endpoints.ready" && tag(span, "k8s.service.name") == service;
+        spans
+            .iter()
+            .find(is_it)
+            .with_context(|| format!("no endpoints.ready of {service}"))
+    };
+    let (web, db) = (ready("web")?, ready("db")?);
+    for span in [web, db] {
+        assert_eq!(tag(span, "epitaph.endpoints.namespace"), "shop");
+        assert_eq!(tag(span, "epitaph.endpoints.ready"), 1);
+        assert_eq!(span["startTime"], not_ready["startTime"]);
+        assert_eq!(span["references"][0]["spanID"], id::node_root(trace).to_string());
+    }
+    assert!(tag(web, "epitaph.endpoints.still_ready").is_null(), "{web:#}");
+    assert_eq!(tag(db, "epitaph.endpoints.still_ready"), 1, "{db:#}");
+    let lasted = |span: &Value| span["duration"].as_u64().unwrap_or_default();
+    assert!(lasted(web) < lasted(db), "{web:#} {db:#}");
+    assert_eq!(lasted(db), lasted(not_ready));
+    until_logged(&observer, "shop/db (1 endpoint, 1 still ready), shop/web (1 endpoint)")
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::ids::{Comm, Pid, Signal};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
-use crate::pod::PodIdentity;
+use crate::pod::{PodIdentity, Workload};
 use crate::time::{Boot, WallOffset};
 
 /// Identifies a shutdown on any machine and after any restart of the agent. A spoofed or cancelled shutdown has a number of its own.
@@ -177,6 +177,33 @@ pub struct PodInShutdown {
     pub is_own: bool,
     /// Not every exit was observed as it was.
     pub is_unsure: bool,
+    /// The first container of the pod started then, within the shutdown; None: the pod was there before, or that is not known.
+    pub started: Option<Boot>,
+    pub loss: ClientLoss,
+    /// None: not known, or the pod was not Ready when it got its stop signal.
+    pub still_ready: Option<StillReady>,
+}
+
+/// Connections that clients lost by the stop of a pod, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientLoss {
+    pub refused: u64,
+    pub reset: u64,
+    /// Closed while a request or an answer was under way.
+    pub cut: u64,
+    /// Closed with the exit; whether a request or an answer was under way is not known. Not lost.
+    pub undecided: u64,
+    /// There may be more: sockets were not observed, or only for a part of the stop.
+    pub is_least: bool,
+}
+
+/// How long a pod was Ready in the API after its stop signal: until then a Service sends clients to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StillReady {
+    /// To the status that was not Ready any more; otherwise to the last status that was Ready.
+    pub lasted: Duration,
+    /// No status followed that was not Ready.
+    pub is_least: bool,
 }
 
 /// The shutdown ended a pod before the pod was done.
@@ -262,7 +289,76 @@ impl Signs {
     }
 }
 
+impl ClientLoss {
+    /// What is not known.
+    pub const UNKNOWN: ClientLoss = ClientLoss {
+        refused: 0,
+        reset: 0,
+        cut: 0,
+        undecided: 0,
+        is_least: true,
+    };
+
+    pub fn lost(&self) -> u64 {
+        self.refused + self.reset + self.cut
+    }
+
+    /// None: nothing was seen, and not all could be.
+    pub fn known(&self) -> Option<u64> {
+        (self.lost() > 0 || !self.is_least).then(|| self.lost())
+    }
+
+    #[must_use]
+    pub fn and(self, other: ClientLoss) -> ClientLoss {
+        ClientLoss {
+            refused: self.refused + other.refused,
+            reset: self.reset + other.reset,
+            cut: self.cut + other.cut,
+            undecided: self.undecided + other.undecided,
+            is_least: self.is_least || other.is_least,
+        }
+    }
+}
+
 impl NodeShutdownFacts {
+    /// What clients lost by all pods that the shutdown stopped.
+    pub fn loss(&self) -> ClientLoss {
+        let is_least = self.more_pods > 0 || self.gaps.pods || self.gaps.observation;
+        let begin = ClientLoss {
+            is_least,
+            ..ClientLoss::default()
+        };
+        self.others().map(|pod| pod.loss).fold(begin, ClientLoss::and)
+    }
+
+    /// The workloads whose clients lost connections, those with the most first.
+    pub fn loss_by_workload(&self) -> Vec<(&Workload, ClientLoss)> {
+        let mut all: Vec<(&Workload, ClientLoss)> = Vec::new();
+        for pod in self.others() {
+            let of = &pod.pod.workload;
+            let is_same =
+                |known: &Workload| (&known.kind, &known.namespace, &known.name) == (&of.kind, &of.namespace, &of.name);
+            match all.iter_mut().find(|(known, _)| is_same(known)) {
+                Some((_, loss)) => *loss = loss.and(pod.loss),
+                None => all.push((of, pod.loss)),
+            }
+        }
+        all.retain(|(_, loss)| loss.lost() > 0);
+        all.sort_by_key(|(of, loss)| (std::cmp::Reverse(loss.lost()), &of.namespace, &of.name, &of.kind));
+        all
+    }
+
+    /// Pods that were started within the shutdown, as far as they were seen.
+    pub fn started(&self) -> impl Iterator<Item = &PodInShutdown> {
+        self.others().filter(|pod| pod.started.is_some())
+    }
+
+    /// Of the pods whose clients lost connections, the one that was Ready for longest after its stop signal.
+    pub fn longest_ready(&self) -> Option<(&PodInShutdown, StillReady)> {
+        let lost = self.others().filter(|pod| pod.loss.lost() > 0);
+        lost.filter_map(|pod| Some((pod, pod.still_ready?))).max_by_key(|(_, of)| *of)
+    }
+
     /// The pods other than the agent's own.
     pub fn others(&self) -> impl Iterator<Item = &PodInShutdown> {
         self.pods.iter().filter(|pod| !pod.is_own)

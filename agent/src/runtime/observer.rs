@@ -590,6 +590,13 @@ fn log_end(output: &Output) {
             "{}",
             lost.verdict.sentence
         ),
+        Output::ShuttingDown(down) if !down.services.is_empty() => tracing::info!(
+            node = %down.node.name,
+            services = %down.services.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            "endpoints of node `{}` were ready after its kubelet had announced the shutdown: their Services sent clients to pods that the kubelet \
+             stopped",
+            down.node.name
+        ),
         Output::NodePhase(phase) if phase.kind == PhaseKind::Down => tracing::info!(
             node = %phase.key.node.name,
             returned = phase.boot.as_ref().map(|boot| boot.how.name()),

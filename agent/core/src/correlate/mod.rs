@@ -266,11 +266,18 @@ impl Correlator {
                 }
             }
             Input::Pod(fact) => {
-                self.node.pod(&fact);
+                self.node.pod(now, &fact);
+                let uid = fact.pod.uid.clone();
                 if let Some(previous) = &mut self.previous {
                     previous.pod(now, &fact, &mut answers.reports);
                 }
                 self.pods.pod(now, fact, &mut from_pods);
+                if self.node.is_open()
+                    && self.scan.is_none()
+                    && let Some(running) = self.pods.running_pod(&uid)
+                {
+                    self.node.saw_pod(running);
+                }
             }
             Input::PodGone(gone) => {
                 if let Some(previous) = &mut self.previous {

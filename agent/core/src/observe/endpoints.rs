@@ -35,12 +35,23 @@ pub(super) struct Endpoints {
     reported: HashSet<(ServiceKey, PodUid)>,
     /// Slices in the list in progress.
     listed: Option<HashSet<SliceKey>>,
+    /// Of the last input.
+    changes: Vec<ReadyChange>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct ServiceKey {
-    namespace: Arc<str>,
-    name: Arc<str>,
+pub(super) struct ServiceKey {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+/// An endpoint became ready, or stopped being ready.
+#[derive(Debug)]
+pub(super) struct ReadyChange {
+    pub service: ServiceKey,
+    pub pod: PodUid,
+    pub is_ready: bool,
+    pub at: Moment,
 }
 
 #[derive(Debug)]
@@ -92,7 +103,20 @@ impl Endpoints {
             departed: BTreeSet::new(),
             reported: HashSet::new(),
             listed: None,
+            changes: Vec::new(),
         }
+    }
+
+    pub(super) fn take_changes(&mut self) -> Vec<ReadyChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The endpoints that are ready.
+    pub(super) fn ready(&self) -> impl Iterator<Item = (&ServiceKey, &PodUid)> {
+        self.services.iter().flat_map(|(key, service)| {
+            let ready = service.endpoints.iter().filter(|(_, endpoint)| endpoint.conditions.ready);
+            ready.map(move |(uid, _)| (key, uid))
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -233,7 +257,8 @@ impl Endpoints {
             endpoint.address_types.push(fact.address_type.clone());
             endpoint.address_types.sort();
         }
-        service.change(uid, seen);
+        let change = service.change(key, uid, seen);
+        self.changes.extend(change);
         true
     }
 
@@ -247,7 +272,8 @@ impl Endpoints {
             endpoint.departed = Some(seen.moment());
             self.departed.insert((key.clone(), uid.clone()));
         }
-        service.change(uid, seen);
+        let change = service.change(key, uid, seen);
+        self.changes.extend(change);
     }
 
     /// Whether all of the Service's endpoints are terminating, once all of a slice is known.
@@ -282,9 +308,9 @@ impl Endpoints {
 }
 
 impl Service {
-    /// An endpoint's places changed.
-    fn change(&mut self, uid: &PodUid, seen: Seen) {
-        let Some(endpoint) = self.endpoints.get_mut(uid) else { return };
+    /// An endpoint's places changed. `key`: of this Service.
+    fn change(&mut self, key: &ServiceKey, uid: &PodUid, seen: Seen) -> Option<ReadyChange> {
+        let endpoint = self.endpoints.get_mut(uid)?;
         let before = endpoint.conditions;
         let places = endpoint.places.iter().map(|place| place.conditions);
         let after = places.reduce(Conditions::or).unwrap_or_default();
@@ -298,6 +324,12 @@ impl Service {
         };
         moved(&mut self.ready, |c| c.ready);
         moved(&mut self.serving_terminating, |c| c.serving && c.terminating);
+        (before.ready != after.ready).then(|| ReadyChange {
+            service: key.clone(),
+            pod: uid.clone(),
+            is_ready: after.ready,
+            at: seen.moment(),
+        })
     }
 }
 

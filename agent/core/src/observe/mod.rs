@@ -32,7 +32,7 @@ pub use fact::{
 pub use nodes::verdict as loss_verdict;
 pub use nodes::{
     Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
-    NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
+    NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use contact::{Contact, Seen};
@@ -305,7 +305,10 @@ impl Observer {
                     self.step(&step, &mut out);
                 }
             }
-            (Input::Node(fact), Some(seen)) => self.nodes.node(&fact, seen, &mut out),
+            (Input::Node(fact), Some(seen)) => {
+                self.nodes.node(&fact, seen, &mut out);
+                self.show_endpoints(&fact.identity.name);
+            }
             (Input::NodeGone(name), Some(seen)) => self.nodes.node_gone(&name, seen, &mut out),
             (Input::Attachment(fact), Some(seen)) => self.nodes.attachment(fact, seen, &mut out),
             (Input::AttachmentGone(name), Some(seen)) => self.nodes.attachment_gone(&name, seen, &mut out),
@@ -332,6 +335,7 @@ impl Observer {
             (Input::ApiClock(clock), _) => self.api_clock = Some(clock),
             _ => {}
         }
+        self.follow_endpoints();
         // Before that, the annotations of the namespaces are not known.
         if self.is_synced() {
             let pods_in_gap = self.is_in_gap(Watch::Pods);
@@ -413,6 +417,31 @@ impl Observer {
         self.nodes.pod(step, &self.pods, nodes_in_gap, out);
     }
 
+    /// Which endpoints are ready when the kubelet of a node announces its shutdown.
+    fn show_endpoints(&mut self, node: &str) {
+        if !self.nodes.wants_endpoints(node) {
+            return;
+        }
+        for (service, uid) in self.endpoints.ready() {
+            if is_on(&self.pods, uid, node) {
+                self.nodes.ready_endpoint(node, service, uid);
+            }
+        }
+    }
+
+    fn follow_endpoints(&mut self) {
+        let changes = self.endpoints.take_changes();
+        if changes.is_empty() || !self.nodes.is_shutting_down() {
+            return;
+        }
+        for change in changes {
+            let record = self.pods.get(&change.pod).filter(|record| self.pods.may_be_lost(record));
+            if let Some(node) = record.map(|record| record.identity.node.clone()) {
+                self.nodes.endpoint(&node, change);
+            }
+        }
+    }
+
     /// A pod that terminates before the namespaces are known may be ignored by annotation: it counts as terminated before our start.
     fn unless_unsynced(&self, seen: Seen) -> Seen {
         if self.is_synced() {
@@ -457,4 +486,10 @@ impl Observer {
             names.remove(&name);
         }
     }
+}
+
+/// Whether a pod that has not opted out is on the node.
+fn is_on(pods: &ClusterPods, uid: &crate::ids::PodUid, node: &str) -> bool {
+    let record = pods.get(uid).filter(|record| pods.may_be_lost(record));
+    record.is_some_and(|record| record.identity.node == node)
 }

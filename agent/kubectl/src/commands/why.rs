@@ -1,7 +1,11 @@
 //! `kubectl epitaph why`: the same search and the same drawing as `epitaph why`, over what the custom resource holds.
 
-use epitaph_core::render::resource::EpitaphObserved;
+use std::time::Duration;
+
+use epitaph_core::render::resource::{EpitaphEndpoint, EpitaphObserved};
 use epitaph_core::text::bounded;
+use epitaph_core::time::Wall;
+use epitaph_core::verdict::seconds;
 use epitaph_story::history::{Counts, Report, Search, Wanted};
 use epitaph_story::resource;
 use epitaph_story::story::{self, Brief, Columns, Story};
@@ -93,7 +97,11 @@ fn observed(epitaph: &Epitaph, width: usize) -> String {
     };
     let mut lines = Vec::new();
     for endpoint in &observed.endpoints {
-        lines.push(format!("removed from Service {} within {}", endpoint.service, endpoint.took));
+        let ready = still_ready(endpoint, epitaph.report.times.stop_signal.as_deref());
+        lines.push(format!(
+            "removed from Service {} within {}{ready}",
+            endpoint.service, endpoint.took
+        ));
     }
     if let Some(by) = &observed.replacement {
         let ready = by
@@ -111,6 +119,21 @@ fn observed(epitaph: &Epitaph, width: usize) -> String {
     }
     let lines = lines.iter().map(|line| story::paragraph(&bounded(line, 1024), width, "  "));
     format!("\nSeen by the observer\n{}", lines.collect::<String>())
+}
+
+/// The two times are of two clocks: the node's and the observer's.
+fn still_ready(endpoint: &EpitaphEndpoint, stop_signal: Option<&str>) -> String {
+    let at = |text: Option<&str>| text.and_then(Wall::parse_rfc3339);
+    let Some((until, stop)) = at(endpoint.ready_until.as_deref()).zip(at(stop_signal)) else {
+        return String::new();
+    };
+    match until.0.checked_sub(stop.0) {
+        Some(nanos @ 1..) => format!(
+            "; its endpoint was still ready {} after the stop signal, by the clocks of node and observer",
+            seconds(Duration::from_nanos(nanos))
+        ),
+        _ => String::new(),
+    }
 }
 
 fn read(line: &str) -> Option<Report> {
@@ -146,4 +169,29 @@ async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: 
         WhyOutput::Text | WhyOutput::Markdown => events::text(&all, args.select.all_namespaces, true),
     })?;
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_was_ready_after_the_stop_signal() {
+        let endpoint = |until: Option<&str>| EpitaphEndpoint {
+            ready_until: until.map(str::to_owned),
+            ..EpitaphEndpoint::default()
+        };
+        let stop = Some("2026-11-21T11:44:10.500000000Z");
+        let at = |until: &str| still_ready(&endpoint(Some(until)), stop);
+        assert_eq!(
+            at("2026-11-21T11:44:14.600000000Z"),
+            "; its endpoint was still ready 4.1 s after the stop signal, by the clocks of node and observer"
+        );
+        // Not ready before it; of an older version; without a stop signal; not a time.
+        assert_eq!(at("2026-11-21T11:44:10.500000000Z"), "");
+        assert_eq!(at("2026-11-21T11:44:09.000000000Z"), "");
+        assert_eq!(at("soon"), "");
+        assert_eq!(still_ready(&endpoint(None), stop), "");
+        assert_eq!(still_ready(&endpoint(Some("2026-11-21T11:44:14.600000000Z")), None), "");
+    }
 }

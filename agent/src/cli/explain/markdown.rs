@@ -70,6 +70,12 @@ pub fn markdown() -> String {
          The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
          traces of the shutdown and of its pods link to each other. After the next boot, its sentence also has the pods that stayed Ready in the API until the node was\n\
          back (`epitaph.shutdown.pods_ready`): a Service sends clients to them, although the node is down.\n\n\
+         **A graceful shutdown can lose requests.** The kubelet does not delete the pods that it stops at a shutdown, so their endpoints do not become\n\
+         terminating: they stay ready until the pod's readiness probe fails, the node controller marks the pod, or the pod has ended\n\
+         ([kubernetes#116965](https://github.com/kubernetes/kubernetes/issues/116965)). The sentence of any verdict has the connections that clients lost\n\
+         by the stop of the pods, by workload (`epitaph.shutdown.clients.*`), for how long one of these pods was still Ready in the API after its stop\n\
+         signal, and pods that were started within the shutdown. A number is \"at least\" where sockets or exits could not be observed; without a number,\n\
+         it is not known that none was lost. What the endpoints did is in the observer's spans `endpoints.ready` of the same trace, one for each Service.\n\n\
          | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
     );
     for row in &node::TABLE {

@@ -3,7 +3,8 @@
 
 use epitaph_core::observe::loss_verdict::LossVerdict;
 use epitaph_core::observe::{
-    DuplicateRun, Holder, LossKey, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ShuttingDown, Stuck, VolumeDetach,
+    DuplicateRun, Holder, LossKey, NodeIdentity, NodeLost, NodePhase, PhaseKind, PodLost, ReadyService, ShuttingDown, Stuck,
+    VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
@@ -87,9 +88,35 @@ pub fn shutting_down(down: &ShuttingDown, (offset, api): (WallOffset, Option<Api
     a.data(key::NODE_REASON, &down.reason);
     a.data(key::NODE_MESSAGE, &down.message);
     clock(api, &mut a);
-    let name = PhaseKind::NotReady.name();
-    let span = below(&at, name, id::node_root(at.trace), (down.begin, down.end), a);
-    alone(&down.node, span, options)
+    let (name, root) = (PhaseKind::NotReady.name(), id::node_root(at.trace));
+    let mut spans = vec![below(&at, name, root, (down.begin, down.end), a)];
+    spans.extend(down.services.iter().take(SERVICES).map(|of| still_ready(of, down, &at)));
+    Trace {
+        resource: resource::of_far_node(&down.node, options),
+        spans,
+    }
+}
+
+/// Services with a span of their own in a shutdown's trace.
+const SERVICES: usize = 32;
+
+/// `endpoints.ready`: from the announcement in the API until the last endpoint of the Service on the node was not ready any more.
+fn still_ready(of: &ReadyService, down: &ShuttingDown, at: &Frame) -> SpanData {
+    let end = of.until.filter(|_| of.still_ready == 0).unwrap_or(down.end);
+    let mut a = Attributes::default();
+    a.data(key::K8S_SERVICE_NAME, &of.service);
+    a.data(key::ENDPOINTS_NAMESPACE, &of.namespace);
+    a.count(key::ENDPOINTS_READY, of.endpoints);
+    a.some(key::ENDPOINTS_STILL_READY, of.still_ready);
+    a.flag(key::ENDPOINTS_AT_LEAST, down.has_dropped || down.unwatched.is_some());
+    if let Some(unwatched) = down.unwatched {
+        a.seconds(key::NODE_UNWATCHED, unwatched);
+    }
+    let name = "endpoints.ready";
+    let mut span = below(at, name, id::node_root(at.trace), (down.begin, end), a);
+    let key = format!("{}/{}", of.namespace, of.service);
+    span.span_context = at.context(id::service_span_id(at.trace, name, &key));
+    span
 }
 
 /// `pod.lost` and its `stuck`.

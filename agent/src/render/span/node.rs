@@ -120,6 +120,7 @@ fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
     if let Some(ready) = s.pods_ready {
         a.count(key::SHUTDOWN_PODS_READY, ready);
     }
+    clients(s, &mut a);
     a.texts(key::SHUTDOWN_GAPS, gaps(s));
     let mut span = at.span(NODE_SHUTDOWN, SpanId::INVALID, s.begin, s.end.max(s.begin), a);
     span.name = format!("{NODE_SHUTDOWN} {}", v.headline).into();
@@ -153,6 +154,32 @@ fn kubelet(s: &NodeShutdown, a: &mut Attributes) {
     if let Some(state) = of.state {
         a.maybe(key::KUBELET_STATE_START, state.started.map(|at| at.rfc3339()));
         a.maybe(key::KUBELET_STATE_END, state.ended.map(|at| at.rfc3339()));
+    }
+}
+
+/// Workloads, and pods that were started, at most.
+const LISTED: usize = 16;
+
+fn clients(s: &NodeShutdown, a: &mut Attributes) {
+    let name = |pod: &PodInShutdown| data(&format!("{}/{}", pod.pod.namespace, pod.pod.name));
+    a.texts(key::SHUTDOWN_PODS_STARTED, s.started().take(LISTED).map(name));
+    let loss = s.loss();
+    if let Some(lost) = loss.known() {
+        a.count(key::SHUTDOWN_CLIENTS_LOST, lost);
+    }
+    a.flag(key::SHUTDOWN_CLIENTS_AT_LEAST, loss.is_least && loss.lost() > 0);
+    a.some(key::SHUTDOWN_CLIENTS_UNDECIDED, loss.undecided);
+    let workloads = s.loss_by_workload().into_iter().take(LISTED);
+    a.texts(
+        key::SHUTDOWN_CLIENTS_WORKLOADS,
+        workloads.map(|(of, loss)| {
+            let name = format!("{} {}/{}", of.kind, of.namespace, of.name);
+            let lost = format!("{} refused, {} reset, {} cut", loss.refused, loss.reset, loss.cut);
+            format!("{}: {lost}", data(&name))
+        }),
+    );
+    if let Some((_, ready)) = s.longest_ready() {
+        a.seconds(key::SHUTDOWN_STILL_READY, ready.lasted);
     }
 }
 

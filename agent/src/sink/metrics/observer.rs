@@ -29,7 +29,7 @@ pub const SPANS: Row = Row {
         "span",
         "endpoint.removal, replacement, node.lost, node.not_ready, node.out_of_service, node.down, pod.lost, volume.detach, duplicate.run",
     )],
-    about: "Spans that the observer added to the traces of the agents, and spans about lost nodes; `pod.lost` counts without its `stuck`",
+    about: "Spans that the observer added to the traces of the agents, and spans about lost nodes; `pod.lost` counts without its `stuck`, and `node.not_ready` without the `endpoints.ready` beside it",
 };
 pub const KNOWN: Row = Row {
     name: "epitaph.observer.known",

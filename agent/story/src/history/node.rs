@@ -66,6 +66,30 @@ pub struct PodInShutdown {
     pub stopped: Option<At>,
     pub ended: Option<At>,
     pub cut: Option<Cut>,
+    pub started: Option<At>,
+    pub clients: Option<ClientLoss>,
+    pub still_ready: Option<StillReady>,
+}
+
+impl PodInShutdown {
+    /// As far as known.
+    pub fn lost(&self) -> u64 {
+        self.clients.as_ref().map_or(0, |clients| clients.lost)
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClientLoss {
+    pub lost: u64,
+    pub at_least: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StillReady {
+    pub after_stop_ms: f64,
+    pub at_least: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

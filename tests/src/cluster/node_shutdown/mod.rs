@@ -2,6 +2,7 @@
 //! commands that bypass logind are played without a kubelet: `tests/tests/systemd`.
 
 mod asked;
+mod lossy;
 mod shown;
 
 use std::collections::BTreeMap;
@@ -45,16 +46,19 @@ pub enum Case {
     Spoofed,
     /// The plug is pulled in the kubelet's first phase, while a pod is ending.
     CutInPhase,
+    /// A server that drains behind a closed listener, while its Service sends clients to it.
+    LosesRequests,
 }
 
 impl Case {
-    pub const ALL: [Case; 6] = [
+    pub const ALL: [Case; 7] = [
         Case::Graceful,
         Case::DropIn,
         Case::OutlivesItsPhase,
         Case::ZeroPeriods,
         Case::Spoofed,
         Case::CutInPhase,
+        Case::LosesRequests,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -65,13 +69,14 @@ impl Case {
             Case::ZeroPeriods => "zero-periods",
             Case::Spoofed => "spoofed",
             Case::CutInPhase => "cut-in-phase",
+            Case::LosesRequests => "loses-requests",
         }
     }
 
     /// The kubelet's configuration. A boot undoes it.
     fn kubelet(self) -> Value {
         match self {
-            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase => {
+            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase | Case::LosesRequests => {
                 json!({"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "30s"})
             }
             Case::OutlivesItsPhase => json!({"shutdownGracePeriodByPodPriority": [
@@ -146,6 +151,7 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::ZeroPeriods => zero_periods(stage, name, &here(&before)),
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
+        Case::LosesRequests => lossy::play(stage, name, &here(&before)),
     }
 }
 
@@ -365,7 +371,11 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
         merge(&mut pod["spec"], more);
         pod
     };
-    let replica = labelled(victim(name, 20, &["handle-for", "3", "0"]), name);
+    let args: &[&str] = match case {
+        Case::LosesRequests => &lossy::SERVER[..],
+        _ => &["handle-for", "3", "0"],
+    };
+    let replica = labelled(victim(name, 20, args), name);
     let mut spec = replica["spec"].clone();
     merge(
         &mut spec,
@@ -398,6 +408,7 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
             };
             all.push(on_the_node(pod, class));
         }
+        Case::LosesRequests => all.push(lossy::service(name)),
         Case::DropIn | Case::ZeroPeriods | Case::Spoofed => {}
     }
     all

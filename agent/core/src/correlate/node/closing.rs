@@ -36,7 +36,7 @@ impl InProgress {
         }
         facts.more_pods = self.runs.more;
         let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.stopped_since());
-        let ignored = self.runs.ignored();
+        let (ignored, begin) = (self.runs.ignored(), facts.begin);
         let pods = self.runs.into_list().map(|run| {
             let ended = run.ended();
             // It still ran when everything was stopped.
@@ -55,6 +55,9 @@ impl InProgress {
                 cut: run.cut().or(cut),
                 is_own: run.is_own,
                 is_unsure: run.is_unsure,
+                started: run.of.since.filter(|since| *since > begin),
+                loss: run.loss(),
+                still_ready: run.still_ready(),
                 pod: run.of.pod,
             }
         });

@@ -25,7 +25,7 @@ use crate::report::{Report, Termination};
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
-use crate::verdict::Cause;
+use crate::verdict::{Cause, TrafficAxis};
 
 use bus::Bus;
 use kernel::Sweep;
@@ -76,6 +76,8 @@ pub(super) struct NodeMachine {
     /// Its configuration, also one that cannot be read, its lock, or a pod was seen.
     has_kubelet: bool,
     plan: Option<Plan>,
+    /// The watch of this node's pods is interrupted.
+    api_is_away: bool,
     /// Of [`ESSENTIAL`], those that are not active.
     blind: Vec<&'static str>,
     /// Shutdowns of this boot so far.
@@ -122,6 +124,7 @@ impl NodeMachine {
         if let Some(open) = self.open.as_mut().filter(|_| gap) {
             open.resumed = Some(observation.since);
             open.facts.gaps.observation = true;
+            open.runs.statuses_end();
         }
     }
 
@@ -315,7 +318,19 @@ impl NodeMachine {
         if let Some(open) = &mut self.open {
             open.facts.gaps.pods |= running.is_none() || !all;
             open.runs.show(running.unwrap_or_default());
+            if self.api_is_away {
+                open.runs.statuses_end();
+            }
             self.sweep.show(open);
+        }
+    }
+
+    /// A pod within a shutdown, perhaps one that has just started: also of one that ends before the shutdown does.
+    pub fn saw_pod(&mut self, running: RunningPod) {
+        if let Some(open) = &mut self.open
+            && !running.is_unseen
+        {
+            open.runs.show(vec![running]);
         }
     }
 
@@ -337,6 +352,9 @@ impl NodeMachine {
             && let Some(reason) = &context.stop_reason
         {
             let (uid, own) = (&context.pod.uid, termination.facts.key.cgroup);
+            if termination.verdict.traffic == TrafficAxis::Unknown {
+                open.runs.saw_not_all(uid, own);
+            }
             match reason.cause {
                 Cause::NodeShutdown => {}
                 Cause::Unknown => open.runs.unexplained(uid, own),

@@ -150,12 +150,19 @@ impl NodeMachine {
 
     /// The state of the watch of this node's pods.
     pub fn pods_state(&mut self, state: &PodsState) {
+        self.api_is_away = *state != PodsState::Synced;
+        if let Some(open) = self.open.as_mut().filter(|_| self.api_is_away) {
+            open.runs.statuses_end();
+        }
         if let Some(previous) = &mut self.previous {
             previous.ready.state(state);
         }
     }
 
-    pub fn pod(&mut self, fact: &PodFact) {
+    pub fn pod(&mut self, now: Boot, fact: &PodFact) {
+        if let Some(open) = &mut self.open {
+            open.runs.status(now, fact);
+        }
         if let Some(previous) = &mut self.previous {
             previous.ready.pod(fact);
         }

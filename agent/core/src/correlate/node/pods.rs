@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::event::ExitStatus;
 use crate::ids::{CgroupId, PodUid, Signal};
-use crate::pod::PodIdentity;
-use crate::shutdown::Cut;
+use crate::pod::{PodFact, PodIdentity};
+use crate::shutdown::{ClientLoss, Cut, StillReady};
 use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
 
@@ -31,6 +31,10 @@ pub(in crate::correlate) struct RunningPod {
     pub is_unseen: bool,
     /// Its owner wants no reports about it.
     pub is_ignored: bool,
+    /// The earliest start of a container, the sandbox among them; None if the kernel has shown none.
+    pub since: Option<Boot>,
+    /// By the last status; None without the condition.
+    pub is_ready: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,6 +56,23 @@ pub(super) struct Run {
     cuts: Vec<(CgroupId, Cut)>,
     pub is_unsure: bool,
     pub is_own: bool,
+    /// Of each container that the shutdown stopped.
+    losses: Vec<(CgroupId, ClientLoss)>,
+    /// What clients lost by the end of a container is not known.
+    has_unseen_end: bool,
+    ready: InApi,
+}
+
+/// The condition Ready of a pod within the shutdown, as the statuses of the API show it.
+#[derive(Clone, Debug, Default)]
+struct InApi {
+    was_ready: bool,
+    /// The last status that was Ready.
+    last: Option<Boot>,
+    /// The first that was not, since then.
+    unready: Option<Boot>,
+    /// The watch was interrupted: what comes after comes late.
+    is_over: bool,
 }
 
 impl Runs {
@@ -73,6 +94,12 @@ impl Runs {
                 cuts: Vec::new(),
                 is_unsure: of.is_unseen,
                 is_own: false,
+                losses: Vec::new(),
+                has_unseen_end: false,
+                ready: InApi {
+                    was_ready: of.is_ready == Some(true),
+                    ..InApi::default()
+                },
                 of,
             });
             for cgroup in cgroups {
@@ -113,11 +140,18 @@ impl Runs {
             .as_ref()
             .filter(|stop| stop.sender.role == Role::Runtime)
             .map(|stop| stop.at);
+        if is_by_it && !facts.is_sandbox() {
+            match run.losses.len() < CONTAINERS {
+                true => run.losses.push((own, loss(facts))),
+                false => run.has_unseen_end = true,
+            }
+        }
         run.stopped = match (run.stopped, stop) {
             (Some(known), Some(stop)) => Some(known.min(stop)),
             (known, stop) => known.or(stop),
         };
         let Some(exit) = facts.exit else {
+            run.has_unseen_end = true;
             // It ended in a gap, or its record is lost; or it still ran at the end of the observation.
             run.is_unsure |= !matches!(
                 facts.open,
@@ -167,6 +201,35 @@ impl Runs {
         // The shutdown may have shortened that time.
         run.is_unsure |= run.cuts.iter().any(|(of, cut)| *of == own && is_short(cut));
         run.cuts.retain(|(of, _)| *of != own);
+        run.losses.retain(|(of, _)| *of != own);
+    }
+
+    /// The sockets of a container were not observed for the whole stop, as its judgement shows.
+    pub fn saw_not_all(&mut self, uid: &PodUid, own: CgroupId) {
+        let Some(run) = self.pods.get_mut(uid) else { return };
+        for (_, loss) in run.losses.iter_mut().filter(|(of, _)| *of == own) {
+            loss.is_least = true;
+        }
+    }
+
+    /// A status of a pod.
+    pub fn status(&mut self, now: Boot, fact: &PodFact) {
+        let Some(run) = self.pods.get_mut(&fact.pod.uid) else { return };
+        let Some(ready) = fact.ready.filter(|_| !run.ready.is_over) else {
+            return;
+        };
+        // An endpoint that terminates is not ready either.
+        if ready.is_ready && !fact.phase.is_terminal() && fact.deletion.is_none() {
+            run.ready.last = Some(now);
+            run.ready.unready = None;
+        } else {
+            run.ready.unready.get_or_insert(now);
+        }
+    }
+
+    /// The watch of the pods was interrupted.
+    pub fn statuses_end(&mut self) {
+        self.pods.values_mut().for_each(|run| run.ready.is_over = true);
     }
 
     /// Why a container of the pod was stopped is unknown: neither that the shutdown cut it, nor that it did not.
@@ -197,7 +260,10 @@ impl Runs {
     }
 
     pub fn bytes(&self) -> usize {
-        let of = |run: &Run| run.of.cgroups.capacity() * size_of::<CgroupId>() + size_of::<(PodUid, Run)>() * 2;
+        let of = |run: &Run| {
+            let losses = run.losses.capacity() * size_of::<(CgroupId, ClientLoss)>();
+            run.of.cgroups.capacity() * size_of::<CgroupId>() + losses + size_of::<(PodUid, Run)>() * 2
+        };
         let places = self.places.capacity() * size_of::<(CgroupId, PodUid)>() * 2;
         self.pods.values().map(of).sum::<usize>() + places
     }
@@ -216,5 +282,42 @@ impl Run {
     /// Exit of the last container; None while one runs, or was not seen to end.
     pub fn ended(&self) -> Option<Boot> {
         self.last_end.filter(|_| self.left == 0)
+    }
+
+    /// What clients lost by the stop of all its containers.
+    pub fn loss(&self) -> ClientLoss {
+        let begin = match self.ended() {
+            Some(_) if !self.has_unseen_end && !self.is_unsure => ClientLoss::default(),
+            _ => ClientLoss::UNKNOWN,
+        };
+        self.losses.iter().map(|(_, loss)| *loss).fold(begin, ClientLoss::and)
+    }
+
+    /// By statuses only: that none came is no evidence, as the network of the node goes down, too.
+    pub fn still_ready(&self) -> Option<StillReady> {
+        let InApi {
+            was_ready,
+            last,
+            unready,
+            ..
+        } = self.ready;
+        let stopped = self.stopped?;
+        let until = unready.or(last).filter(|until| *until > stopped)?;
+        (was_ready || last.is_some()).then(|| StillReady {
+            lasted: until.since(stopped),
+            is_least: unready.is_none(),
+        })
+    }
+}
+
+/// What clients lost by the stop of one container.
+fn loss(facts: &TerminationFacts) -> ClientLoss {
+    let of = &facts.traffic;
+    ClientLoss {
+        refused: of.refused_clients().count,
+        reset: of.reset.count,
+        cut: of.cut.count,
+        undecided: of.undecided.count,
+        is_least: !of.observed || of.other_sockets || of.unclosed || of.unseen_clients || facts.exit.is_none(),
     }
 }

@@ -314,6 +314,11 @@ impl Pods {
         self.active.then(|| self.pods.values().filter_map(Pod::running).collect())
     }
 
+    /// The same of one pod.
+    pub fn running_pod(&self, uid: &PodUid) -> Option<RunningPod> {
+        self.pods.get(self.uids.get(uid).unwrap_or(uid))?.running()
+    }
+
     /// Containers that run, of pods that the API has not shown.
     pub fn unknown(&self) -> impl Iterator<Item = CgroupId> {
         let pods = self.pods.values().filter(|pod| pod.fact.is_none());

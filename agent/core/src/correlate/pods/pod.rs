@@ -385,6 +385,8 @@ impl Pod {
             has_hook: fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             is_unseen,
             is_ignored: self.is_ignored(),
+            since: self.containers.iter().map(|of| of.start).min(),
+            is_ready: fact.ready.map(|ready| ready.is_ready),
         })
     }
 

@@ -11,6 +11,7 @@ mod member;
 mod phases;
 mod report;
 mod sentence;
+mod still_ready;
 mod story;
 mod survey;
 mod taint;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 pub use report::{
     Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
-    NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
+    NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use super::contact::Seen;

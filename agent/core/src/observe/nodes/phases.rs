@@ -87,6 +87,9 @@ pub(super) fn shutting_down(story: &mut Story, end: Moment, out: &mut Vec<Output
         end,
         reason: announced.reason.clone(),
         message: announced.message.clone(),
+        services: announced.ready.services(),
+        has_dropped: announced.ready.has_dropped,
+        unwatched: story.unwatched,
     })));
 }
 

@@ -135,6 +135,36 @@ pub struct ShuttingDown {
     /// Reason and message of that condition.
     pub reason: Box<str>,
     pub message: Box<str>,
+    /// Services with endpoints on the node that were ready when, or after, the kubelet announced the shutdown.
+    pub services: Vec<ReadyService>,
+    /// There was no room for further endpoints.
+    pub has_dropped: bool,
+    /// This observer began so long after the announcement: endpoints that had stopped being ready by then are not in `services`.
+    pub unwatched: Option<Duration>,
+}
+
+/// The endpoints of one Service on a node that shuts down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadyService {
+    pub namespace: Arc<str>,
+    pub service: Arc<str>,
+    pub endpoints: u64,
+    /// Of these, those that were ready at the end.
+    pub still_ready: u64,
+    /// When the last of the others stopped being ready.
+    pub until: Option<Moment>,
+}
+
+/// `shop/web (2 endpoints)`, `shop/web (2 endpoints, 1 still ready)`.
+impl std::fmt::Display for ReadyService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let s = if self.endpoints == 1 { "" } else { "s" };
+        write!(f, "{}/{} ({} endpoint{s}", self.namespace, self.service, self.endpoints)?;
+        match self.still_ready {
+            0 => write!(f, ")"),
+            count => write!(f, ", {count} still ready)"),
+        }
+    }
 }
 
 /// A child of a lost node's root, exported when it is over.

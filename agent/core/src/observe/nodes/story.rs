@@ -8,6 +8,7 @@ use super::agent::{AgentCheck, Question};
 use super::member::{Member, TOLERATED};
 use super::report::{Advice, AgentAnswer, LossKey, Returned, Step};
 use super::sentence::{self, Known};
+use super::still_ready::StillReady;
 use crate::ids::PodUid;
 use crate::observe::{ApiTime, ClusterVersion, Moment, NodeFact, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
@@ -106,6 +107,7 @@ pub(super) struct Announced {
     pub shutdown: Option<u32>,
     /// The kubelet is silent, or the node ready again.
     pub is_over: bool,
+    pub ready: StillReady,
 }
 
 impl Story {
@@ -173,6 +175,7 @@ impl Story {
                 message: fact.message.clone(),
                 shutdown: None,
                 is_over: false,
+                ready: StillReady::default(),
             });
         }
         if fact.ready == Ready::Unknown {
@@ -352,6 +355,12 @@ impl Story {
     fn to_release(&self) -> impl Iterator<Item = &Member> {
         let is_its = |member: &&Member| member.is_to_end() && !member.is_of_node;
         self.members.values().filter(is_its)
+    }
+
+    /// The endpoints of a shutdown that is in progress, as the kubelet announced it.
+    pub fn still_ready(&mut self) -> Option<&mut StillReady> {
+        let announced = self.announced.as_mut().filter(|announced| !announced.is_over);
+        announced.map(|announced| &mut announced.ready)
     }
 
     /// The agent has not said which shutdown it is.

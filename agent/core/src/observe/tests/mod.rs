@@ -7,6 +7,7 @@ mod losses;
 mod nodes;
 mod replacements;
 mod script;
+mod shutting_down;
 
 use std::fmt::Write as _;
 

@@ -47,17 +47,25 @@ pub(super) fn show(output: &Output) -> String {
             .trim_end()
             .to_owned()
         }
-        Output::ShuttingDown(down) => format!(
-            "shutdown {} of {}, boot {}, of {}: {} → {}, {}: {}",
-            down.key.ordinal,
-            down.node.name,
-            down.key.boot_id,
-            seconds(Boot(down.transition.0)),
-            moment(down.begin),
-            moment(down.end),
-            down.reason,
-            down.message
-        ),
+        Output::ShuttingDown(down) => {
+            let mut text = format!(
+                "shutdown {} of {}, boot {}, of {}: {} → {}, {}: {}",
+                down.key.ordinal,
+                down.node.name,
+                down.key.boot_id,
+                seconds(Boot(down.transition.0)),
+                moment(down.begin),
+                moment(down.end),
+                down.reason,
+                down.message
+            );
+            for of in &down.services {
+                let until = of.until.map_or(String::new(), |until| format!(", until {}", moment(until)));
+                let _ = write!(text, "\n      ready: {of}{until}");
+            }
+            text += if down.has_dropped { "\n      and more" } else { "" };
+            text + &show_unwatched(down.unwatched)
+        }
         Output::PodLost(lost) => {
             let end = if lost.is_gone { "" } else { ", still terminating" };
             let mut text = format!(

@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::objects::EvidenceObject;
 use super::{after_ms, millis, time};
 use crate::node::{InhibitMode, Inhibitor, OwnLock, SignalSender};
+use crate::pod::Workload;
 use crate::render::id;
 use crate::report::NodeShutdown;
-use crate::shutdown::{Delay, EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, Signs};
+use crate::shutdown::{ClientLoss, Delay, EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, Signs};
 use crate::text::escape;
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Evidence, Severity};
@@ -41,6 +42,10 @@ pub struct NodeShutdownObject {
     pods_more: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pods_ready: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<ClientLossObject>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    workloads: Vec<WorkloadLossObject>,
     gaps: ShutdownGapsObject,
     evidence: Vec<EvidenceObject>,
 }
@@ -131,6 +136,36 @@ struct PodInShutdownObject {
     cut: Option<CutObject>,
     own: bool,
     unsure: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<ClientLossObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    still_ready: Option<StillReadyObject>,
+}
+
+/// What clients lost; `lost` is refused, reset and cut.
+#[derive(Clone, Debug, Serialize)]
+struct ClientLossObject {
+    lost: u64,
+    refused: u64,
+    reset: u64,
+    cut: u64,
+    undecided: u64,
+    at_least: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct WorkloadLossObject {
+    workload: String,
+    namespace: String,
+    clients: ClientLossObject,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct StillReadyObject {
+    after_stop_ms: f64,
+    at_least: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -204,6 +239,8 @@ pub fn node_shutdown(s: &NodeShutdown) -> NodeShutdownObject {
         pods: s.pods.iter().map(|pod| pod_in(pod, s, clock)).collect(),
         pods_more: s.more_pods,
         pods_ready: s.pods_ready,
+        clients: clients(s.loss()),
+        workloads: s.loss_by_workload().into_iter().map(workload).collect(),
         gaps: ShutdownGapsObject {
             bus: s.gaps.bus.as_deref().map(escape),
             exits: s.gaps.exits,
@@ -388,6 +425,36 @@ fn pod_in(of: &PodInShutdown, s: &NodeShutdown, clock: WallOffset) -> PodInShutd
         }),
         own: of.is_own,
         unsure: of.is_unsure,
+        started: of.started.map(|at| time(clock, at)),
+        clients: clients(of.loss),
+        still_ready: of.still_ready.map(|ready| StillReadyObject {
+            after_stop_ms: millis(ready.lasted),
+            at_least: ready.is_least,
+        }),
+    }
+}
+
+/// None: nothing was seen, and not all could be.
+fn clients(of: ClientLoss) -> Option<ClientLossObject> {
+    (of.undecided > 0 || of.known().is_some()).then(|| loss(of))
+}
+
+fn loss(of: ClientLoss) -> ClientLossObject {
+    ClientLossObject {
+        lost: of.lost(),
+        refused: of.refused,
+        reset: of.reset,
+        cut: of.cut,
+        undecided: of.undecided,
+        at_least: of.is_least,
+    }
+}
+
+fn workload((of, lost): (&Workload, ClientLoss)) -> WorkloadLossObject {
+    WorkloadLossObject {
+        workload: escape(&format!("{}/{}", of.kind, of.name)),
+        namespace: escape(&of.namespace),
+        clients: loss(lost),
     }
 }
 

@@ -58,6 +58,10 @@ pub struct NodeEpitaphReport {
     pub took: String,
     /// Pods that the shutdown ended; of a loss, pods whose termination the node could not complete.
     pub pods: Option<u64>,
+    /// Of a shutdown: connections that clients lost by it; absent where none was observed and some may have been missed.
+    pub lost_connections: Option<u64>,
+    /// Of a shutdown: pods that were started on the node within it; absent where none was seen.
+    pub pods_started: Option<u64>,
     /// The trace.
     pub trace_id: String,
     /// Evidence that is missing or was lost.
@@ -95,6 +99,8 @@ impl NodeEpitaph {
             ended: time(clock, shutdown.end),
             took: took(shutdown.end, shutdown.begin),
             pods: (!of.pods).then(|| shutdown.pods.len() as u64 + shutdown.more_pods),
+            lost_connections: shutdown.loss().known(),
+            pods_started: Some(shutdown.started().count() as u64).filter(|count| *count > 0),
             trace_id: id::node_trace_id(&shutdown.key).to_string(),
             gaps: gaps.into_iter().flatten().collect(),
         })
@@ -123,6 +129,8 @@ impl NodeEpitaph {
             ended: time(clock, lost.end.at),
             took: took(lost.end.at, lost.begin.at),
             pods: Some(lost.stuck as u64),
+            lost_connections: None,
+            pods_started: None,
             trace_id: id::node_loss_trace_id(&node.uid, lost.key.transition).to_string(),
             gaps: [partial, unwatched].into_iter().flatten().collect(),
         })

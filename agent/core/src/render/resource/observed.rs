@@ -58,6 +58,8 @@ pub struct EpitaphEndpoint {
     pub removed: String,
     /// From the first to the second.
     pub took: String,
+    /// When the endpoint stopped being ready, or was gone.
+    pub ready_until: Option<String>,
 }
 
 /// The loss of the node.
@@ -93,6 +95,7 @@ impl Observed {
                     begin: time(clock, removal.begin.at),
                     removed: time(clock, removal.end.at),
                     took: took(removal.end.at, removal.begin.at),
+                    ready_until: Some(time(clock, removal.not_ready.unwrap_or(removal.end).at)),
                 };
                 let endpoints = vec![endpoint];
                 (

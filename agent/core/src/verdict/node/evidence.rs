@@ -6,6 +6,7 @@ use crate::shutdown::{Ending, NodeShutdownFacts};
 use crate::time::Boot;
 use crate::verdict::{Evidence, Source, seconds};
 
+use super::clients::name;
 use super::sentence::setting;
 
 /// Lines about locks and pods, at most: the facts have all of them.
@@ -71,6 +72,22 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
             false => format!("{name}: still ran"),
         };
         add(cut.at, Source::Probe(Kind::ProcessExit), text);
+    }
+    for (of, loss) in facts.loss_by_workload().into_iter().take(LINES) {
+        let text = format!(
+            "clients of {} lost connections: {} refused, {} reset, {} cut",
+            name(of),
+            loss.refused,
+            loss.reset,
+            loss.cut
+        );
+        add(facts.end, Source::Probe(Kind::Tcp), text);
+    }
+    for pod in facts.started().take(LINES) {
+        if let Some(at) = pod.started {
+            let text = format!("pod {}/{}: its first process started", pod.pod.namespace, pod.pod.name);
+            add(at, Source::Probe(Kind::ProcessExec), text);
+        }
     }
     if let Ending::Down { back } = facts.ending {
         add(back, Source::Bus, "the next boot".to_owned());

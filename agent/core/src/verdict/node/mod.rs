@@ -3,6 +3,7 @@
 //! A verdict that rests on the absence of a sign needs the whole evidence of that time; otherwise it is `unknown`. A spoofed signal, a
 //! cancellation, a block lock and a pod that was cut are proven by what was seen.
 
+mod clients;
 mod evidence;
 mod sentence;
 pub mod table;
@@ -237,6 +238,7 @@ fn outcome(why: &Why) -> ShutdownOutcome {
 fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
     match row.outcome {
         ShutdownOutcome::Cancelled if facts.others().any(|pod| pod.ended.is_some()) => Severity::Warning,
+        ShutdownOutcome::Graceful if facts.loss().lost() > 0 => Severity::Warning,
         // A host without a kubelet has no pods to lose.
         ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
         _ => row.severity,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::evidence::{lock_text, sender_text};
-use super::{APART, Missing, NoLock, Why, blockers, outcome, table};
+use super::{APART, Missing, NoLock, Why, blockers, clients, outcome, table};
 use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind, SignalSender};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
 use crate::verdict::seconds;
@@ -15,7 +15,7 @@ const NAMED: usize = 3;
 const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
 
 pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
-    of_verdict(facts, why) + &stayed_ready(facts)
+    of_verdict(facts, why) + &clients::lost(facts) + &clients::started(facts) + &stayed_ready(facts)
 }
 
 fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
@@ -251,7 +251,8 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
     let row = table::row(outcome(why));
     let from_table = || Some(lower(row.remedy));
     match why {
-        Why::Graceful | Why::PlanCancelled => None,
+        Why::Graceful => clients::remedy(facts),
+        Why::PlanCancelled => None,
         Why::Cancelled if ended(facts) == 0 => None,
         Why::Cancelled => Some(
             "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
@@ -510,7 +511,10 @@ fn had(pod: &PodInShutdown) -> String {
     }
 }
 
-fn names<'a>(pods: impl Iterator<Item = &'a PodInShutdown>, more: impl Fn(&PodInShutdown) -> String) -> (u64, String) {
+pub(super) fn names<'a>(
+    pods: impl Iterator<Item = &'a PodInShutdown>,
+    more: impl Fn(&PodInShutdown) -> String,
+) -> (u64, String) {
     let all: Vec<String> = pods
         .map(|pod| format!("{}/{}{}", pod.pod.namespace, pod.pod.name, more(pod)))
         .collect();

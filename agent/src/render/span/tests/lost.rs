@@ -6,7 +6,7 @@ use epitaph_core::fixtures::terminations::observation;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
 use epitaph_core::observe::{
     AgentAnswer, ClaimKey, DuplicateRun, Holder, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, NodePhase, PhaseKind,
-    PodLost, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
+    PodLost, ReadyService, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
@@ -106,6 +106,24 @@ fn announced() -> ShuttingDown {
         end: at(72),
         reason: "KubeletNotReady".into(),
         message: "node is shutting down".into(),
+        services: vec![
+            ReadyService {
+                namespace: "shop".into(),
+                service: "cart".into(),
+                endpoints: 2,
+                still_ready: 0,
+                until: Some(at(4)),
+            },
+            ReadyService {
+                namespace: "shop".into(),
+                service: "stock".into(),
+                endpoints: 3,
+                still_ready: 1,
+                until: Some(at(5)),
+            },
+        ],
+        has_dropped: false,
+        unwatched: None,
     }
 }
 
@@ -271,6 +289,15 @@ fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
           epitaph.node.message=node is shutting down
           epitaph.api_clock.ahead.least=-0.25
           epitaph.api_clock.ahead.most=0.05
+        endpoints.ready < -: 0..4000 Unset
+          k8s.service.name=cart
+          epitaph.endpoints.namespace=shop
+          epitaph.endpoints.ready=2
+        endpoints.ready < -: 0..72000 Unset
+          k8s.service.name=stock
+          epitaph.endpoints.namespace=shop
+          epitaph.endpoints.ready=3
+          epitaph.endpoints.still_ready=1
     "#]].assert_eq(&text_of(&trace, BEGIN, true));
     let shutdown = id::node_trace_id(&announced().key);
     assert_eq!(trace.spans[0].span_context.trace_id(), shutdown);

@@ -117,6 +117,23 @@ fn a_shutdown_with_its_delay_locks_and_phases() {
 }
 
 #[test]
+fn what_clients_lost_is_on_the_root() {
+    let trace = node_trace(&shutdowns::lossy(), &Options::default());
+    let text = text_of(&trace, shutdowns::lossy().begin, true);
+    for line in [
+        "epitaph.shutdown.pods_started=[\"shop/cart-7d9f8b6c5-x2x4z\"]",
+        "epitaph.shutdown.clients.lost=12",
+        // The other pod's sockets were not observed.
+        "epitaph.shutdown.clients.at_least=true",
+        "epitaph.shutdown.clients.undecided=1",
+        "epitaph.shutdown.clients.workloads=[\"Deployment shop/cart: 10 refused, 0 reset, 2 cut\"]",
+        "epitaph.shutdown.still_ready=40.3",
+    ] {
+        assert!(text.contains(line), "no {line} in {text}");
+    }
+}
+
+#[test]
 fn a_spoofed_signal_has_its_sender() {
     let of = shutdowns::spoofed();
     let trace = node_trace(&of, &Options::default());

@@ -1,10 +1,10 @@
 //! A node's shutdown → what happened when.
 
 use super::{Mark, Row, event};
-use crate::history::{At, Report};
+use crate::history::{At, PodInShutdown, Report};
 use crate::story::words::{many, setting};
 
-/// Pods with a row of their own, those that were cut first; the others are counted.
+/// Pods with a row of their own, those that were cut or lost connections first; the others are counted.
 const PODS: usize = 12;
 
 pub(super) fn rows(report: &Report) -> Vec<Row> {
@@ -78,20 +78,47 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
 }
 
 fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
-    let (cut, whole): (Vec<_>, Vec<_>) = report.pods.iter().partition(|pod| pod.cut.is_some());
+    let has_harm = |pod: &&PodInShutdown| pod.cut.is_some() || pod.lost() > 0;
+    let (cut, whole): (Vec<_>, Vec<_>) = report.pods.iter().partition(has_harm);
     let rest = (cut.len() + whole.len()).saturating_sub(PODS) as u64;
     let shown = cut.into_iter().chain(whole).take(PODS);
     let rows: Vec<Option<Row>> = shown
         .map(|pod| {
             let name = format!("pod {}/{}", pod.namespace, pod.name);
+            let cost = cost(pod);
             match &pod.cut {
-                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: cut")),
-                None => lasting(pod.stopped.or(pod.ended), pod.ended, Mark::Plain, format!("{name} ended")),
+                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: cut{cost}")),
+                None => lasting(
+                    pod.stopped.or(pod.ended),
+                    pod.ended,
+                    Mark::Plain,
+                    format!("{name} ended{cost}"),
+                ),
             }
         })
         .collect();
     let more = (rest > 0).then(|| event(report.end, Mark::Plain, format!("{} more", many(rest, "pod"))));
     rows.into_iter().chain(more)
+}
+
+/// What the end of the pod cost its clients, and whether it should have been there at all.
+fn cost(pod: &PodInShutdown) -> String {
+    let mut cost = String::new();
+    if pod.started.is_some() {
+        cost += ", started within the shutdown";
+    }
+    if let Some(clients) = pod.clients.as_ref().filter(|clients| clients.lost > 0) {
+        let least = if clients.at_least { "at least " } else { "" };
+        cost += &format!(", clients lost {least}{}", many(clients.lost, "connection"));
+    }
+    if let Some(ready) = pod.still_ready.as_ref().filter(|_| pod.lost() > 0) {
+        let least = if ready.at_least { "at least " } else { "" };
+        cost += &format!(
+            ", Ready in the API for {least}{} after its stop signal",
+            setting(ready.after_stop_ms)
+        );
+    }
+    cost
 }
 
 fn lasting(begin: Option<At>, end: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {

@@ -1,5 +1,6 @@
 //! Text timelines of the node's shutdowns: one for each verdict, and the case next to it that must not be confused.
 
+mod clients;
 mod kubelet;
 mod next_boot;
 mod pods;
