@@ -72,4 +72,6 @@ pub struct PodInShutdown {
 #[serde(default)]
 pub struct Cut {
     pub time: Option<At>,
+    /// By SIGKILL; otherwise a container still ran when the delay ended.
+    pub killed: bool,
 }

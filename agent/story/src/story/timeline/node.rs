@@ -1,8 +1,8 @@
 //! A node's shutdown → what happened when.
 
 use super::{Mark, Row, event};
-use crate::history::{At, Report};
-use crate::story::words::{many, setting};
+use crate::history::{At, Cut, PodInShutdown, Report};
+use crate::story::words::{between, many, setting, short};
 
 /// Pods with a row of their own, those that were cut first; the others are counted.
 const PODS: usize = 12;
@@ -85,13 +85,25 @@ fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
         .map(|pod| {
             let name = format!("pod {}/{}", pod.namespace, pod.name);
             match &pod.cut {
-                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: cut")),
+                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: {}", fate(cut, pod))),
                 None => lasting(pod.stopped.or(pod.ended), pod.ended, Mark::Plain, format!("{name} ended")),
             }
         })
         .collect();
     let more = (rest > 0).then(|| event(report.end, Mark::Plain, format!("{} more", many(rest, "pod"))));
     rows.into_iter().chain(more)
+}
+
+/// What became of a pod that the shutdown gave too little time. Its containers may still exit by themselves, a moment later.
+fn fate(cut: &Cut, pod: &PodInShutdown) -> String {
+    if cut.killed {
+        return "SIGKILL before the end of its grace period".to_owned();
+    }
+    let later = cut.time.zip(pod.ended).filter(|(cut, ended)| ended > cut);
+    let later = later.map_or_else(String::new, |(cut, ended)| {
+        format!("; exited {} later", short(between(cut.0, ended.0)))
+    });
+    format!("still ran when systemd stopped everything{later}")
 }
 
 fn lasting(begin: Option<At>, end: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {
