@@ -117,8 +117,13 @@ fn in_machine(test: &str, package: &Path, tools: &Path, what: &str, settings: &[
     Ok(verdict(tally, broken, "", &allowed))
 }
 
-/// Builds the package in `target/deb`; its path. With `dev` of the unoptimised binary.
+/// Builds this machine's package in `target/deb`; its path. With `dev` of the unoptimised binary.
 pub fn build(dev: bool) -> Result<PathBuf> {
+    build_for(Arch::host()?, dev)
+}
+
+/// The package of `arch`.
+pub fn build_for(arch: Arch, dev: bool) -> Result<PathBuf> {
     // dpkg-shlibdeps finds the packages of the libraries that the binary needs.
     debian::ensure(&["binutils", "dpkg-dev"], "building the Debian package")?;
     let dir = shell::root().join("target/deb");
@@ -134,20 +139,38 @@ pub fn build(dev: bool) -> Result<PathBuf> {
     )?;
     let program = dir.join("epitaph");
     if dev {
-        dist::strip(Arch::host()?, &built.bin("epitaph")?, &program)?;
+        dist::strip(arch, &dist::whole(arch, false)?, &program)?;
     } else {
-        let dist = dist::build(Arch::host()?)?;
+        let dist = dist::build(arch)?;
         fs::copy(&dist.program, &program).with_context(|| format!("copying {}", dist.program.display()))?;
     }
-    let package = dir.join(format!("epitaph_{}_{}.deb", dist::version(), Arch::host()?.name()));
+    let package = dir.join(format!("epitaph_{}_{}.deb", dist::version(), arch.name()));
     let mut command = CARGO_DEB.command("two minutes")?;
     command
         // The times of the files: the same input gives the same package.
         .env("SOURCE_DATE_EPOCH", dist::epoch()?.to_string())
         .args(["--package", "epitaph", "--no-build", "--no-strip", "--output"])
         .arg(&package);
+    if arch != Arch::host()? {
+        command.args(["--target", arch.target()]);
+    }
     shell::run_quietly(&mut command, "building the Debian package")?;
+    fields(&package, arch)?;
     Ok(package)
+}
+
+/// cargo-deb only warns where it finds no dependencies.
+fn fields(package: &Path, arch: Arch) -> Result<()> {
+    let field = |name: &str| shell::read(Command::new("dpkg-deb").arg("--field").arg(package).arg(name));
+    let (of, depends) = (field("Architecture")?, field("Depends")?);
+    ensure!(of == arch.name(), "the package is of architecture {of}, not {}", arch.name());
+    // The libraries of a cross compiler name the architecture, too.
+    let libc = ["libc6 (>=".to_owned(), format!("libc6:{} (>=", arch.name())];
+    ensure!(
+        libc.iter().any(|libc| depends.contains(libc)),
+        "the package depends on `{depends}`, without a version of libc6"
+    );
+    Ok(())
 }
 
 /// The files that people look for are in the package.
@@ -169,10 +192,5 @@ fn contents(package: &Path) -> Result<()> {
             .any(|line| line.ends_with(file) || line.ends_with(&file.replace("./lib/", "./usr/lib/")));
         ensure!(found, "the package has no {file}:\n{list}");
     }
-    let fields = shell::read(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
-    ensure!(
-        fields.contains("libc6 (>="),
-        "the package depends on `{fields}`, without a version of libc6"
-    );
     Ok(())
 }

@@ -150,7 +150,9 @@ fn artefacts(options: &Options) -> Result<Made> {
     for (arch, program) in arches.iter().zip(&image.programs) {
         archive_of_program(*arch, program, &out, epoch)?;
     }
-    copy(&deb::build(options.dev)?, &out)?;
+    for arch in &arches {
+        copy(&deb::build_for(*arch, options.dev)?, &out)?;
+    }
     krew::artefacts(&arches, options.dev, options.krew.as_deref(), &out, epoch)?;
     let chart = archive_of_chart(&out, epoch)?;
     if !options.dev {

@@ -3,6 +3,7 @@
 mod markdown;
 #[cfg(test)]
 mod plays_tests;
+mod probes;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use super::typed::{self, WORDS, Word};
 use crate::config::settings::nearest_of;
 use crate::error::{HasRemedy, Remedy};
 use crate::sink::metrics::alerts;
+use crate::source::kernel::probes::PROBES;
 use epitaph_story::story::paragraph as wrap;
 
 /// The name is not a verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
@@ -93,7 +95,14 @@ fn one(name: &str) -> Result<String, UnknownWord> {
         .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
     let of_node = node::by_headline(name).map(of_node);
     let alert = alerts::page(name).map(of_alert);
-    let mut found: Vec<String> = row.into_iter().chain(values).chain(of_node).chain(alert).collect();
+    let probe = probes::in_full(name);
+    let mut found: Vec<String> = row
+        .into_iter()
+        .chain(values)
+        .chain(of_node)
+        .chain(alert)
+        .chain(probe)
+        .collect();
     if found.is_empty() {
         // `unknown` is a verdict, and `Unknown` a reason in a pod's status.
         found.extend(of_another_tool(name));
@@ -109,9 +118,10 @@ fn one(name: &str) -> Result<String, UnknownWord> {
             .chain(shutdowns)
             .chain(values.iter().map(String::as_str))
             .chain(alerts::names())
+            .chain(PROBES.iter().map(|probe| probe.tracepoint))
             .chain(words);
         return Err(UnknownWord::new(
-            "verdict, cause, traffic value, alert or reason",
+            "verdict, cause, traffic value, alert, probe or reason",
             name,
             known,
         ));
@@ -206,7 +216,7 @@ fn in_full(row: &Row) -> String {
         cleanliness(row.unclean),
         severity(row.severity)
     );
-    paragraphs(title, [row.meaning, row.proof, row.remedy])
+    paragraphs(title, [&row.meaning_for_all(), row.proof, row.remedy])
 }
 
 fn loss_in_full(row: &LossRow) -> String {
@@ -330,7 +340,13 @@ fn list() -> String {
     let reasons: Vec<&str> = names()
         .filter(|name| !is_code(name) && !["SIG", "signal ", "signal:"].iter().any(|begin| name.starts_with(begin)))
         .collect();
-    for (what, names) in [("exit codes", codes), ("signals", signals), ("reasons", reasons)] {
+    let probes: Vec<&str> = PROBES.iter().map(|probe| probe.tracepoint).collect();
+    for (what, names) in [
+        ("exit codes", codes),
+        ("signals", signals),
+        ("reasons", reasons),
+        ("probes", probes),
+    ] {
         let lines = wrap(&names.join(", "), 98, "            ");
         let _ = write!(out, "{what:12}{}", lines.trim_start());
     }

@@ -237,8 +237,8 @@ pub struct ReadyArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet, one or several; an alert, such as EpitaphNodeLost; 137, SIGKILL, OOMKilled or
-    /// exit code 137, with or without quotation marks; without a name, a line for each verdict
+    /// Such as ignored-stop-signal, evicted-taint or quiet, one or several; an alert, such as EpitaphNodeLost; a probe, such as
+    /// tcp_send_reset; 137, SIGKILL, OOMKilled or exit code 137, with or without quotation marks; without a name, a line for each verdict
     #[arg(value_name = "VERDICT|ALERT|WORD")]
     pub words: Vec<String>,
 }

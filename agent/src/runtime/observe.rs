@@ -56,6 +56,9 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     // From before the probes are loaded, which takes a while on a slow machine.
     let serving = serve(server, &export, &health, stop.clone());
 
+    if !is_agent {
+        Show::announce();
+    }
     let has_others = is_agent && (logind.is_some() || pods.is_some());
     let mut kernel = load_probes(&config, &procfs, has_others)?;
     // Before anything that may wait: from here on, no end of what exists is missed, and each has a name.

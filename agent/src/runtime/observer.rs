@@ -158,29 +158,39 @@ fn identity() -> String {
 
 struct ObserverLoop {
     metrics: ObserverMetrics,
-    exporters: Exporters,
-    spans: Options,
+    reports: Reports,
     health: Arc<Health>,
-    client: kube::Client,
     counters: Arc<ClusterCounters>,
     rollouts: (RolloutMetrics, Arc<RolloutCounters>),
-    rollout_settle: Duration,
     counted: Counted,
     leadership: Leadership,
+    sessions: Sessions,
     session: Option<Session>,
     /// Outputs of the state machine with their times, until a renewal of the Lease confirms that no other observer was active by then.
     held: VecDeque<(Boot, Output)>,
-    limits: epitaph_core::observe::ObserverLimits,
-    scope: Scope,
+    /// When the state of lost nodes was last computed.
+    stated: Option<Boot>,
+    wall: WallClock<STEPS>,
+}
+
+/// Where reports go.
+struct Reports {
+    exporters: Exporters,
+    spans: Options,
     /// None without Events.
     events: Option<kubernetes_events::Sink>,
     /// None without Epitaphs.
     epitaphs: Option<epitaphs::Sink>,
-    /// The same.
+}
+
+/// What every session is started with.
+struct Sessions {
+    client: kube::Client,
+    limits: epitaph_core::observe::ObserverLimits,
+    scope: Scope,
+    rollout_settle: Duration,
+    /// None without Epitaphs.
     keeping: Option<(KeepSettings, Arc<KeepStats>)>,
-    /// When the state of lost nodes was last computed.
-    stated: Option<Boot>,
-    wall: WallClock<STEPS>,
 }
 
 /// The observation from winning the Lease to losing it.
@@ -236,32 +246,36 @@ impl ObserverLoop {
         );
         ObserverLoop {
             metrics: ObserverMetrics::new(&export.metrics),
-            exporters: export.exporters(),
-            spans: Options {
-                service_name: config.export.service_name.clone(),
-                cluster_name: config.export.cluster_name.clone(),
-                node_name: None,
-                resource_attributes: config.export.resource_attributes.clone(),
-                unclean_only: false,
+            reports: Reports {
+                exporters: export.exporters(),
+                spans: Options {
+                    service_name: config.export.service_name.clone(),
+                    cluster_name: config.export.cluster_name.clone(),
+                    node_name: None,
+                    resource_attributes: config.export.resource_attributes.clone(),
+                    unclean_only: false,
+                },
+                events,
+                epitaphs,
             },
             health,
-            client,
             counters,
             rollouts: (RolloutMetrics::new(&export.metrics), rollouts),
-            rollout_settle: config.observer.rollout_settle,
             counted: Counted::default(),
             leadership: Leadership::new(config, identity, lease),
+            sessions: Sessions {
+                client,
+                limits: config.observer.limits(),
+                scope: Scope {
+                    allowed: config.kubernetes.allowed(),
+                    lost_nodes: config.observer.lost_nodes,
+                    namespace: config.observer.namespace.clone(),
+                },
+                rollout_settle: config.observer.rollout_settle,
+                keeping: keeping(config, export),
+            },
             session: None,
             held: VecDeque::new(),
-            limits: config.observer.limits(),
-            scope: Scope {
-                allowed: config.kubernetes.allowed(),
-                lost_nodes: config.observer.lost_nodes,
-                namespace: config.observer.namespace.clone(),
-            },
-            events,
-            epitaphs,
-            keeping: keeping(config, export),
             stated: None,
             wall: WallClock::at(clock::wall_offset()),
         }
@@ -314,30 +328,7 @@ impl ObserverLoop {
         self.leadership.renew(now);
         match (self.leadership.is_ours(now), &mut self.session) {
             (true, None) => {
-                tracing::info!(lost_nodes = self.scope.lost_nodes, "active: watching the cluster");
-                self.session = Some(Session {
-                    observer: Observer::new(self.limits),
-                    cluster: Cluster::start(&self.client, &self.counters, &self.scope),
-                    rollouts: self
-                        .epitaphs
-                        .is_some()
-                        .then(|| RolloutFeed::start(&self.client, self.rollout_settle, &self.rollouts.1)),
-                    _keeper: self.keeping.clone().map(|(settings, stats)| {
-                        let right = &rights::OBSERVER_EPITAPHS;
-                        epitaphs::keep(
-                            self.client.clone(),
-                            settings,
-                            stats,
-                            || clock::wall_offset().wall(clock::now()),
-                            right,
-                        )
-                    }),
-                    handled: now,
-                    fed: now,
-                    synced: false,
-                    paused: false,
-                    stepped: Duration::ZERO,
-                });
+                self.session = Some(self.sessions.start(&self.counters, &self.rollouts.1, now));
             }
             (true, Some(session)) if session.paused => {
                 tracing::info!("active again: no other observer held the Lease meanwhile");
@@ -459,23 +450,25 @@ impl ObserverLoop {
             match output {
                 Output::LossAlarm(alarm) => {
                     log(&alarm);
-                    if let Some(events) = &self.events {
+                    if let Some(events) = &self.reports.events {
                         events.offer_loss(&alarm, offset.wall(alarm.at.at), now);
                     }
                     continue;
                 }
                 _ => log_end(&output),
             }
-            if let Some(epitaphs) = &self.epitaphs {
+            if let Some(epitaphs) = &self.reports.epitaphs {
                 epitaphs.offer_observed(&output, offset, now);
             }
             let clocks = (offset, session.observer.api_clock());
-            let Some((mut trace, what)) = trace(&output, clocks, &self.spans).filter(|_| !self.exporters.is_empty()) else {
+            let Some((mut trace, what)) =
+                trace(&output, clocks, &self.reports.spans).filter(|_| !self.reports.exporters.is_empty())
+            else {
                 continue;
             };
             span::add_clock_step(&mut trace, |begin| self.wall.step_after(offset.boot(begin)));
             // A full queue drops and counts its oldest trace; the count is on /metrics.
-            self.exporters.offer(&trace, what);
+            self.reports.exporters.offer(&trace, what);
         }
     }
 
@@ -493,7 +486,7 @@ impl ObserverLoop {
             lost = settled.cost.as_ref().map(epitaph_core::rollout::RevisionCost::lost),
             "a rollout has settled"
         );
-        if let Some(events) = &self.events {
+        if let Some(events) = &self.reports.events {
             events.offer_rollout(&settled, at, now);
         }
         self.rollouts.0.settled(*settled, at);
@@ -604,6 +597,30 @@ fn log_end(output: &Output) {
             phase.key.node.name
         ),
         _ => {}
+    }
+}
+
+impl Sessions {
+    fn start(&self, counters: &Arc<ClusterCounters>, rollouts: &Arc<RolloutCounters>, now: Boot) -> Session {
+        tracing::info!(lost_nodes = self.scope.lost_nodes, "active: watching the cluster");
+        Session {
+            observer: Observer::new(self.limits),
+            cluster: Cluster::start(&self.client, counters, &self.scope),
+            rollouts: self
+                .keeping
+                .is_some()
+                .then(|| RolloutFeed::start(&self.client, self.rollout_settle, rollouts)),
+            _keeper: self.keeping.clone().map(|(settings, stats)| {
+                let right = &rights::OBSERVER_EPITAPHS;
+                let now = || clock::wall_offset().wall(clock::now());
+                epitaphs::keep(self.client.clone(), settings, stats, now, right)
+            }),
+            handled: now,
+            fed: now,
+            synced: false,
+            paused: false,
+            stepped: Duration::ZERO,
+        }
     }
 }
 

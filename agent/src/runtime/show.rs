@@ -39,6 +39,13 @@ impl Show {
         }
     }
 
+    /// To a person, before the probes are loaded, which takes seconds on a slow machine: nothing else is shown until a program terminates.
+    pub fn announce() {
+        if std::io::stderr().is_terminal() {
+            eprintln!("loading the probes; terminations from now on are shown here, Ctrl-C ends");
+        }
+    }
+
     /// For a live observation; without `show` nothing is opened.
     pub fn open(show: Option<Show>) -> Result<View, RuntimeError> {
         let Some(show) = show else {

@@ -412,7 +412,11 @@ impl Metrics {
             .u64_observable_counter(EXPORT_RETRIES.name)
             .with_unit(EXPORT_RETRIES.unit)
             .with_description(EXPORT_RETRIES.about)
-            .with_callback(move |observer| observer.observe(retries.iter().map(|sink| sink.stats().retries()).sum(), &[]))
+            .with_callback(move |observer| {
+                for sink in retries.iter() {
+                    observer.observe(sink.stats().retries(), &[KeyValue::new("signal", sink.signal().name())]);
+                }
+            })
             .build();
     }
 

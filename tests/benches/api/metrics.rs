@@ -16,7 +16,8 @@ pub struct Totals {
     pub cpu: f64,
     /// Creations, updates, patches and deletions of Epitaph: Epitaphs and its Events.
     pub own_writes: Writes,
-    /// All others but Leases: of the pods, by whoever makes and deletes them and by kwok in a kubelet's place.
+    /// All others but Leases: pods, their status and their Events, by the fleet and by kwok in the place of controller, scheduler and kubelet.
+    /// A real cluster writes more for the same: bindings, EndpointSlices, the status of the ReplicaSet, and of the pod more often.
     pub other_writes: Writes,
 }
 

@@ -15,10 +15,14 @@ a machine does something else. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --li
 (`tests/src/shutdowns.rs`).
 
 - The machines have no kubelet: what the kubelet's lock and the pods add is in [verdicts.md](verdicts.md#shutdowns-of-the-node).
-- *On the bus* are the signals that a separate program, not Epitaph, recorded on the bus: PrepareForShutdown of logind, JobNew of systemd for shutdown.target.
-  Programs that delay a shutdown, the kubelet among them, wait for PrepareForShutdown.
-- *Reported* is when the report is written: *at once* while the machine runs on, *ending* as the agent ends in the shutdown, before the machine is down,
-  *next boot* when the agent is started again. The time in which the machine was down is reported at the next boot in any case.
+- *Command or event*: what a person or the hardware does to the machine.
+- *The machine then*: what the machine does after that. Where the machine powers off, the test switches the machine on again.
+- *Signals on the system bus*: what a separate program, not Epitaph, recorded on D-Bus: PrepareForShutdown of logind, JobNew of systemd for
+  shutdown.target. Programs that delay a shutdown, the kubelet among them, wait for PrepareForShutdown.
+- *Epitaph's verdict*: its meaning is in [verdicts.md](verdicts.md#shutdowns-of-the-node). *None*: there was no shutdown, and no report.
+- *Announced by*: what announced the shutdown, according to Epitaph's report. *Nothing*: no program announced it.
+- *Report written*: *at once*, while the machine continues; *at the agent's exit*, in the shutdown, before the machine is down; *at the next boot*,
+  when the agent is started again. The time in which the machine was down is reported at the next boot in any case.
 ";
 
 const WITHIN: &str = "
@@ -28,7 +32,7 @@ On both machines, within `systemctl poweroff`: the plug is pulled at one of seve
 (`logind.lock = true`). A power cut is reported at the next boot, with everything that was reported before it. With the own lock, and
 without it, a unit that exits 4 s after its stop signal is observed to its exit.
 
-| what is done | reported |
+| event in the shutdown | Epitaph's report |
 |---|---|
 ";
 
@@ -41,19 +45,26 @@ pub fn page() -> String {
     let mut page = HEAD.to_owned();
     for debian in Debian::ALL {
         let _ = writeln!(page, "\n## systemd {} (Debian {})\n", debian.systemd(), debian.number());
-        page.push_str("| what is done | machine | on the bus | verdict | by | reported |\n|---|---|---|---|---|---|\n");
+        page.push_str(
+            "| command or event | the machine then | signals on the system bus | Epitaph's verdict | announced by | report written |\n\
+             |---|---|---|---|---|---|\n",
+        );
         for (case, seen) in CASES.iter().filter_map(|case| Some((case, case.on(debian)?))) {
             row(&mut page, case, seen);
         }
     }
     page.push_str(WITHIN);
     for cut in CUTS {
-        let _ = writeln!(page, "| the plug is pulled {} | `{}`, by {} |", cut.when, cut.verdict, cut.by);
+        let _ = writeln!(
+            page,
+            "| the power plug is pulled {} | `{}`, announced by {} |",
+            cut.when, cut.verdict, cut.by
+        );
     }
     for lock in LOCKS {
         let _ = writeln!(
             page,
-            "| the role runs as {} | own lock {}, `graceful` |",
+            "| `epitaph logind` runs as {} | its own lock is {}, `graceful` |",
             lock.who, lock.state
         );
     }
@@ -64,23 +75,23 @@ pub fn page() -> String {
 fn row(page: &mut String, case: &Case, seen: Seen) {
     let then = match seen.then {
         Then::Stays => "stays up",
-        Then::Boots => "boots",
-        Then::SoftBoots => "boots, same kernel",
-        Then::Off => "is off",
+        Then::Boots => "reboots",
+        Then::SoftBoots => "restarts its services, on the same kernel",
+        Then::Off => "powers off",
     };
     let bus = match seen.bus {
         "" => "nothing",
         bus => bus,
     };
     let (verdict, by, when) = match seen.report {
-        None => ("nothing".to_owned(), "", ""),
+        None => ("none".to_owned(), "", ""),
         Some((verdict, by, when)) => (
             format!("`{verdict}`"),
-            by,
+            if by == "none" { "nothing" } else { by },
             match when {
                 When::AtOnce => "at once",
-                When::Ending => "ending",
-                When::NextBoot => "next boot",
+                When::Ending => "at the agent's exit",
+                When::NextBoot => "at the next boot",
             },
         ),
     };

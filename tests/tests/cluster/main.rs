@@ -5,6 +5,7 @@ mod foundation;
 mod machine;
 mod readers;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use epitaph_tests::cluster::lost::{self, Death};
@@ -66,7 +67,9 @@ fn main() {
         let shared = Arc::clone(&shared);
         Trial::test("rollouts::forecasts", move || {
             let _alone = shared.place.write().map_err(|_| "a story panicked")?;
-            let rows = rollouts::forecast::all(shared.stage()?);
+            // `cargo xtask cluster test` builds the programs of all packages into one directory.
+            let plugin = Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("kubectl-epitaph");
+            let rows = rollouts::forecast::all(shared.stage()?, &plugin);
             done("forecasts", rows.map(|rows| rollouts::forecast::unproven(&rows)))
         })
     };

@@ -93,7 +93,7 @@ nftables | 1044, 2, 0 | 1044, 2, 0 | 0, 0 (34 s)
 
 ## By source, not run
 
-Kernels that were read, not booted: the sources, the configuration, and of Ubuntu's builds the symbols.
+Kernels that were not booted; only their sources and configuration were read, and of Ubuntu's builds the symbols.
 
 In all of these sources `tcp_v4_send_reset` and `tcp_v6_send_reset` are static functions whose address is taken
 (`request_sock_ops.send_reset`), with the arguments socket and packet, and from 6.10 on the reason. The agent decides by the kernel's own

@@ -19,6 +19,8 @@ use crate::{
 const PROGRAM: &str = "kubectl-epitaph";
 const MANIFEST: &str = "deploy/krew/epitaph.yaml";
 const PLATFORMS: &str = "  platforms:\n";
+/// Of the stripped program, bytes: what a person downloads as a plugin.
+const MOST: u64 = 8 << 20;
 /// Where no address is named: of no host.
 const NOWHERE: &str = "https://releases.invalid";
 
@@ -43,6 +45,14 @@ pub fn artefacts(arches: &[Arch], dev: bool, address: Option<&str>, out: &Path, 
         }
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         dist::strip(*arch, &build(*arch, !dev)?, &dir.join(PROGRAM))?;
+        let size = fs::metadata(dir.join(PROGRAM))
+            .with_context(|| format!("reading the size of {PROGRAM}"))?
+            .len();
+        ensure!(
+            dev || size <= MOST,
+            "{PROGRAM} for {} has {size} bytes, at most {MOST}",
+            arch.name()
+        );
         copy(&shell::root().join("LICENSE"), &dir)?;
         let file = format!("{PROGRAM}-{}-linux-{}.tar.gz", dist::version(), arch.name());
         archive(&dir, &[PROGRAM, "LICENSE"], &out.join(&file), epoch, &[])?;

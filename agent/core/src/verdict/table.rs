@@ -14,9 +14,38 @@ pub struct Row {
     pub severity: Severity,
     /// Of several containers of one pod, the headline with the highest precedence is the pod's. Unique.
     pub precedence: u8,
+    /// For a container.
     pub meaning: &'static str,
     pub proof: &'static str,
     pub remedy: &'static str,
+}
+
+/// What differs for a systemd unit, by headline.
+const OF_UNITS: [(&str, &str); 2] = [
+    (
+        "refused-connections",
+        "For a systemd unit the severity is info and the termination is not unclean: a unit has no replica, so its clients are refused at every restart.",
+    ),
+    (
+        "refused-new-peers",
+        "For a systemd unit the severity is info and the termination is not unclean, as for `refused-connections`.",
+    ),
+];
+
+impl Row {
+    /// What differs for a systemd unit.
+    pub fn of_units(&self) -> Option<&'static str> {
+        OF_UNITS
+            .iter()
+            .find(|(headline, _)| *headline == self.headline)
+            .map(|(_, words)| *words)
+    }
+
+    /// [`Row::meaning`] for every subject: an alert about a workload is not about a unit.
+    pub fn meaning_for_all(&self) -> String {
+        let of_units = self.of_units().map_or_else(String::new, |words| format!(" {words}"));
+        format!("{}{of_units}", self.meaning)
+    }
 }
 
 /// The row of a verdict. A clean exit is qualified by what clients saw; any other exit has one row.
@@ -343,7 +372,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 40,
-        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused. For a systemd unit the severity is info and the termination is not unclean: a unit has no replica, so its clients are refused at every restart.",
+        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.",
         proof: "The listener closed, and later SYNs to its port were answered with RST.",
         remedy: "Keep listening until clients stop connecting; in a pod, add a preStop sleep as long as clients needed.",
     },
@@ -377,7 +406,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 38,
-        meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan. For a systemd unit the severity is info and the termination is not unclean, as for `refused-connections`.",
+        meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.",
         proof: "The listener closed, and later SYNs were answered with RST. At least 20 earlier connections were observed, nearly all of peers that connected repeatedly, and none of a refused peer.",
         remedy: "Look at the addresses of the refused peers: if they are clients, keep listening until clients stop connecting.",
     },

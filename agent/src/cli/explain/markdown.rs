@@ -25,7 +25,8 @@ pub fn markdown() -> String {
         let _ = writeln!(out, "| {axis} | `{value}` | {words} |");
     }
     for e in &TABLE {
-        let _ = write!(out, "\n## {}\n\n{}\n\n**Proof.** {}\n", e.headline, e.meaning, e.proof);
+        let (name, meaning) = (e.headline, e.meaning_for_all());
+        let _ = write!(out, "\n## {name}\n\n{meaning}\n\n**Proof.** {}\n", e.proof);
         if !e.remedy.is_empty() {
             let _ = write!(out, "\n**Remedy.** {}\n", e.remedy);
         }

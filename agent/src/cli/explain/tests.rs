@@ -197,8 +197,12 @@ fn all_with_a_line_each() {
                         node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach, NodeLost,
                         NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook, preStop,
                         preStop hook, lifecycle.preStop, StopSignalIgnored, stop signal ignored, Rebooted,
-                        reboot, node reboot, down, node down, node.down, DeadlineExceeded, ImagePullBackOff,
+                        reboot, node reboot, down, node down, node.down, lock, inhibitor, inhibitor lock,
+                        delay lock, block lock, systemd-inhibit, DeadlineExceeded, ImagePullBackOff,
                         ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit, exit-code, signal
+            probes      cgroup_mkdir, cgroup_rmdir, sched_process_exit, sched_process_exec, mark_victim,
+                        signal_deliver, signal_generate, inet_sock_set_state, tcp_send_reset,
+                        tcp_receive_reset, inet_sk_error_report
         "#]],
     );
 }
@@ -430,35 +434,35 @@ fn an_unknown_name_suggests_the_nearest() {
     check(
         Some("evicted-tain"),
         expect![[r#"
-            error: unknown verdict, cause, traffic value, alert or reason `evicted-tain`
+            error: unknown verdict, cause, traffic value, alert, probe or reason `evicted-tain`
             remedy: did you mean `evicted-taint`? `epitaph explain` lists all of them
         "#]],
     );
     check(
         Some("quite"),
         expect![[r#"
-            error: unknown verdict, cause, traffic value, alert or reason `quite`
+            error: unknown verdict, cause, traffic value, alert, probe or reason `quite`
             remedy: did you mean `quiet`? `epitaph explain` lists all of them
         "#]],
     );
     check(
         Some("ignored-signal"),
         expect![[r#"
-            error: unknown verdict, cause, traffic value, alert or reason `ignored-signal`
+            error: unknown verdict, cause, traffic value, alert, probe or reason `ignored-signal`
             remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists all of them
         "#]],
     );
     check(
         Some("IGNORED_STOP_SIGNAL"),
         expect![[r#"
-            error: unknown verdict, cause, traffic value, alert or reason `IGNORED_STOP_SIGNAL`
+            error: unknown verdict, cause, traffic value, alert, probe or reason `IGNORED_STOP_SIGNAL`
             remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists all of them
         "#]],
     );
     check(
         Some("\u{1b}[2Jx"),
         expect![[r#"
-            error: unknown verdict, cause, traffic value, alert or reason `\u{1b}[2Jx`
+            error: unknown verdict, cause, traffic value, alert, probe or reason `\u{1b}[2Jx`
             remedy: `epitaph explain` lists all of them
         "#]],
     );

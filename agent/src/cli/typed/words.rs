@@ -47,7 +47,7 @@ const SHUTDOWNS: &[&str] = &["graceful", "truncated", "unprotected", "bypassed",
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 60] = [
+pub const WORDS: [Word; 61] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -474,6 +474,20 @@ pub const WORDS: [Word; 60] = [
         meaning: "Not a verdict: the time from the last evidence before a shutdown of the node until the next boot, as `epitaph list` shows it. The \
                   shutdown before it has a verdict.",
         verdicts: SHUTDOWNS,
+    },
+    Word {
+        names: &[
+            "lock",
+            "inhibitor",
+            "inhibitor lock",
+            "delay lock",
+            "block lock",
+            "systemd-inhibit",
+        ],
+        meaning: "A program asks logind to wait before a shutdown (a delay lock, at most InhibitDelayMaxSec), or to refuse the shutdown (a block \
+                  lock). Pods get their grace period in a shutdown only while the kubelet holds a delay lock. `systemd-inhibit --list` shows all \
+                  locks, `epitaph doctor --only shutdown` the kubelet's lock and how long logind waits.",
+        verdicts: &["unprotected", "truncated", "blocked", "bypassed", "graceful"],
     },
     Word {
         names: &["DeadlineExceeded"],

@@ -21,7 +21,7 @@ pub(super) struct Key {
 }
 
 /// An object that waits to be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub object: Object,
     pub attempts: Attempts,
@@ -45,15 +45,6 @@ impl fmt::Debug for OnDone {
         f.debug_tuple("OnDone").field(&self.0.len()).finish()
     }
 }
-
-/// What is called is no part of what is written.
-impl PartialEq for OnDone {
-    fn eq(&self, _: &OnDone) -> bool {
-        true
-    }
-}
-
-impl Eq for OnDone {}
 
 /// When the object of a pod that lives on was last written, and the time between two of these.
 #[derive(Debug)]

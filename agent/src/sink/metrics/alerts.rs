@@ -100,8 +100,10 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.kubernetes_away(),
                 epitaphs::not_written(&rules),
                 rules.node_not_ready(),
-                shutdowns::unclean(&rules),
-            ],
+            ]
+            .into_iter()
+            .chain(shutdowns::unclean(&rules))
+            .collect(),
         },
         Group {
             name: "epitaph-nodes",
@@ -181,8 +183,6 @@ impl Rules {
             "EpitaphConnectionsLost" => advised("pre-stop-sleep-longer", "preStop sleep"),
             _ => String::new(),
         };
-        // The last sentence; an alert about a workload is not about a unit.
-        let meaning = row.meaning.split(" For a systemd unit ").next().unwrap_or(row.meaning);
         Some(Rule {
             expr: self.within(&workload_labels(), &latest),
             kept: self.seconds(KEPT),
@@ -191,7 +191,7 @@ impl Rules {
             ..rule(
                 alert,
                 format!("{WORKLOAD}: {}", row.headline),
-                format!("{meaning} {}{advice} {}", row.remedy, evidence(row)),
+                format!("{} {}{advice} {}", row.meaning, row.remedy, evidence(row)),
             )
         })
     }

@@ -488,8 +488,11 @@ fn spans() -> Panel {
                 "spans: {{outcome}}",
             ),
             query(
-                format!("sum(rate({}{{{OF_CLUSTER}}}[{STEP}]))", EXPORT_RETRIES.prometheus()),
-                "requests sent again",
+                format!(
+                    "sum by (signal) (rate({}{{{OF_CLUSTER}}}[{STEP}]))",
+                    EXPORT_RETRIES.prometheus()
+                ),
+                "requests sent again: {{signal}}",
             ),
         ],
         off: "Nothing is exported: config.otlp.endpoint is empty",

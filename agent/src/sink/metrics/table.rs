@@ -203,7 +203,7 @@ pub const EXPORT_RETRIES: Row = Row {
     name: "epitaph.export.retries",
     shape: Shape::Counter,
     unit: "{request}",
-    labels: &[],
+    labels: &[("signal", "traces; logs, where `otlp.logs` is set")],
     about: "Export requests that failed and were sent again",
 };
 pub const EXPORT_GIVEN_UP: Row = Row {
@@ -461,11 +461,14 @@ pub const WORKLOAD_DISAGREES: Row = Row {
         WORKLOAD_NAME,
         (
             "said",
-            "of the pod's status: OOMKilled; placeholder (ContainerStatusUnknown, RestartingAllContainers, Unknown: nobody had read the exit); exit-code",
+            "what the pod's status has, and kubectl shows: OOMKilled; placeholder (ContainerStatusUnknown, RestartingAllContainers, Unknown: nobody had read the exit); exit-code",
         ),
-        ("was", "of the kernel: exit-0, exit-code (another one), signal, oom-kill"),
+        (
+            "was",
+            "what the exit was, by the kernel's record: exit-0, exit-code (another one than the status has), signal, oom-kill",
+        ),
     ],
-    about: "Exits of containers of which the pod's status, and kubectl with it, shows something else than the kernel recorded (docs/exit-codes.md). At 0 as soon as a pod of the workload runs here",
+    about: "Exits of containers for which the pod's status (label said) contradicts the kernel's record (label was): said=OOMKilled, was=exit-0 is a container that exited with 0 while kubectl shows OOMKilled (docs/exit-codes.md). At 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_UNCLEAN: Row = Row {
     name: "epitaph.workload.unclean.timestamp",

@@ -11,9 +11,10 @@ use super::parcel::Parcel;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     Queued,
-    /// The trace was queued, and the oldest trace that is kept nowhere else, with so many spans, was dropped for it.
+    /// The trace was queued, and the oldest one that is kept nowhere else was dropped for it.
     OldestDropped {
-        spans: u64,
+        /// Spans or log records, by the sink's signal.
+        items: u64,
     },
     /// The sink was shut down: the trace was dropped.
     Closed,
@@ -67,7 +68,7 @@ impl Queue {
         self.changed.notify_one();
         let offer = oldest
             .as_ref()
-            .map_or(Offer::Queued, |oldest| Offer::OldestDropped { spans: oldest.items });
+            .map_or(Offer::Queued, |oldest| Offer::OldestDropped { items: oldest.items });
         (offer, oldest)
     }
 

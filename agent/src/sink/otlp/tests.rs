@@ -292,7 +292,7 @@ async fn a_silent_collector_fills_only_the_bounded_queue() {
         for n in 11..=25 {
             assert_eq!(
                 sink.offer(&ignored_stop(n), "ignored-stop-signal"),
-                Offer::OldestDropped { spans: SPANS }
+                Offer::OldestDropped { items: SPANS }
             );
         }
         assert_eq!(sink.queued(), 10);

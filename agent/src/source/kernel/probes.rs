@@ -13,6 +13,10 @@ pub struct Probe {
     pub tracepoint: &'static str,
     /// Kind of the probe's records.
     pub kind: Kind,
+    /// What its records show, for `epitaph explain`.
+    pub shows: &'static str,
+    /// What is not known where the probe is missing.
+    pub without: &'static str,
     variants: &'static [Variant],
 }
 
@@ -125,6 +129,8 @@ const fn one(program: &'static str, arguments: &'static [Argument], needs: &'sta
 pub const SIGNAL_GENERATE: Probe = Probe {
     tracepoint: "signal_generate",
     kind: Kind::SignalGenerate,
+    shows: "Each stop signal and SIGKILL to a container or unit: the sender, the receiver, and whether the kernel discarded the signal.",
+    without: "Who stopped or killed the process, and whether the process ignored the stop signal.",
     variants: &[one(
         "signal_generate",
         &[Value, Pointer, Pointer, Value, Value],
@@ -138,16 +144,22 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "cgroup_mkdir",
         kind: Kind::CgroupMkdir,
+        shows: "A new cgroup: a container, a pod or a systemd unit starts. The kernel marks the cgroup at once, so that no process in it is missed.",
+        without: "When a container or unit began; what begins and terminates between two scans of the cgroups can be missed.",
         variants: &[one("cgroup_mkdir", &[Pointer, Pointer], &[CGROUP])],
     },
     Probe {
         tracepoint: "cgroup_rmdir",
         kind: Kind::CgroupRmdir,
+        shows: "A cgroup was removed: the container or unit is gone.",
+        without: "The end of a container or unit whose last exit was not seen.",
         variants: &[one("cgroup_rmdir", &[Pointer], &[CGROUP])],
     },
     Probe {
         tracepoint: "sched_process_exit",
         kind: Kind::ProcessExit,
+        shows: "The exit of each process of a container or unit: exit code or signal, the time, and the sockets that the exit closed.",
+        without: "How a process exited: the verdict is `unknown`.",
         variants: &[
             one("process_exit_group_dead", &[Pointer, Value], &[TASK, EXIT, FILES]),
             one("process_exit_live", &[Pointer], &[TASK, EXIT, FILES, &[SignalLive]]),
@@ -156,11 +168,15 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "sched_process_exec",
         kind: Kind::ProcessExec,
+        shows: "A process of a container or unit starts a program: the preStop hook, an exec probe, the program below an init.",
+        without: "Begin, end and exit code of a preStop hook that is a command.",
         variants: &[one("process_exec", &[Pointer], &[TASK])],
     },
     Probe {
         tracepoint: "mark_victim",
         kind: Kind::OomVictim,
+        shows: "The OOM killer chose the process.",
+        without: "Whether a SIGKILL was the OOM killer's, and which process it ended.",
         variants: &[
             one("mark_victim_task", &[Pointer], &[TASK]),
             one("mark_victim_pid", &[Value], &[]),
@@ -169,6 +185,8 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "signal_deliver",
         kind: Kind::SignalDeliver,
+        shows: "The process began to handle a stop signal.",
+        without: "Whether a handler ran: a stop signal that was never read cannot be told from one that was handled.",
         variants: &[one(
             "signal_deliver",
             &[Value, Pointer, Pointer],
@@ -179,6 +197,8 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: SET_STATE,
         kind: Kind::Tcp,
+        shows: "The state of TCP sockets: listeners that close, connections that open and close, and connections that were open at the exit.",
+        without: "The traffic: which connections were open at the exit, and when the listener closed.",
         variants: &[
             one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET, SOCKET_CGROUP]),
             one(
@@ -191,6 +211,8 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: SEND_RESET,
         kind: Kind::Tcp,
+        shows: "TCP resets that this machine sends: a client was refused, or an open connection was reset. Before Linux 6.10 the tracepoint does not show refused clients; the functions tcp_v4_send_reset and tcp_v6_send_reset show them there.",
+        without: "Clients that were refused, or reset by the server. Where only clients of this machine are seen, the traffic of a container that closes a listener is `unknown`.",
         variants: &[
             one(
                 "tcp_send_reset_reason",
@@ -204,6 +226,8 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "tcp_receive_reset",
         kind: Kind::Tcp,
+        shows: "TCP resets that a socket on this machine received.",
+        without: "Connections that the other end reset.",
         variants: &[
             one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP]),
             one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP_TAGGED]),
@@ -212,6 +236,8 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: ERROR_REPORT,
         kind: Kind::Tcp,
+        shows: "The error that a client on this machine got, such as ECONNREFUSED, also by ICMP.",
+        without: "Connections that kube-proxy or a firewall rejected. On Linux 5.10, which lacks the tracepoint, inet_sock_set_state shows the error with which a connection closes.",
         variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET, SOCKET_CGROUP])],
     },
 ];

@@ -96,4 +96,6 @@ pub struct StillReady {
 #[serde(default)]
 pub struct Cut {
     pub time: Option<At>,
+    /// By SIGKILL; otherwise a container still ran when the delay ended.
+    pub killed: bool,
 }

@@ -191,12 +191,14 @@ pub fn summary(counts: &Counts, width: Option<usize>, style: Style) -> String {
 pub struct Hidden {
     unknown: u64,
     undecided: u64,
+    unobserved: u64,
 }
 
 impl Hidden {
     pub fn add(&mut self, report: &Report) {
         self.unknown += u64::from(report.is_unknown());
         self.undecided += u64::from(&*report.verdict == UNDECIDED);
+        self.unobserved += u64::from(&*report.verdict == UNOBSERVED);
     }
 
     /// None if it leaves out nothing of that kind.
@@ -212,6 +214,7 @@ impl Hidden {
         let (texts, filters): (Vec<String>, Vec<String>) = [
             have(self.unknown, "unknown", "have been unclean"),
             have(self.undecided, UNDECIDED, "have cut requests off"),
+            have(self.unobserved, UNOBSERVED, "have lost requests: what clients saw is unknown"),
         ]
         .into_iter()
         .flatten()
@@ -227,6 +230,8 @@ impl Hidden {
 }
 
 const UNDECIDED: &str = "undecided-connections";
+/// A clean exit with unknown traffic.
+const UNOBSERVED: &str = "clean-exit";
 
 /// A line of JSON that is safe to print: what a terminal obeys, or what hides text, only as JSON's own escapes. The value is the same.
 pub fn safe(json: &str) -> String {
@@ -249,4 +254,30 @@ pub fn safe(json: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_unclean_ones_names_what_it_leaves_out() {
+        let text = |verdicts: &[&str]| {
+            let mut hidden = Hidden::default();
+            for verdict in verdicts {
+                hidden.add(&serde_json::from_value(json!({"verdict": verdict})).unwrap());
+            }
+            hidden.text()
+        };
+        assert_eq!(
+            text(&["clean", "clean-exit", "clean-exit"]).as_deref(),
+            Some(
+                "not shown: 2 terminations of this time have the verdict clean-exit and may have lost requests: what clients saw is \
+                 unknown; give `--verdict clean-exit` instead of `--unclean`"
+            )
+        );
+        assert_eq!(text(&["clean"]), None);
+    }
 }

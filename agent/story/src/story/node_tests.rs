@@ -103,7 +103,8 @@ fn a_shutdown_that_cut_a_pod() {
               23:37:20.000   40.0 s |              +        | kubelet's phase from priority
                                     |                       |   2000000000, 20 s
               23:37:20.100   40.1 s |              #        | pod shop/cart-7d9f8b6c5-x2x4z:
-                                    |                       |   cut
+                                    |                       |   SIGKILL before the end of
+                                    |                       |   its grace period
               23:37:20.100   40.1 s |              *        | pod kube-system/dns-x2x1z
                                     |                       |   ended
               23:37:40.000   60.0 s |                     * | systemd has a job for
@@ -143,7 +144,8 @@ fn a_poweroff_that_bypassed_logind() {
 
               1970-01-01 UTC  after |0                 2.8 s|
               01:00:01.000      0 s |=======================| delay lock of kubelet
-              01:00:01.000      0 s |#                      | pod shop/web: cut
+              01:00:01.000      0 s |#                      | pod shop/web: still ran when
+                                    |                       |   systemd stopped everything
               01:00:01.000      0 s |*                      | systemd has a job for
                                     |                       |   shutdown.target
               01:00:01.100   100 ms | *                     | systemd stops the services

@@ -1,18 +1,35 @@
 //! The forecast of `kubectl epitaph rollout`, held to account: each Deployment is rolled twice under the same load, and what the clients lose in
 //! the second rollout is compared with what was forecast after the first.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::Context as _;
-use epitaph_core::render::resource::EpitaphReport;
-use epitaph_core::rollout::{Forecast, KnownRevision, Outlook, costs, replaced};
-use epitaph_core::time::Wall;
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Rollout, SERVERS, SLEEPS, clients};
-use crate::cluster::play::{Stage, text, until};
+use super::{REPLICAS, Rollout, SERVERS, SLEEPS, clients};
+use crate::cluster::kubectl::output;
+use crate::cluster::play::{Stage, until};
 use crate::cluster::stories::NAMESPACE;
+
+/// As the plugin prints it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Outlook {
+    Between { least: u64, most: u64 },
+    Unknown { reason: String },
+}
+
+impl Display for Outlook {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Outlook::Between { least, most } => write!(f, "{least} to {most}"),
+            Outlook::Unknown { reason } => write!(f, "none ({reason})"),
+        }
+    }
+}
 
 /// Rows that may be wrong: the interval is for 19 of 20 rollouts of an idle cluster.
 const WRONG: usize = 1;
@@ -27,9 +44,10 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// Also of an interval that promises something.
     fn is_inside(&self) -> bool {
         match self.today {
-            Outlook::Between { least, most } => (least..=most).contains(&self.lost),
+            Outlook::Between { least, most } => (least..=most).contains(&self.lost) && most <= 3 * least + 5,
             Outlook::Unknown { .. } => false,
         }
     }
@@ -40,7 +58,7 @@ impl Display for Compared {
         let sign = if self.is_inside() { "ok " } else { "BAD" };
         write!(
             f,
-            "{sign} {:32} forecast {:?}, lost {}",
+            "{sign} {:32} forecast {}, lost {}",
             self.rollout.to_string(),
             self.today,
             self.lost
@@ -48,9 +66,11 @@ impl Display for Compared {
     }
 }
 
+/// `plugin`: the program `kubectl-epitaph`.
+///
 /// # Errors
-/// A rollout could not be played, or has no Epitaphs.
-pub fn all(stage: &Stage) -> anyhow::Result<Vec<Compared>> {
+/// A rollout could not be played, or the plugin knows no forecast of it.
+pub fn all(stage: &Stage, plugin: &Path) -> anyhow::Result<Vec<Compared>> {
     let every = SERVERS.iter().flat_map(|server| {
         SLEEPS.iter().map(move |&sleep| Rollout {
             server,
@@ -61,7 +81,9 @@ pub fn all(stage: &Stage) -> anyhow::Result<Vec<Compared>> {
     });
     every
         .map(|rollout| {
-            let row = stage.compared(rollout).with_context(|| format!("rollout {rollout}"))?;
+            let row = stage
+                .compared(rollout, plugin)
+                .with_context(|| format!("rollout {rollout}"))?;
             eprintln!("{row}");
             Ok(row)
         })
@@ -75,13 +97,12 @@ pub fn unproven(rows: &[Compared]) -> Vec<String> {
 }
 
 impl Stage {
-    fn compared(&self, rollout: Rollout) -> anyhow::Result<Compared> {
+    fn compared(&self, rollout: Rollout, plugin: &Path) -> anyhow::Result<Compared> {
         let name = format!("fore-{rollout}");
         let clients = clients(&name, rollout);
         self.deploy(&name, rollout)?;
-        let old = self.uids(&name)?;
         self.round(&name, rollout)?;
-        let today = self.forecast(&name, &old)?;
+        let today = self.forecast(&name, plugin)?;
         for (client, _) in &clients {
             let args = ["delete", "pod", client, "--namespace", NAMESPACE, "--grace-period=1"];
             self.kubectl.run(&args)?;
@@ -95,49 +116,22 @@ impl Stage {
         })
     }
 
-    /// As `kubectl epitaph rollout` computes it. `old`: UIDs of the pods that were replaced.
-    fn forecast(&self, name: &str, old: &[String]) -> anyhow::Result<Outlook> {
-        let all = until(super::TIMEOUT, "the Epitaphs of the old pods", || {
-            let list = self
-                .kubectl
-                .json(&["--namespace", NAMESPACE, "get", "epitaphs", "-o", "json"])?;
-            let all: Vec<EpitaphReport> = list["items"]
-                .as_array()
-                .context("a list of Epitaphs")?
-                .iter()
-                .filter_map(|object| serde_json::from_value(object["report"].clone()).ok())
-                .filter(|report: &EpitaphReport| report.owner.as_ref().is_some_and(|owner| owner.name == name))
-                .collect();
-            let is_there = |uid: &String| all.iter().any(|report| report.pod.uid == *uid);
-            Ok(old.iter().all(is_there).then_some(all))
+    /// What `kubectl epitaph rollout` answers, once it counts every pod that was replaced.
+    fn forecast(&self, name: &str, plugin: &Path) -> anyhow::Result<Outlook> {
+        let admin = self.cluster.control_plane()?.admin();
+        let workload = format!("deployment/{name}");
+        let rollout = until(super::TIMEOUT, "a report of each replaced pod", || {
+            let mut command = Command::new(plugin);
+            command
+                .args(["--namespace", NAMESPACE, "rollout", &workload, "--output", "json"])
+                .env("KUBECONFIG", &admin);
+            let answer = output(command, "kubectl epitaph rollout", "")?;
+            let rollout: Value =
+                serde_json::from_str(&answer).with_context(|| format!("kubectl epitaph rollout: not JSON: {answer}"))?;
+            let pods = rollout["cost"]["pods"].as_u64().unwrap_or(0);
+            Ok((pods >= REPLICAS as u64).then_some(rollout))
         })?;
-        let reports: Vec<&EpitaphReport> = all.iter().collect();
-        let selector = format!("--selector=story={name}");
-        let sets = self
-            .kubectl
-            .json(&["--namespace", NAMESPACE, "get", "replicasets", &selector, "-o", "json"])?;
-        let sets = sets["items"].as_array().context("a list of ReplicaSets")?;
-        let known: Vec<KnownRevision> = sets.iter().filter_map(known).collect();
-        let by_number: BTreeMap<u64, &KnownRevision> = known.iter().map(|of| (of.number, of)).collect();
-        let newest = *by_number.last_key_value().context("no revision")?.0;
-        let cost = costs(&reports, &known)
-            .into_iter()
-            .find(|cost| cost.replaced_by == Some(newest))
-            .context("no report of a replaced pod")?;
-        let replaced = replaced(&reports, &known, cost.revision.context("its number")?);
-        Ok(Forecast::of(&cost, &replaced, super::REPLICAS as u64).today)
+        let today = rollout["forecast"]["today"].clone();
+        serde_json::from_value(today).with_context(|| format!("no forecast: {rollout}"))
     }
-}
-
-fn known(set: &Value) -> Option<KnownRevision> {
-    let meta = &set["metadata"];
-    Some(KnownRevision {
-        number: meta["annotations"]["deployment.kubernetes.io/revision"]
-            .as_str()?
-            .parse()
-            .ok()?,
-        hash: text(&meta["labels"]["pod-template-hash"]),
-        created: Wall::parse_rfc3339(meta["creationTimestamp"].as_str()?),
-        ..KnownRevision::default()
-    })
 }

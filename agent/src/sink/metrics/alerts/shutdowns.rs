@@ -1,11 +1,22 @@
 //! The alert about shutdowns that a node's pods did not survive in order, and its runbook.
 
+use epitaph_core::verdict::node::table::{Row, TABLE};
+
 use super::pages::Page;
-use super::{KEPT, RECENT, Rule, Rules, rule};
+use super::{KEPT, RECENT, Rule, Rules, rule, severity};
 use crate::sink::metrics::table::NODE_SHUTDOWN_LAST;
 
-pub(super) fn unclean(of: &Rules) -> Rule {
-    let last = format!("{}{{unclean=\"true\"}}", NODE_SHUTDOWN_LAST.prometheus());
+/// One for each unclean verdict, of its severity: the chart's values change or disable each by its name.
+pub(super) fn unclean(of: &Rules) -> impl Iterator<Item = Rule> {
+    TABLE.iter().filter(|row| row.unclean).map(|row| one(of, row))
+}
+
+fn one(of: &Rules, row: &Row) -> Rule {
+    let last = format!(
+        "{}{{unclean=\"true\",verdict=\"{}\"}}",
+        NODE_SHUTDOWN_LAST.prometheus(),
+        row.headline
+    );
     let seconds = of.seconds(RECENT);
     let by = "max by (cluster, instance, verdict)";
     Rule {
@@ -14,14 +25,16 @@ pub(super) fn unclean(of: &Rules) -> Rule {
             "time() - {by} (\n  {last}\n) < {seconds}\nor\n{by} (\n  {last}\n  unless\n  {last} offset {seconds}s\n)"
         ),
         kept: of.seconds(KEPT),
-        severity: "warning",
+        severity: severity(row.severity),
+        verdict: Some(row.headline),
         ..rule(
             "EpitaphNodeShutdownUnclean",
-            "A shutdown of the node of {{ $labels.instance }} was {{ $labels.verdict }}".into(),
-            "Pods of the node had less time to terminate than their grace period, or none. `epitaph explain \
-             {{ $labels.verdict }}` has the meaning and the remedy; `epitaph why NODE` in the agent's pod of that node, or the trace `node.shutdown \
-             {{ $labels.verdict }}`, has the sentence, the pods and the evidence."
-                .into(),
+            format!("A shutdown of the node of {{{{ $labels.instance }}}} was {}", row.headline),
+            format!(
+                "{} Pods of the node had less time to terminate than their grace period, or none. {} `epitaph why NODE` in the agent's pod \
+                 of that node, or the trace `node.shutdown {}`, has the sentence, the pods and the evidence.",
+                row.meaning, row.remedy, row.headline
+            ),
         )
     }
 }
@@ -40,5 +53,7 @@ pub(super) const PAGES: [Page; 1] = [Page {
         "`unannounced`: the end of the previous boot's log (`journalctl -b -1 -e`), and the log of the machine's provider.",
         "`spoofed`: find the process that the sentence names. Restart the kubelet: it takes its lock only at its start.",
     ],
-    silence: "By `instance` while a node is being repaired. On a machine without a kubelet no pod is affected by `bypassed`: silence it by verdict.",
+    silence: "By `instance` while a node is being repaired. On a machine without a kubelet no pod is affected by `bypassed`: silence it by verdict. \
+              The chart's values `prometheusRule.severities` and `.disabled` take these verdicts, such as `{unannounced: warning}` where \
+              machines disappear by design.",
 }];

@@ -86,6 +86,19 @@ fn every_unclean_verdict_has_an_alert_of_its_severity_and_no_other_verdict_has()
     }
 }
 
+#[test]
+fn every_unclean_verdict_on_a_shutdown_has_an_alert_of_its_severity() {
+    for row in &epitaph_core::verdict::node::table::TABLE {
+        let rules = rules();
+        let is_its = |rule: &&Rule| rule.alert == "EpitaphNodeShutdownUnclean" && rule.verdict == Some(row.headline);
+        let of: Vec<&Rule> = rules.iter().filter(is_its).collect();
+        assert_eq!(of.len(), usize::from(row.unclean), "{}", row.headline);
+        for rule in of {
+            assert_eq!(rule.severity, severity(row.severity), "{}", row.headline);
+        }
+    }
+}
+
 /// An older cluster does not detach, or does so only with a feature gate.
 #[test]
 fn a_command_that_sets_the_taint_has_the_version_it_needs() {

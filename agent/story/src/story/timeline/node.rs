@@ -1,8 +1,8 @@
 //! A node's shutdown → what happened when.
 
 use super::{Mark, Row, event};
-use crate::history::{At, PodInShutdown, Report};
-use crate::story::words::{many, setting};
+use crate::history::{At, Cut, PodInShutdown, Report};
+use crate::story::words::{between, many, setting, short};
 
 /// Pods with a row of their own, those that were cut or lost connections first; the others are counted.
 const PODS: usize = 12;
@@ -87,7 +87,7 @@ fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
             let name = format!("pod {}/{}", pod.namespace, pod.name);
             let cost = cost(pod);
             match &pod.cut {
-                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: cut{cost}")),
+                Some(cut) => event(cut.time, Mark::Kill, format!("{name}: {}{cost}", fate(cut, pod))),
                 None => lasting(
                     pod.stopped.or(pod.ended),
                     pod.ended,
@@ -119,6 +119,18 @@ fn cost(pod: &PodInShutdown) -> String {
         );
     }
     cost
+}
+
+/// What became of a pod that the shutdown gave too little time. Its containers may still exit by themselves, a moment later.
+fn fate(cut: &Cut, pod: &PodInShutdown) -> String {
+    if cut.killed {
+        return "SIGKILL before the end of its grace period".to_owned();
+    }
+    let later = cut.time.zip(pod.ended).filter(|(cut, ended)| ended > cut);
+    let later = later.map_or_else(String::new, |(cut, ended)| {
+        format!("; exited {} later", short(between(cut.0, ended.0)))
+    });
+    format!("still ran when systemd stopped everything{later}")
 }
 
 fn lasting(begin: Option<At>, end: Option<At>, mark: Mark, label: impl Into<String>) -> Option<Row> {
