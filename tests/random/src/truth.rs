@@ -99,16 +99,6 @@ impl Truth {
         self.life().iter().find(|(_, event)| last(event)).map(|(at, _)| *at)
     }
 
-    /// The runtime sent something to the first process before the program ended.
-    pub fn was_asked(&self) -> bool {
-        let struck = self
-            .stranger
-            .filter(|stranger| stranger.target == Target::Program)
-            .map(|stranger| stranger.at);
-        let gone = self.left().into_iter().chain(struck).min().unwrap_or(self.ended);
-        self.sent.iter().any(|(at, _, lives)| *lives && *at < gone)
-    }
-
     /// When the termination of the first process began: counts begin there, by docs/json.md.
     pub fn began(&self) -> u64 {
         let sent = self.sent.iter().filter(|(.., lives)| *lives).map(|(at, ..)| *at);

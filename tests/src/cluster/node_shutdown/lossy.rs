@@ -138,12 +138,14 @@ fn shown(stage: &Stage, name: &str, off: &Off, (lost, unready): (u64, f64), gone
     Ok(problems)
 }
 
+/// When an update of a slice came, since the epoch, the slice, and the addresses of the node in it that were ready then.
+type Update = (f64, String, BTreeSet<String>);
+
 /// A watch of the Service's EndpointSlices.
 struct Slices {
     kubectl: Child,
     reader: JoinHandle<()>,
-    /// When an update of a slice came, since the epoch, and the addresses of the node in it that were ready then.
-    seen: Arc<Mutex<Vec<(f64, String, BTreeSet<String>)>>>,
+    seen: Arc<Mutex<Vec<Update>>>,
 }
 
 impl Slices {

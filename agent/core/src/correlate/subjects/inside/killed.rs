@@ -123,7 +123,7 @@ pub(in crate::correlate::subjects) fn unseen(
     let is_forward = |of: &Unseen| forwards.iter().any(|forward| forward.target == of.process);
     let is_seen = |of: &Unseen| signals(timeline).any(|fact| fact.signal == of.signal && fact.to(&of.process));
     ended
-        .filter(|of| !is_forward(of) && !(of.signal == Signal::KILL && is_seen(of)))
+        .filter(|of| !is_forward(of) && (of.signal != Signal::KILL || !is_seen(of)))
         .collect()
 }
 
