@@ -162,8 +162,8 @@ pub(super) static STORIES: &[Story] = &[
             "cut-below-a-shell-that-cleans-up",
             "the same, and the shell exits with 0 a little later",
             Expected {
-                cause: "completed",
-                ..suffered("cut-connections", "cut", &["2", "dropped at exit"])
+                traffic: "cut",
+                ..unasked(End::Code(0), "crash", "nonzero-exit", &["exited with code 7", "2", "dropped at exit"])
             },
         )
     },

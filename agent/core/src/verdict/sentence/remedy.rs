@@ -160,6 +160,9 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 }
             )
         }),
+        (Why::ChildFailed, _) if axis == TrafficAxis::Cut => {
+            Some(format!("{}; {}", lower(row(Exit::Clean, axis).remedy), child_failed(case)))
+        }
         (Why::ChildFailed, _) => Some(child_failed(case)),
         (Why::Crashed(_) | Why::ChildCrashed, _) => Some(of_crash(case, finding, axis)),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
@@ -191,7 +194,8 @@ fn child_failed(case: &Case<'_>) -> String {
         .failed_child
         .map_or("the program".to_owned(), |child| format!("`{}`", child.process.comm));
     format!(
-        "look for the reason in the last lines of the log of {who}; let {} exit with the code of {who} (in a shell: `exit $?`, or start it with          `exec`), so that the container runtime and systemd see the failure",
+        "look for the reason in the last lines of the log of {who}; let {} exit with the code of {who} (in a shell: `exit $?`, or start it \
+         with `exec`), so that the container runtime and systemd see the failure",
         target(case.main())
     )
 }

@@ -204,6 +204,14 @@ pub(super) fn traces(options: &Options) -> Vec<Trace> {
         node_lost(&node(), clocks(), options),
         node_phase(&down(), clocks(), options),
         shutting_down(&announced(), clocks(), options),
+        shutting_down(
+            &ShuttingDown {
+                has_dropped: true,
+                ..announced()
+            },
+            clocks(),
+            options,
+        ),
         pod_lost(&pod(), clocks(), options),
         pod_lost(&still_terminating(), clocks(), options),
         volume_detach(&volume(), clocks(), options),

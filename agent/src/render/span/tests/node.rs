@@ -17,6 +17,7 @@ pub(super) fn traces() -> Vec<Trace> {
     };
     vec![
         node_trace(&shutdowns::truncated(), &options),
+        node_trace(&shutdowns::lossy(), &options),
         node_trace(&shutdowns::spoofed(), &options),
         node_trace(&shutdowns::hostile("x\u{1b}[2J"), &options),
         node_trace(&left(), &options),
