@@ -86,6 +86,19 @@ enum Ask {
     AndStall,
 }
 
+/// A client of a younger connection may wait for its server's greeting.
+const SPARE: Duration = Duration::from_millis(2_600);
+
+/// The server sends nothing in that time.
+fn hear_nothing(stream: &TcpStream) -> Result<()> {
+    stream.set_read_timeout(Some(SPARE))?;
+    match stream.peek(&mut [0]) {
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => stream.set_read_timeout(None),
+        Err(e) => Err(e),
+        Ok(_) => Err(Error::other("the server spoke, or closed the connection")),
+    }
+}
+
 /// `count` connections at once, then the end of each.
 fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
     let address = parse(address)?;
@@ -99,6 +112,9 @@ fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
                 let answered = ask == Ask::AndStay && read(&stream)?;
                 if ask == Ask::AndStall {
                     stream.peek(&mut [0])?;
+                }
+                if ask == Ask::Nothing && open.len() + 1 == count {
+                    hear_nothing(&stream)?;
                 }
                 let what = if answered { What::AnsweredAndKept } else { What::Connected };
                 emit(&Seen {

@@ -163,7 +163,12 @@ pub(super) static STORIES: &[Story] = &[
             "the same, and the shell exits with 0 a little later",
             Expected {
                 traffic: "cut",
-                ..unasked(End::Code(0), "crash", "nonzero-exit", &["exited with code 7", "2", "dropped at exit"])
+                ..unasked(
+                    End::Code(0),
+                    "crash",
+                    "nonzero-exit",
+                    &["exited with code 7", "2", "dropped at exit"],
+                )
             },
         )
     },

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::attribute::Index;
-use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResult};
+use crate::event::{Armed, Disposition, ExitStatus, Kind, ProcessExit, SignalResult, TargetState};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::SeenClients;
 use crate::termination::{
-    FailedChild, Fatal, Forward, Gaps, Inside, Kill, LATE_REACH, MainExit, OomKill, Open, RaisedAgain, Role, Stop,
-    TerminationFacts, TerminationKey,
+    FailedChild, Fatal, Gaps, Inside, Kill, LATE_REACH, MainExit, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts,
+    TerminationKey,
 };
 use crate::time::Boot;
 use crate::verdict;
@@ -287,7 +287,13 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
     let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
     let sees_handlers = context.coverage.is_observed("signal_deliver");
-    traffic.observed &= serves_tcp || sees_handlers && !is_any_lost(Kind::SignalDeliver);
+    // A lost signal may be one that was read without a handler.
+    let mut before_end = context
+        .coverage
+        .losses_inside(home, exits_since, end.plus(context.reorder))
+        .into_iter();
+    let sees_signals = !is_any_lost(Kind::SignalDeliver) && !before_end.any(|(kind, _)| kind == Kind::SignalGenerate);
+    traffic.observed &= serves_tcp || sees_handlers && sees_signals;
     traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
     traffic.unlooked = !serves_tcp && reads_unlooked(stop.as_ref(), kill_fact.is_some(), &inside);
     let main_id = main.as_ref().map(|main| main.id.tgid);
@@ -656,11 +662,16 @@ fn stop(
 
 /// See [`Traffic::unlooked`]. A process that sends the signal on is an init. One that was killed may not have read it.
 fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool {
-    let reads = |still_pending: Option<bool>, is_killed: bool| still_pending == Some(false) || !is_killed;
-    let of_main = |stop: &Stop| stop.state.blocked && stop.handler_entered.is_none() && reads(stop.still_pending, is_killed);
-    let of_other =
-        |of: &Forward| of.state.blocked && of.handler_entered.is_none() && reads(of.still_pending, of.kill.is_some());
-    inside.forwards.is_empty() && stop.is_some_and(of_main) || inside.forwards.iter().any(of_other)
+    let reads = |state: TargetState, entered: Option<Boot>, still_pending: Option<bool>, is_killed: bool| {
+        (state.blocked || state.sigwait) && entered.is_none() && (still_pending == Some(false) || !is_killed)
+    };
+    let of_main = stop.is_some_and(|stop| reads(stop.state, stop.handler_entered, stop.still_pending, is_killed));
+    let mut others = inside.forwards.iter();
+    of_main && inside.forwards.is_empty()
+        || others.any(|of| {
+            let sent_on = inside.forwards.iter().any(|other| other.sender == of.target);
+            !sent_on && reads(of.state, of.handler_entered, of.still_pending, of.kill.is_some())
+        })
 }
 
 /// See [`FailedChild`].

@@ -63,7 +63,7 @@ fn a_lost_signal_to_another_process_at_the_end_matters() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],

@@ -41,6 +41,7 @@ fn a_stop_signal_that_may_be_lost_after_the_request_leaves_the_traffic_known() {
             {lost} within web:app
             +6 TERM runc -> main handler
             +6.01 enter main TERM
+            +6.02 tcp web:app closed 80
             +6.5 exit main 0
             +8 gone web"
         )));
