@@ -188,7 +188,8 @@ fn wrong_blame(history: &History, truth: &Truth, report: &Value) -> Option<Strin
         // Or the first process left a program that had not finished, and that was killed.
         "force-killed" => runtime_killed && !runtime_asked || !truth.is_main() && !truth.finished() && truth.code.is_some(),
         "crashed" => truth.crashed() || truth.signal.is_some_and(|signal| fault.contains(&signal)),
-        "nonzero-exit" => truth.code.is_some_and(|code| code != 0),
+        // Or its wrapper hides the program's code.
+        "nonzero-exit" => truth.code.is_some_and(|code| code != 0) || !truth.is_main() && truth.failed(),
         "default-action" => !truth.finished(),
         // The program had not finished, or the first process had not.
         "killed-after-grace" | "ignored-stop-signal" | "blocked-stop-signal" => {

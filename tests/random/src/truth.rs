@@ -70,6 +70,10 @@ impl Truth {
         self.has(|event| matches!(event, program::Event::Exiting { .. }))
     }
 
+    pub fn failed(&self) -> bool {
+        self.has(|event| matches!(event, program::Event::Exiting { code, .. } if *code != 0))
+    }
+
     pub fn crashed(&self) -> bool {
         self.has(|event| matches!(event, program::Event::Crashing))
     }
