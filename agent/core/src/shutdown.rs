@@ -96,7 +96,7 @@ pub enum Ending {
     Continued,
     /// The agent ended, in order, and nothing was open.
     AgentEnded,
-    /// The observation ended within the shutdown.
+    /// The observation ended during the shutdown.
     ObservationEnded,
 }
 
@@ -177,7 +177,7 @@ pub struct PodInShutdown {
     pub is_own: bool,
     /// Not every exit was observed as it was.
     pub is_unsure: bool,
-    /// The first container of the pod started then, within the shutdown; None: the pod was there before, or that is not known.
+    /// The first container of the pod started then, during the shutdown; None: the pod was there before, or that is not known.
     pub started: Option<Boot>,
     pub loss: ClientLoss,
     /// None: not known, or the pod was not Ready when it got its stop signal.
@@ -348,7 +348,7 @@ impl NodeShutdownFacts {
         all
     }
 
-    /// Pods that were started within the shutdown, as far as they were seen.
+    /// Pods that were started during the shutdown, as far as they were seen.
     pub fn started(&self) -> impl Iterator<Item = &PodInShutdown> {
         self.others().filter(|pod| pod.started.is_some())
     }

@@ -16,7 +16,7 @@ use crate::machine::{LIMIT, Machine, summary};
 const NOW: &str = "epitaph-test: now";
 /// Ends before the shutdown, and is on disk by then.
 const EARLIER: &str = "earlier";
-/// Stops within the shutdown, at once.
+/// Stops during the shutdown, at once.
 const PROMPT: &str = "prompt";
 
 pub fn play(machine: &mut Machine, cut: &Cut) -> anyhow::Result<()> {
@@ -60,7 +60,7 @@ pub fn play(machine: &mut Machine, cut: &Cut) -> anyhow::Result<()> {
         let found: Vec<_> = after.iter().filter(of_prompt).collect();
         ensure!(
             found.len() == 1,
-            "a unit that stopped within the shutdown, reported {} times: {found:?}",
+            "a unit that stopped during the shutdown, reported {} times: {found:?}",
             found.len()
         );
         println!("shutdown {}: {PROMPT}.service {}", cut.name, found[0]["sentence"]);

@@ -127,7 +127,7 @@ pub fn play(machine: &mut Machine, lock: &Lock) -> anyhow::Result<()> {
     let late: Vec<_> = reports.iter().filter(of_late).collect();
     ensure!(
         late.len() == 1 && late[0]["sentence"].as_str().is_some_and(|text| text.contains("code 7")),
-        "a unit that stops within the shutdown was not observed to its exit: {late:?}"
+        "a unit that stops during the shutdown was not observed to its exit: {late:?}"
     );
     println!("shutdown {}: late.service {}", lock.name, late[0]["sentence"]);
     Ok(())

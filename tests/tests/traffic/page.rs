@@ -25,11 +25,11 @@ other side has acknowledged them. This proves some losses, not all:
 | in the accept queue at the close of the listener | reset; if the client had closed first, undecided, or no loss without a byte of the client's |
 | aborted by the server (SO_LINGER 0) with all bytes read, and bytes that it wrote were never sent | reset; undecided if the client had closed first |
 | aborted by the server (SO_LINGER 0) with all bytes read, and the last bytes are the server's | undecided |
-| neither side has ever sent a byte | idle: no loss; undecided within 250 ticks (0.25 to 2.5 s) of its begin: the client may wait for a greeting |
+| neither side has ever sent a byte | idle: no loss. Undecided if the connection was established at most 250 ticks (0.25 to 2.5 s) earlier: the client may wait for the server's greeting |
 | the client had closed first, and has its answer, or has never sent a byte | no loss |
 | the client's socket is the container's own (a gateway to its own listener) | not a client |
 | the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
-| the same, in the middle of a long answer: more than 64 KiB unacknowledged, or 16 KiB sent for each segment of the client's, over more than three ticks and until less than 250 ticks before | undecided |
+| the server closed the connection as in the row above, but possibly in the middle of a long answer: more than 64 KiB were unacknowledged; or the server had sent more than 16 KiB per data segment of the client, its last bytes came more than three ticks after the client's, and they were unacknowledged or sent at most 250 ticks (0.25 to 2.5 s) before the close | undecided |
 | the client never acknowledged the server's close, 2 s after the exit: the way to the client is gone, or the client itself | undecided, whatever the close was |
 | all else: mostly, the last bytes are the server's | undecided |
 

@@ -60,7 +60,7 @@ pub enum Concern {
     /// About the node: kept in any case, with the pods that run if a shutdown begins with it.
     Node {
         was: bool,
-        /// The agent ends: what started within the shutdown runs, too.
+        /// The agent ends: what started during the shutdown runs, too.
         ends: bool,
     },
     /// A kernel record about the subject.

@@ -592,7 +592,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
         }
         Missing::EndBelow(comm, signal) => {
-            format!("`{comm}` below it, which served clients, was terminated by {signal}: who sent that, and whether it was asked to stop before, was not recorded")
+            format!("`{comm}`, a process below it that served clients, was terminated by {signal}; the sender of {signal}, and any earlier stop signal to `{comm}`, were not recorded")
         }
         Missing::Job(comm) => format!(
             "the stop signal reached a process that `{comm}` had forked, its default action ended it, and nothing shows whether it had work in hand"
@@ -632,12 +632,12 @@ fn late_start(case: &Case<'_>) -> String {
 
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
-    let why = match case.missing.earlier_stop {
-        true => "a signal before it may have no record",
-        false => "epitaph did not observe for a time before",
-    };
     let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-    format!("{why}, so the stop may have begun earlier than with this {first}, and taken longer")
+    let why = match case.missing.earlier_stop {
+        true => "the record of an earlier stop signal may be lost".to_owned(),
+        false => format!("epitaph did not observe for part of the time before this {first}"),
+    };
+    format!("{why}: the stop may have begun before it, and the shutdown may have taken longer than stated")
 }
 
 /// How long epitaph did not observe, in all these gaps.
@@ -745,7 +745,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         };
         clauses.push(match (why.as_str(), traffic.unseen_clients) {
             ("", false) if is_about_others && !traffic.other_sockets => {
-                "whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)"
+                "whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)"
                     .to_owned()
             }
             ("", false) if is_about_others => {

@@ -75,7 +75,7 @@ pub fn markdown() -> String {
          terminating: they stay ready until the pod's readiness probe fails, the node controller marks the pod, or the pod has ended\n\
          ([kubernetes#116965](https://github.com/kubernetes/kubernetes/issues/116965)). The sentence of any verdict has the connections that clients lost\n\
          by the stop of the pods, by workload (`epitaph.shutdown.clients.*`), for how long one of these pods was still Ready in the API after its stop\n\
-         signal, and pods that were started within the shutdown. A number is \"at least\" where sockets or exits could not be observed; without a number,\n\
+         signal, and pods that were started during the shutdown. A number is \"at least\" where sockets or exits could not be observed; without a number,\n\
          it is not known that none was lost. What the endpoints did is in the observer's spans `endpoints.ready` of the same trace, one for each Service.\n\n\
          | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
     );

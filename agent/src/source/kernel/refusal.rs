@@ -19,11 +19,9 @@ pub fn passes<E>(functions: &[&str], mut passed: impl FnMut(usize) -> Result<boo
         match refuse(address) {
             Ok(Refused::NoAddress) => tracing::debug!("{function} was not tried: this machine has no {address}"),
             Ok(Refused::ByKernel) if passed(place)? => {}
-            Ok(Refused::ByKernel) => return Ok(Err(format!("a refused connection does not pass {function}"))),
+            Ok(Refused::ByKernel) => return Ok(Err(format!("the program at {function} did not see a refused connection"))),
             Err(error) => {
-                return Ok(Err(format!(
-                    "{address} refuses no connection to try {function} with: {error}"
-                )));
+                return Ok(Err(format!("{address} MARK")));
             }
         }
     }
@@ -54,7 +52,7 @@ fn refuse(address: IpAddr) -> io::Result<Refused> {
     match TcpStream::connect_timeout(&closed, TO_REFUSE) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Refused::ByKernel),
         Err(error) => Err(error),
-        Ok(_) => Err(io::Error::other("somebody else listens")),
+        Ok(_) => Err(io::Error::other("another process listens on the port")),
     }
 }
 
@@ -73,7 +71,7 @@ mod tests {
         assert_eq!(tried([true]), Ok(()));
         assert_eq!(
             tried([false]),
-            Err("a refused connection does not pass tcp_v4_send_reset".to_owned())
+            Err("the program at tcp_v4_send_reset did not see a refused connection".to_owned())
         );
     }
 

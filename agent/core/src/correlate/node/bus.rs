@@ -238,7 +238,7 @@ impl super::InProgress {
             }
         }
         for lock in held {
-            // The own lock is not taken again within the shutdown: a list with it is older than its release.
+            // The own lock is not taken again during the shutdown: a list with it is older than its release.
             let is_known = |known: &Lock| known.lock == *lock && (known.released.is_none() || lock.is_own());
             if !self.facts.locks.iter().any(is_known) && self.facts.locks.len() < LOCKS {
                 self.facts.locks.push(Lock {

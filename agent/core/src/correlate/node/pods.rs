@@ -63,7 +63,7 @@ pub(super) struct Run {
     ready: InApi,
 }
 
-/// The condition Ready of a pod within the shutdown, as the statuses of the API show it.
+/// The condition Ready of a pod during the shutdown, as the statuses of the API show it.
 #[derive(Clone, Debug, Default)]
 struct InApi {
     was_ready: bool,

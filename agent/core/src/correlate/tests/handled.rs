@@ -48,7 +48,7 @@ fn any_signal_that_was_handled_just_before() {
         &container("+1 RTMIN+3 bash -> main blocked default\n+1.05 exit main 0 armed"),
         expect![[r#"
             clean-exit: External/Clean/Unknown
-              `bash` (pid 70, on the host) sent SIGRTMIN+3 to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 50 ms later; whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)
+              `bash` (pid 70, on the host) sent SIGRTMIN+3 to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 50 ms later; whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)
         "#]],
     );
 }

@@ -129,7 +129,7 @@ fn a_signalfd_reader_that_ends_with_0_is_clean() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 0.2 s later; whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 0.2 s later; whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)
         "#]],
     );
 }
@@ -145,7 +145,7 @@ fn a_sigwait_reader_that_ends_with_143_is_clean() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown); whether it had clients on a Unix or UDP socket is not known, because it reads the signal without a handler (signalfd or sigwait)
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown); whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)
         "#]],
     );
 }

@@ -53,7 +53,7 @@ fn still_ready(pod: &PodInShutdown, of: StillReady) -> String {
 pub(super) fn started(facts: &NodeShutdownFacts) -> String {
     match names(facts.started(), |_| String::new()) {
         (0, _) => String::new(),
-        (count, names) => format!("; {} within the shutdown: {names}", were_started(count)),
+        (count, names) => format!("; {} during the shutdown: {names}", were_started(count)),
     }
 }
 
@@ -66,8 +66,9 @@ fn were_started(count: u64) -> String {
 pub(super) fn remedy(facts: &NodeShutdownFacts) -> Option<String> {
     if facts.loss().lost() > 0 {
         return Some(
-            "drain the node before its shutdown (`kubectl drain`): the endpoints of a deleted pod stop being ready at its deletion, those of a \
-             pod that the kubelet stops at a shutdown may stay ready until the pod has ended; each pod's own remedy holds in both cases"
+            "drain the node before its shutdown (`kubectl drain`): a drain deletes the pods, and the endpoints of a deleted pod stop being ready \
+             at once; those of a pod that the kubelet stops at a shutdown may stay ready until the pod has ended. Each pod's own remedy \
+             applies, too"
                 .to_owned(),
         );
     }

@@ -75,7 +75,7 @@ pub(super) enum Missing {
     NothingFollowed,
     /// The agent had ended before.
     AgentEnded,
-    /// The observation ended within the shutdown.
+    /// The observation ended during the shutdown.
     ObservationEnded,
     /// Exits of processes.
     Exits,

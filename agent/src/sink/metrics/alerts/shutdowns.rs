@@ -19,6 +19,10 @@ fn one(of: &Rules, row: &Row) -> Rule {
     );
     let seconds = of.seconds(RECENT);
     let by = "max by (cluster, instance, verdict)";
+    let cost = match row.headline {
+        "spoofed" => "",
+        _ => " Pods of the node had less time to terminate than their grace period, or none.",
+    };
     Rule {
         // A shutdown is mostly reported by the next boot, which may come long after it: then the series is new, and its time is not.
         expr: format!(
@@ -29,9 +33,9 @@ fn one(of: &Rules, row: &Row) -> Rule {
         verdict: Some(row.headline),
         ..rule(
             "EpitaphNodeShutdownUnclean",
-            format!("A shutdown of the node of {{{{ $labels.instance }}}} was {}", row.headline),
+            format!("The node of {{{{ $labels.instance }}}}: shutdown verdict {}", row.headline),
             format!(
-                "{} Pods of the node had less time to terminate than their grace period, or none. {} `epitaph why NODE` in the agent's pod \
+                "{}{cost} {} `epitaph why NODE` in the agent's pod \
                  of that node, or the trace `node.shutdown {}`, has the sentence, the pods and the evidence.",
                 row.meaning, row.remedy, row.headline
             ),
@@ -41,7 +45,7 @@ fn one(of: &Rules, row: &Row) -> Rule {
 
 pub(super) const PAGES: [Page; 1] = [Page {
     alert: "EpitaphNodeShutdownUnclean",
-    means: "A node shut down or lost power, or a forged announcement made the kubelet terminate its pods. The kubelet's graceful node \
+    means: "A node shut down or lost power before its pods had their full grace period, or a forged announcement made the kubelet terminate the node's pods. The kubelet's graceful node \
             shutdown did not protect the pods. The verdict has the reason: `unannounced` (power loss, reset, `reboot -f`), `bypassed` (systemd did not ask logind), \
             `unprotected` (the kubelet held no lock), `truncated` (the time was too short, or power was lost during the shutdown), `spoofed` (the announcement was forged).",
     proves: "The trace `node.shutdown VERDICT` of service `epitaph`, with logind's delay, each lock, the kubelet's phases and links to the \

@@ -105,7 +105,7 @@ fn pods(report: &Report) -> impl Iterator<Item = Option<Row>> {
 fn cost(pod: &PodInShutdown) -> String {
     let mut cost = String::new();
     if pod.started.is_some() {
-        cost += ", started within the shutdown";
+        cost += ", started during the shutdown";
     }
     if let Some(clients) = pod.clients.as_ref().filter(|clients| clients.lost > 0) {
         let least = if clients.at_least { "at least " } else { "" };

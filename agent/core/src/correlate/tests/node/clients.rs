@@ -96,7 +96,7 @@ fn the_next_boot_counts_what_an_agent_saw_that_ended_within_the_shutdown() {
     assert_eq!((of.loss().lost(), of.loss().refused, of.loss().reset), (3, 2, 1));
 }
 
-/// Whatever reason ended a pod within the shutdown: what another one costs is not the shutdown's.
+/// Whatever reason ended a pod during the shutdown: what another one costs is not the shutdown's.
 #[test]
 fn what_a_deletion_costs_is_not_the_shutdowns() {
     let script = lossy("+16 node agent-ends\n+60 end").replace(
@@ -163,7 +163,7 @@ fn a_pod_that_was_started_within_the_shutdown_is_named() {
         +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
           container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
         +16.000 node 1 Info +1.000…+16.000 graceful AgentEnded
-          the reboot was announced by logind, and all pods (3) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s; 1 pod was started within the shutdown: shop/late
+          the reboot was announced by logind, and all pods (3) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waited 12.3 s of at most 60 s; 1 pod was started during the shutdown: shop/late
           fix: cordon or drain the node before its shutdown (`kubectl cordon`, `kubectl drain`): the scheduler places no pods on a cordoned node
         +16.000 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
           container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down

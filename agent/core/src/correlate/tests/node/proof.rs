@@ -75,7 +75,7 @@ fn a_container_that_starts_within_the_shutdown_is_followed() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 3 pods: shop/job (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; 1 pod was started within the shutdown: shop/job
+              the reboot cut 1 of 3 pods: shop/job (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; 1 pod was started during the shutdown: shop/job
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/job, which may take 30 s
         "#]],
     );
