@@ -368,6 +368,7 @@ fn full_recording(file: &Path, containers: u32) {
             held: None,
             unobserved: false,
             leaves_others: false,
+            is_own: false,
         }));
         write(&Event::CgroupRmdir(CgroupRmdir { cgroup }));
     }

@@ -87,13 +87,7 @@ unsafe fn process_exit(task: Ptr) {
         } else {
             maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
         };
-        let held = if !from_outside {
-            held
-        } else if held & OF_SERVER != 0 && !ns_init {
-            held & !armed_flags::MORE
-        } else {
-            held & OF_ANY
-        };
+        let held = if from_outside { held & (OF_SERVER | OF_ANY) } else { held };
         (*record).flags = armed | held | leaves_others(task);
         entry.submit(0);
     }

@@ -449,12 +449,14 @@ fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
         unix_listener: has(armed_flags::UNIX_LISTENER),
         last_unix_listener: has(armed_flags::UNIX_LAST),
     };
+    let shown = armed_flags::LOOKED | armed_flags::UNIX_LISTENER | armed_flags::LISTENER | armed_flags::CONNECTION;
     let is_by_own = |armed: &Armed| has(armed_flags::BY_OWN) && *armed == Armed::ByThis;
     Ok(ProcessExit {
         task,
         status,
         armed: armed_by(b, form).map(|armed| if is_by_own(&armed) { Armed::ByOwn } else { armed }),
-        held: (form.has_containers() && has(armed_flags::LOOKED | armed_flags::UNIX_LISTENER)).then_some(held),
+        held: (form.has_containers() && has(shown)).then_some(held),
+        is_own: form.has_containers() && has(armed_flags::LOOKED),
         unobserved: form.has_containers() && has(armed_flags::UNOBSERVED),
         leaves_others: form.has_containers() && has(armed_flags::OTHERS),
     })

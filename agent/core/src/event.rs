@@ -235,8 +235,10 @@ pub struct ProcessExit {
     pub status: ExitStatus,
     /// As [`SignalGenerate::armed`], of the task's cgroup.
     pub armed: Option<Armed>,
-    /// None: not looked at, as by older probes, and if the process came in from outside.
+    /// None: not looked at, as by older probes. Of a process that came in from outside only what a server has.
     pub held: Option<HeldSockets>,
+    /// The kernel shows that it did not come in from outside. An orphan of the host's pids looks as if it did.
+    pub is_own: bool,
     /// It had a socket of clients that no probe observes: a connection that a Unix stream socket had accepted, or a UDP socket that serves.
     pub unobserved: bool,
     /// Other tasks remained in its cgroups.

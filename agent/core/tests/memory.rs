@@ -194,6 +194,7 @@ fn exit(cgroup: u64, tgid: u32) -> Event {
         held: None,
         unobserved: false,
         leaves_others: false,
+        is_own: false,
     })
 }
 

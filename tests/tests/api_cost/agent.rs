@@ -287,6 +287,7 @@ impl Agent {
                 held: None,
                 unobserved: false,
                 leaves_others: false,
+                is_own: false,
             })
         };
         let entered = Event::SignalDeliver(SignalDeliver {

@@ -29,7 +29,7 @@ other side has acknowledged them. This proves some losses, not all:
 | the client had closed first, and has its answer, or has never sent a byte | no loss |
 | the client's socket is the container's own (a gateway to its own listener) | not a client |
 | the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
-| the server closed the connection as in the row above, but possibly in the middle of a long answer: more than 64 KiB were unacknowledged; or the server had sent more than 16 KiB per data segment of the client, its last bytes came more than three ticks after the client's, and they were unacknowledged or sent at most 250 ticks (0.25 to 2.5 s) before the close | undecided |
+| the server closed the connection as in the row above, but possibly in the middle of a long answer: more than 64 KiB were unacknowledged; or the server had sent more than 16 KiB per data segment of the client, its last bytes came more than 25 ticks after the client's, and they were unacknowledged or, without shutdown(2), sent at most 250 ticks (0.25 to 2.5 s) before the close | undecided |
 | the client never acknowledged the server's close, 2 s after the exit: the way to the client is gone, or the client itself | undecided, whatever the close was |
 | all else: mostly, the last bytes are the server's | undecided |
 

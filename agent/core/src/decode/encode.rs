@@ -151,7 +151,12 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                     held.last_unix_listener,
                 ];
                 let [listener, connection, more, unix_listener, last] = bits.map(u32::from);
-                armed_flags::LOOKED | listener << 4 | connection << 5 | more << 6 | unix_listener << 9 | last << 10
+                u32::from(e.is_own) * armed_flags::LOOKED
+                    | listener << 4
+                    | connection << 5
+                    | more << 6
+                    | unix_listener << 9
+                    | last << 10
             });
             b.put_u32_le(armed_flags(e.armed) | held | u32::from(e.unobserved) << 7 | u32::from(e.leaves_others) << 8);
             b

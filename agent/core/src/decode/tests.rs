@@ -94,6 +94,7 @@ fn a_task_has_a_cgroup_of_v1_since_version_3_and_a_container_since_version_4() {
         held: None,
         unobserved: false,
         leaves_others: false,
+        is_own: false,
     };
     let mut bytes = encode(1, &Event::ProcessExit(exit));
     assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(exit))));
@@ -409,6 +410,7 @@ fn event() -> impl Strategy<Value = Event> {
                 held,
                 unobserved,
                 leaves_others,
+                is_own: held.is_some(),
             })
         }),
         (task(), any::<u64>(), v1_cgroup(), container_of(), any::<[u8; 16]>()).prop_map(

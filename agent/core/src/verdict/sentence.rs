@@ -591,9 +591,13 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             };
             format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
         }
-        Missing::EndBelow(comm, signal) => {
-            format!("`{comm}`, a process below it that served clients, was terminated by {signal}; the sender of {signal}, and any earlier stop signal to `{comm}`, were not recorded")
+        Missing::EndBelow(comm, signal) if signal.is_fault() => {
+            format!("`{comm}`, a process below it that served clients, ended by {signal}, and whether another process sent that was not recorded")
         }
+        Missing::EndBelow(comm, signal) => format!(
+            "`{comm}`, a process below it that served clients, was terminated by {signal}; the sender of {signal}, and any earlier stop \
+             signal to `{comm}`, were not recorded"
+        ),
         Missing::Job(comm) => format!(
             "the stop signal reached a process that `{comm}` had forked, its default action ended it, and nothing shows whether it had work in hand"
         ),

@@ -234,6 +234,7 @@ impl Machine {
             held: None,
             unobserved: false,
             leaves_others: false,
+            is_own: false,
         }));
     }
 

@@ -238,6 +238,9 @@ impl Runs {
         let known = run.cuts.len();
         run.cuts.retain(|(of, _)| *of != own);
         run.is_unsure |= run.cuts.len() < known;
+        let losses = run.losses.len();
+        run.losses.retain(|(of, _)| *of != own);
+        run.has_unseen_end |= run.losses.len() < losses;
     }
 
     pub fn last_end(&self) -> Option<Boot> {

@@ -304,7 +304,12 @@ impl Close {
         if tcp.counts.is_some_and(|counts| ahead(&counts) > 0) {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
-        let is_under_way = has_queue(tcp) || is_stream(tcp);
+        // A client that waits for its greeting, or whose request is on its way.
+        if is_unused(tcp) {
+            return Close::Ended(Use::Undecided { unacknowledged });
+        }
+        let is_sending = is_stream(tcp) && (!tcp.by_shutdown || unacknowledged);
+        let is_under_way = has_queue(tcp) || is_sending;
         let just_sent = tcp
             .counts
             .zip(tcp.progress)
@@ -334,6 +339,8 @@ pub(super) fn has_queue(tcp: &Tcp) -> bool {
 
 /// Bytes. A longer answer is mostly written in parts.
 const ANSWER: u64 = 16 << 10;
+/// Jiffies: 0.1 s at 250 a second. An answer that is written at once was prepared in less, mostly.
+const ANSWERS: i32 = 25;
 /// Jiffies: a second at 250 a second. A stream or a download pauses for less, and a server that speaks first greets its client sooner.
 const PAUSE: i32 = 250;
 
@@ -343,7 +350,7 @@ fn is_stream(tcp: &Tcp) -> bool {
     let Some((counts, progress)) = tcp.counts.zip(tcp.progress) else {
         return false;
     };
-    let went_on = counts.bytes_received == 0 || distance(counts.last_sent, counts.last_received) > REACTS;
+    let went_on = counts.bytes_received == 0 || distance(counts.last_sent, counts.last_received) > ANSWERS;
     let requests = u64::from(progress.data_segments_received.max(1));
     let is_recent = progress.unacknowledged > 0 || distance(progress.jiffies, counts.last_sent) <= PAUSE;
     went_on && counts.bytes_sent > ANSWER * requests && is_recent

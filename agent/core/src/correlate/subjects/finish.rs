@@ -17,7 +17,7 @@ use crate::verdict::judge::{OOM_CHILD_REACH, is_at_once};
 use super::clients::Clients;
 use super::coverage::{Coverage, Hole, Home};
 use super::holes::{is_later, is_not_kept, is_unseen, lost_inside, main_unsure, signal_lost_since};
-use super::inside::{Unseen, Way, acted, killed, killed_by_end_of, process, unseen};
+use super::inside::{Unseen, Way, acted, is_same, killed, killed_by_end_of, process, unseen};
 use super::own_exits;
 use super::subject::{Candidate, INIT, Others, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
@@ -427,7 +427,7 @@ fn with_killed(
     // What a stop from inside leads to is not recorded: then it is not known whether they were asked to stop.
     let by_end =
         |of: &Unseen| stop.is_none() && main.is_ns_init() && of.at >= exit.at && of.is_own && of.signal == Signal::KILL;
-    let unseen = unseen(state, timeline, &main.id, (since, &inside.forwards));
+    let unseen = unseen(state, timeline, &main.id, (since, exit.at, &inside.forwards));
     let (by_end, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(by_end);
     let room = Inside::KILLED.saturating_sub(killed.len());
     killed.extend(by_end.iter().take(room).map(|of| killed_by_end_of(main, exit.at, state, of)));
@@ -449,7 +449,11 @@ fn with_killed(
         sockets_known: seen && is_watched && are_shown && timeline.sockets.knows_holders(first),
         killed,
         others_killed,
-        ended_unseen: unseen.first().map(|of| (of.process, of.signal)),
+        // Where no init takes the orphans, one may have a parent outside.
+        ended_unseen: unseen
+            .iter()
+            .find(|of| of.is_own || !main.is_ns_init())
+            .map(|of| (of.process, of.signal)),
         ..inside
     }
 }
@@ -669,7 +673,7 @@ fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool
     let mut others = inside.forwards.iter();
     of_main && inside.forwards.is_empty()
         || others.any(|of| {
-            let sent_on = inside.forwards.iter().any(|other| other.sender == of.target);
+            let sent_on = inside.forwards.iter().any(|other| is_same(&other.sender, &of.target));
             !sent_on && reads(of.state, of.handler_entered, of.still_pending, of.kill.is_some())
         })
 }
@@ -683,7 +687,10 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
             ExitStatus::Signaled { signal, .. } => signal,
             // A wrapper that passes the code on is judged by it.
             ExitStatus::Exited(failed) => {
-                return failed != 0 && code == 0 && of.served() && *at <= exit.at && before <= own_exits::REACH;
+                // 128 + n follows a signal: of a helper that the wrapper itself stopped, nothing shows that.
+                let fails = (1..=128).contains(&failed) && code == 0;
+                let serves = of.held.is_some_and(|held| held.listener) && (of.is_own || of.task.ns_level == 0);
+                return fails && serves && *at <= exit.at && before <= own_exits::REACH;
             }
         };
         let passes_on = signal.is_fault() && of.status.reported_code() == i32::from(code) && before <= CHILD_REACH;

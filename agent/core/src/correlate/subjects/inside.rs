@@ -300,19 +300,6 @@ impl Way<'_> {
         self.timeline.inside.entries.iter().copied().chain(of_timeline).collect()
     }
 
-    /// The process had clients when it ended, or could have: by its exit's record, and by what closed then. Of an orphan of the host's pids
-    /// the kernel takes the exit for one of a process that came in from outside.
-    fn served(&self, target: &InnerProcess, exit: Option<MainExit>) -> bool {
-        let process = id(target);
-        let shown = self
-            .state
-            .exits
-            .iter()
-            .any(|(_, exit)| process.is(&exit.task) && exit.served());
-        let held = exit.map(|exit| self.timeline.sockets.held(target.tgid, exit.at));
-        shown || held.is_some_and(|held| held.listener.or(held.connection).is_some())
-    }
-
     fn forward(&self, at: Boot, fact: &InnerSignal, signals: &[InnerSignal], entries: &[InnerEntry]) -> Forward {
         let target = fact.target;
         let of_target = |entry: &&InnerEntry| entry.signal == fact.signal && entry.process.same(&id(&target));
@@ -357,7 +344,7 @@ impl Way<'_> {
                 role: kill.role,
             }),
             exit,
-            served: self.served(&target, exit),
+            served: served(self.state, &id(&target)),
         }
     }
 }
@@ -400,6 +387,11 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
         .min_by_key(|exit| exit.at)
 }
 
+/// The process had clients when it ended, as far as the kernel looked.
+fn served(state: &State, of: &ProcessId) -> bool {
+    state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.served())
+}
+
 fn is_by(exit: MainExit, signal: Signal) -> bool {
     matches!(exit.status, ExitStatus::Signaled { signal: by, .. } if by == signal)
 }
@@ -440,6 +432,6 @@ pub(super) fn id(process: &InnerProcess) -> ProcessId {
     }
 }
 
-fn is_same(a: &InnerProcess, b: &InnerProcess) -> bool {
+pub(super) fn is_same(a: &InnerProcess, b: &InnerProcess) -> bool {
     (a.tgid, a.start) == (b.tgid, b.start)
 }

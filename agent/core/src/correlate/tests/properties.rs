@@ -258,6 +258,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             held: held(i),
             unobserved: i % 7 == 0,
             leaves_others: i % 3 == 0,
+            is_own: i % 2 == 0,
         }),
         8 | 9 => Event::ProcessExec(ProcessExec {
             task: task(a, b),

@@ -362,7 +362,7 @@ fn times_after_a_gap_are_the_least() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.4 s later; epitaph did not observe for a time before, so the stop may have begun earlier than with this SIGTERM, and taken longer; the sockets of the container were not observed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.4 s later; epitaph did not observe for part of the time before this SIGTERM: the stop may have begun before it, and the shutdown may have taken longer than stated; the sockets of the container were not observed
         "#]],
     );
 }

@@ -1,6 +1,6 @@
 //! Processes of the subject's own, other than the main one, that were killed.
 
-use super::{InnerSignal, Way, id, is_by, process, signals};
+use super::{InnerSignal, Way, id, is_by, is_same, process, signals};
 use crate::attribute::Map;
 use crate::correlate::subjects::own_exits::REACH;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
@@ -102,11 +102,15 @@ pub(in crate::correlate::subjects) fn unseen(
     state: &State,
     timeline: &Timeline,
     main: &ProcessId,
-    (since, forwards): (Boot, &[Forward]),
+    (since, end, forwards): (Boot, Boot, &[Forward]),
 ) -> Vec<Unseen> {
-    let exits = state.exits.iter().filter(|(_, exit)| exit.served());
-    let exits = exits.map(|(at, exit)| (*at, process(&exit.task), exit.status, exit.held.is_some()));
-    let candidates = state.candidates.iter().filter(|of| of.sockets.is_some() && !of.id.same(main));
+    // Not the next life's.
+    let exits = state.exits.iter().filter(|(_, exit)| exit.served() && exit.task.start <= end);
+    let exits = exits.map(|(at, exit)| (*at, process(&exit.task), exit.status, exit.is_own));
+    let candidates = state
+        .candidates
+        .iter()
+        .filter(|of| of.sockets.is_some() && !of.id.same(main) && !of.is_after(end));
     let candidates = candidates.filter_map(|of| Some((of.exit_at()?, of.as_inner(), of.exit?.status, false)));
     let ended = exits.chain(candidates).filter_map(|(at, process, status, is_own)| {
         let ExitStatus::Signaled { signal, .. } = status else {
@@ -120,11 +124,9 @@ pub(in crate::correlate::subjects) fn unseen(
         })
         .filter(|_| at >= since)
     });
-    let is_forward = |of: &Unseen| forwards.iter().any(|forward| forward.target == of.process);
+    let is_forward = |of: &Unseen| forwards.iter().any(|forward| is_same(&forward.target, &of.process));
     let is_seen = |of: &Unseen| signals(timeline).any(|fact| fact.signal == of.signal && fact.to(&of.process));
-    ended
-        .filter(|of| !is_forward(of) && (of.signal != Signal::KILL || !is_seen(of)))
-        .collect()
+    ended.filter(|of| !is_forward(of) && !is_seen(of)).collect()
 }
 
 /// As PID 1 exits, the kernel kills the others of its namespace.

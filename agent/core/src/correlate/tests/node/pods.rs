@@ -445,7 +445,7 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
               container `dns`: how PID 1 `dns` terminated is unknown: the node went down 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
             +13.000 down +11.900…+60.000 of 1
             +72.000 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down; epitaph did not observe for a time before, so the stop may have begun earlier than with this SIGTERM, and taken longer; the sockets of the container were not observed
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down; epitaph did not observe for part of the time before this SIGTERM: the stop may have begun before it, and the shutdown may have taken longer than stated; the sockets of the container were not observed
         "#]],
     );
 }
