@@ -21,7 +21,9 @@ pub fn passes<E>(functions: &[&str], mut passed: impl FnMut(usize) -> Result<boo
             Ok(Refused::ByKernel) if passed(place)? => {}
             Ok(Refused::ByKernel) => return Ok(Err(format!("the program at {function} did not see a refused connection"))),
             Err(error) => {
-                return Ok(Err(format!("{address} MARK")));
+                return Ok(Err(format!(
+                    "cannot test {function}: the kernel did not refuse a connection to a closed port of {address}: {error}"
+                )));
             }
         }
     }
