@@ -7,7 +7,7 @@ use super::inits::{DUMB_INIT, IGNORES, NO_HANDLER, TINI};
 use super::runtimes::BASH;
 use super::supervisors::BASH_WITH_TRAP;
 use super::{Installed, clean, ignored, not_pid_1, stopped, unclean};
-use crate::story::{End, Story};
+use crate::story::{End, Expected, Story};
 
 pub(super) static STORIES: &[Story] = &[
     not_pid_1(stopped(

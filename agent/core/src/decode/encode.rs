@@ -151,7 +151,7 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                     held.last_unix_listener,
                 ];
                 let [listener, connection, more, unix_listener, last] = bits.map(u32::from);
-                u32::from(e.is_own) * armed_flags::LOOKED
+                (u32::from(e.is_own) * armed_flags::LOOKED)
                     | listener << 4
                     | connection << 5
                     | more << 6
