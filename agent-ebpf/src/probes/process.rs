@@ -38,11 +38,11 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Sockets that clients may use.
-const OF_CLIENTS: u32 = armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
-
 /// What only a server has, wherever its parent is: a process that came in from outside is a probe, or a client.
 const OF_SERVER: u32 = armed_flags::LISTENER | armed_flags::CONNECTION;
+
+/// Sockets that clients may use.
+const OF_CLIENTS: u32 = OF_SERVER | armed_flags::MORE;
 
 /// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
 const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;

@@ -22,9 +22,9 @@ pub use load::{Failure, Totals, What};
 /// systemd's own stop signal for a container: glibc's SIGRTMIN is 34.
 pub const SIGRTMIN_3: i32 = 37;
 
-/// Longer than any grace.
 /// A reader without a handler can close a Unix socket unseen, so that traffic is known only if it serves by TCP.
 const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+/// Longer than any grace.
 const FOREVER: Duration = Duration::from_secs(120);
 /// From `ready` to an end of one's own accord: the observer has seen it running by then.
 const A_WHILE: Duration = Duration::from_millis(300);

@@ -246,16 +246,13 @@ pub(super) enum Use {
 
 impl Use {
     pub fn of(tcp: &Tcp) -> Use {
-        let unwritten = tcp.progress.map_or(0, |progress| progress.unacknowledged);
         let undecided = Use::Undecided {
-            unacknowledged: unwritten > 0,
+            unacknowledged: unacknowledged(tcp) > 0,
         };
         match tcp.counts {
-            Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match received(tcp, &counts) {
-                0 if is_young(tcp, &counts) => undecided,
-                0 => Use::Idle,
-                _ => Use::Unanswered,
-            },
+            Some(counts) if is_unused(tcp) && is_young(tcp, &counts) => undecided,
+            Some(_) if is_unused(tcp) => Use::Idle,
+            Some(counts) if wrote_nothing(tcp, &counts) => Use::Unanswered,
             Some(counts) if received(tcp, &counts) > 0 && ahead(&counts) > REACTS => Use::Unanswered,
             _ => undecided,
         }
@@ -356,11 +353,20 @@ fn is_stream(tcp: &Tcp) -> bool {
     went_on && counts.bytes_sent > ANSWER * requests && is_recent
 }
 
+/// Bytes that the server has written and the client not acknowledged; 0 where the record has none.
+fn unacknowledged(tcp: &Tcp) -> u32 {
+    tcp.progress.map_or(0, |progress| progress.unacknowledged)
+}
+
+/// The server.
+fn wrote_nothing(tcp: &Tcp, counts: &TcpCounts) -> bool {
+    counts.bytes_sent == 0 && unacknowledged(tcp) == 0
+}
+
 /// Neither side had sent a byte.
 fn is_unused(tcp: &Tcp) -> bool {
-    let unwritten = tcp.progress.map_or(0, |progress| progress.unacknowledged);
     tcp.counts
-        .is_some_and(|counts| counts.bytes_sent == 0 && unwritten == 0 && received(tcp, &counts) == 0)
+        .is_some_and(|counts| wrote_nothing(tcp, &counts) && received(tcp, &counts) == 0)
 }
 
 /// Established so recently that a client whose server speaks first (FTP, SMTP, IMAP, MySQL, SSH) may still wait for the greeting, and any
