@@ -320,9 +320,13 @@ impl Players {
             return Ok(None);
         };
         let address = address.context("the server did not print its address")?;
+        // A load without an answer before the stop signal is none: on a busy machine a single client may take a second to its first one.
         let start = |options: &[&str]| {
             let mut victim = self.program("victim");
-            Player::start(victim.args(["load", address, "--until-stdin-closes"]).args(options))
+            let mut clients: Player<Totals> =
+                Player::start(victim.args(["load", address, "--until-stdin-closes"]).args(options))?;
+            clients.until(&mut Vec::new(), |totals| totals.ok > 0)?;
+            Ok::<_, anyhow::Error>(clients)
         };
         let mut options = vec!["--clients=10"];
         options.extend(keep_alive.then_some("--keep-alive"));

@@ -351,7 +351,11 @@ impl Stage {
             let is_gone = if is_by_pod { totals.timeout + totals.unreachable } else { 0 };
             ensure!(
                 totals.timeout + totals.other + totals.unreachable == is_gone,
-                "unexpected result at {client}: {totals:?}"
+                "unexpected result at {client}: {} timeouts, {} unreachable, {} others ({:?})",
+                totals.timeout,
+                totals.unreachable,
+                totals.other,
+                totals.others
             );
             logs.push((client, is_by_pod, totals));
         }

@@ -13,6 +13,8 @@ use crate::sys::{boot_now, wall_offset};
 
 /// Failures that are listed; the rest is only counted.
 const LISTED: usize = 20_000;
+/// Most unexpected errors of one client that are named.
+const NAMED: usize = 3;
 
 /// What all clients saw: one JSON object on stdout, at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,9 @@ pub struct Totals {
     pub unreachable: u64,
     pub timeout: u64,
     pub other: u64,
+    /// What the first of those were.
+    #[serde(default)]
+    pub others: Vec<String>,
     /// Kept connections that were found closed before asking again: no loss.
     pub found_closed: u64,
     /// Each request without a complete answer, in order of time.
@@ -60,9 +65,12 @@ pub enum What {
 }
 
 static OVER: AtomicBool = AtomicBool::new(false);
+/// A client got its answer.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 /// Sends requests until SIGTERM, until stdin closes (`--until-stdin-closes`), or for so long (`--for-ms=N`); then no client
-/// sends a new request, and a client that waits for an answer still gets it. The exit code.
+/// sends a new request, and a client that waits for an answer still gets it. With `--until-stdin-closes` a line of totals comes
+/// first, at the first answer: whoever started the load waits for that. The exit code.
 ///
 /// `--cgroup=DIR` moves there first, to be taken for another process's client.
 ///
@@ -97,6 +105,7 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
         keep: options.contains(&"--keep-alive"),
         pause: Duration::from_millis(option(options, "--pause-ms", 20)?),
         timeout: Duration::from_millis(option(options, "--timeout-ms", 10_000)?),
+        announces: options.contains(&"--until-stdin-closes"),
     };
     let end = boot_now() + option(options, "--for-ms", u64::MAX >> 22)? * 1_000_000;
     let clients: u64 = option(options, "--clients", 8)?;
@@ -104,7 +113,7 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
         let _ = next(&mut handled);
         OVER.store(true, Ordering::Relaxed);
     });
-    if options.contains(&"--until-stdin-closes") {
+    if asker.announces {
         spawn(|| {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             OVER.store(true, Ordering::Relaxed);
@@ -129,7 +138,7 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
     totals.failures.sort_by_key(|failure| failure.at);
     totals.failures.truncate(LISTED);
     totals.wall_offset = wall_offset();
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&totals)?)?;
+    totals.print()?;
     Ok(0)
 }
 
@@ -140,6 +149,8 @@ struct Asker {
     keep: bool,
     pause: Duration,
     timeout: Duration,
+    /// The first answer is printed.
+    announces: bool,
 }
 
 impl Asker {
@@ -164,6 +175,10 @@ impl Asker {
                 Ok((status, stream)) => {
                     totals.answered(status);
                     kept = stream;
+                    if self.announces && totals.ok > 0 && !ANSWERED.swap(true, Ordering::Relaxed) {
+                        // Who does not read it learns the same from the totals.
+                        let _ = totals.print();
+                    }
                 }
                 Err(error) => totals.failed(&error, was_kept),
             }
@@ -237,7 +252,12 @@ impl Totals {
                 (What::Unreachable, &mut self.unreachable)
             }
             ErrorKind::TimedOut | ErrorKind::WouldBlock => (What::Timeout, &mut self.timeout),
-            _ => (What::Other, &mut self.other),
+            _ => {
+                if self.others.len() < NAMED {
+                    self.others.push(error.to_string());
+                }
+                (What::Other, &mut self.other)
+            }
         };
         *count += 1;
         if self.failures.len() < LISTED {
@@ -278,6 +298,10 @@ impl Totals {
         self.ok > 0 && others == 0 && worst
     }
 
+    fn print(&self) -> Result<()> {
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(self)?)
+    }
+
     fn add(&mut self, other: Totals) {
         for (to, from) in [
             (&mut self.ok, other.ok),
@@ -292,6 +316,7 @@ impl Totals {
         ] {
             *to += from;
         }
+        self.others.extend(other.others);
         self.failures.extend(other.failures);
     }
 }

@@ -182,7 +182,7 @@ const VERIFIER_BOUNDS: [(&str, u32, u32); 21] = [
     ("process_exec", 2290, 1710),
     ("process_exit_group_dead", 113_000, 225_000),
     ("process_exit_live", 113_000, 225_000),
-    ("signal_deliver", 47_000, 37_000),
+    ("signal_deliver", 50_500, 47_600),
     ("signal_generate", 66150, 12080),
     ("tcp_receive_reset", 3100, 1950),
     ("tcp_receive_reset_nested", 3100, 1950),

@@ -321,6 +321,11 @@ fn loss(facts: &TerminationFacts) -> ClientLoss {
         reset: of.reset.count,
         cut: of.cut.count,
         undecided: of.undecided.count,
-        is_least: !of.observed || of.other_sockets || of.unclosed || of.unseen_clients || facts.exit.is_none(),
+        is_least: !of.observed
+            || of.other_sockets
+            || of.unclosed
+            || of.unseen_clients
+            || of.refusing_on
+            || facts.exit.is_none(),
     }
 }

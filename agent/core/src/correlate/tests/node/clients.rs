@@ -81,6 +81,16 @@ fn sockets_that_were_not_observed_leave_the_number_unknown() {
     assert_eq!((some.loss().is_least, some.loss().known()), (true, Some(2)));
 }
 
+/// Nobody counts what clients lose later, at an endpoint that is still ready.
+#[test]
+fn clients_that_still_connect_when_counting_stops_lose_at_least_what_was_counted() {
+    let of = facts(&lossy("+16 node agent-ends\n+60 end").replace(
+        "+5.1 rmdir web:app",
+        "+5.01 tcp web:app refused 8080 40004\n+5.1 rmdir web:app\n+5.7 tcp web:app refused 8080 40005",
+    ));
+    assert_eq!((of.loss().is_least, of.loss().refused), (true, 4));
+}
+
 /// The agent is asked to end before the last pod has: the next boot has the whole of it.
 #[test]
 fn the_next_boot_counts_what_an_agent_saw_that_ended_within_the_shutdown() {
