@@ -150,7 +150,10 @@ fn frames(bytes: &[u8]) -> Vec<Frame> {
         let end = at + 8 + number(at);
         if at > 12 {
             // After length, checksum and number.
-            let now = bytes[at + 12..at + 20].iter().rev().fold(0, |now, &b| now << 8 | u64::from(b));
+            let now = bytes[at + 12..at + 20]
+                .iter()
+                .rev()
+                .fold(0, |now, &b| now << 8 | u64::from(b));
             frames.push(Frame { end, now });
         }
         at = end;
