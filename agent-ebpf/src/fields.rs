@@ -68,6 +68,8 @@ fields! {
     SigactionHandler = "k_sigaction" "sa.sa_handler",
     SigactionSize = "k_sigaction" "",
     SiginfoCode = "kernel_siginfo" "si_code",
+    SiginfoCall = "kernel_siginfo" "_sifields._sigsys._syscall",
+    SiginfoArch = "kernel_siginfo" "_sifields._sigsys._arch",
     CssSetDflCgrp = "css_set" "dfl_cgrp",
     CssSetNrTasks = "css_set" "nr_tasks",
     /// An array of pointers, by controller.

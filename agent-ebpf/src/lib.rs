@@ -149,10 +149,13 @@ pub struct SignalGenerate {
     pub result: u8,
     /// A [`disposition`].
     pub disposition: u8,
-    pub pad: u8,
+    /// A [`call_abi`]: of SIGSYS, where the kernel raised it for a system call. Early records of version 4 and all before have
+    /// `UNKNOWN`.
+    pub call_abi: u8,
     /// [`signal_flags`].
     pub flags: u32,
-    pub pad2: u32,
+    /// The number of that system call, in its ABI.
+    pub call: i32,
     /// Signals that waited to be read once this signal was made, itself included if it waits: bit `sig - 1`, of the whole
     /// process and of the target thread. With [`signal_flags::PENDING`], else 0. A stop signal among those of a SIGKILL
     /// was never read: no handler entered, no sigwait(3) or signalfd(2) took it.
@@ -165,6 +168,28 @@ pub mod disposition {
     pub const DEFAULT: u8 = 1;
     pub const IGNORE: u8 = 2;
     pub const HANDLER: u8 = 3;
+}
+
+/// Whose numbers a system call has: an architecture, and on 64-bit machines also that of 32-bit programs.
+pub mod call_abi {
+    /// No system call, or of another architecture.
+    pub const UNKNOWN: u8 = 0;
+    pub const X86_64: u8 = 1;
+    pub const X86: u8 = 2;
+    pub const ARM64: u8 = 3;
+    pub const ARM: u8 = 4;
+
+    /// Of an `AUDIT_ARCH_*`, as `si_arch` has it.
+    #[inline(always)]
+    pub const fn of_audit(arch: u32) -> u8 {
+        match arch {
+            0xc000_003e => X86_64,
+            0x4000_0003 => X86,
+            0xc000_00b7 => ARM64,
+            0x4000_0028 => ARM,
+            _ => UNKNOWN,
+        }
+    }
 }
 
 /// State of the target when the signal was made.
@@ -458,6 +483,7 @@ const _: () = {
     assert!(size_of::<Task>() == 72 && offset_of!(Task, cgroup) == 24 && offset_of!(Task, comm) == 56);
     assert!(size_of::<SignalGenerate>() == 208 && offset_of!(SignalGenerate, sender_parent_comm) == 160);
     assert!(offset_of!(SignalGenerate, sig) == 180 && offset_of!(SignalGenerate, flags) == 192);
+    assert!(offset_of!(SignalGenerate, call_abi) == 191 && offset_of!(SignalGenerate, call) == 196);
     assert!(size_of::<SignalDeliver>() == 96);
     assert!(size_of::<ProcessExit>() == 96 && offset_of!(ProcessExit, status) == 88);
     assert!(size_of::<ProcessExec>() == 128);

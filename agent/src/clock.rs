@@ -3,9 +3,9 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epitaph_core::time::{Boot, Wall, WallOffset};
+use epitaph_core::time::{Boot, TickRate, Wall, WallOffset};
 use nix::libc;
-use nix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_getres, clock_gettime};
 
 /// Number of brackets; the tightest counts, so that a preemption within one has no effect.
 const BRACKETS: usize = 8;
@@ -31,6 +31,19 @@ pub fn wall_offset() -> WallOffset {
         (before, Wall(wall), now())
     });
     tightest(brackets)
+}
+
+/// Jiffies of the running kernel in a second: a coarse clock advances with each of them (`KTIME_LOW_RES` is `TICK_NSEC`). None if the clock
+/// is not one of Linux.
+pub fn ticks_per_second() -> Option<u32> {
+    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
+    rate_of(u64::try_from(tick.tv_nsec()).ok().filter(|_| tick.tv_sec() == 0)?)
+}
+
+fn rate_of(tick_ns: u64) -> Option<u32> {
+    const SECOND: u64 = 1_000_000_000;
+    let rate = SECOND.checked_add(tick_ns / 2)?.checked_div(tick_ns)?;
+    u32::try_from(rate).ok().filter(|rate| TickRate::per_second(*rate).is_some())
 }
 
 /// Seconds by which this machine's local time (`TZ`, else /etc/localtime) is ahead of UTC at that time; 0 where it is not known.
@@ -84,6 +97,17 @@ mod tests {
         // Checks only that the two clocks are not swapped: boot times are days, wall times are decades.
         let away = wall.abs_diff(offset.wall(boot).0);
         assert!(away < 3_600_000_000_000, "{away} ns");
+    }
+
+    #[test]
+    fn the_kernels_hz_is_known() {
+        // CONFIG_HZ of 100, 250, 300 and 1000; a clock in nanoseconds is not one of Linux.
+        assert_eq!(
+            [10_000_000, 4_000_000, 3_333_333, 1_000_000, 1, 0].map(rate_of),
+            [Some(100), Some(250), Some(300), Some(1000), None, None]
+        );
+        let rate = ticks_per_second().expect("this is Linux");
+        assert!([100, 250, 300, 1000].contains(&rate), "{rate}");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use syn::visit::{self, Visit};
 
 #[path = "architecture/pages.rs"]
 mod pages;
+#[path = "architecture/picture.rs"]
+mod picture;
 
 /// Of one room, as the page says it.
 struct Row {

@@ -214,6 +214,7 @@ fn offer(sink: &Sink, outputs: &[Report]) {
         since: Boot(0),
         cgroups: CgroupMode::V2,
         nodes_in_containers: false,
+        ticks_per_second: None,
     };
     for output in outputs {
         sink.offer(output, &observation, clock::now());

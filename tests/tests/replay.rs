@@ -25,6 +25,7 @@ fn observation() -> Observation {
         since: Boot(1_000_000_000),
         cgroups: CgroupMode::V1(4),
         nodes_in_containers: false,
+        ticks_per_second: None,
     }
 }
 

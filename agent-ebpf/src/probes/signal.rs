@@ -6,7 +6,9 @@ use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Class, Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, deliver_flags, disposition, signal_flags};
+use epitaph_ebpf::{
+    Class, Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, call_abi, deliver_flags, disposition, signal_flags,
+};
 
 use super::files::{self, Look};
 use super::kernel::{
@@ -24,6 +26,7 @@ const SIGPIPE: u32 = 13;
 const SIGCONT: u32 = 18;
 const SIGSTOP: u32 = 19;
 const SIGWINCH: u32 = 28;
+const SIGSYS: u32 = 31;
 /// The first real-time signal that is not glibc's own.
 const SIGRTMIN: u32 = 34;
 const SI_USER: i32 = 0;
@@ -71,6 +74,13 @@ unsafe fn signal_code(info: u64) -> i32 {
         info if is_from_kernel(info) => SI_KERNEL,
         info => unsafe { Probed::get(info as Ptr, Field::SiginfoCode) },
     }
+}
+
+/// `SYS_SECCOMP` and `SYS_USER_DISPATCH`: of SIGSYS, whose `siginfo`, a pointer then, has the system call. A process can give only its own
+/// signals a positive code.
+#[inline(always)]
+fn is_of_call(code: i32) -> bool {
+    matches!(code, 1 | 2)
 }
 
 /// `SEND_SIG_PRIV`, which no system call passes on for a process. A pointer's `si_code` of `SI_KERNEL` does not prove as much: a
@@ -134,14 +144,19 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         (*record).group = group;
         (*record).result = result;
         (*record).disposition = disposition_of(target, sig);
-        (*record).pad = 0;
+        (*record).call_abi = call_abi::UNKNOWN;
         // Through memory, so that the verifier does not follow both values through all that is between.
         addr_of_mut!((*record).pending).write_volatile(info);
         let is_from_kernel = is_from_kernel(addr_of_mut!((*record).pending).read_volatile());
         let made_by = if is_from_kernel { signal_flags::KERNEL } else { 0 };
         (*record).flags = state_of(target, sig) | armed | made_by;
-        (*record).pad2 = 0;
+        (*record).call = 0;
         (*record).pending = if knows_pending() { pending(target) } else { 0 };
+        // Last, so that the verifier follows the two ways to the end alone.
+        if sig == SIGSYS && is_of_call(code) && has(Field::SiginfoCall) && has(Field::SiginfoArch) {
+            (*record).call_abi = call_abi::of_audit(Probed::get(info as Ptr, Field::SiginfoArch));
+            (*record).call = Probed::get(info as Ptr, Field::SiginfoCall);
+        }
         entry.submit(0);
     }
 }

@@ -4,14 +4,14 @@
 
 use bytes::Buf;
 use epitaph_ebpf as wire;
-use epitaph_ebpf::{Kind, armed_flags, deliver_flags, disposition, signal_flags, tcp_flags, tcp_op};
+use epitaph_ebpf::{Kind, armed_flags, call_abi, deliver_flags, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
     Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, HeldSockets, OomVictim, PeerAnnouncement,
     ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp,
     TcpCounts, TcpOp, TcpProgress, TcpState, UnseenSockets, si_code,
 };
-use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::ids::{CallAbi, CgroupId, Comm, Pid, Signal, SystemCall};
 use crate::text::escape;
 use crate::time::Boot;
 
@@ -183,7 +183,14 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
             });
         }
     };
-    b.advance(1);
+    let abi = match b.get_u8() {
+        call_abi::X86_64 => Some(CallAbi::X86_64),
+        call_abi::X86 => Some(CallAbi::X86),
+        call_abi::ARM64 => Some(CallAbi::Arm64),
+        call_abi::ARM => Some(CallAbi::Arm),
+        // Not of a system call, or of an architecture that a later epitaph knows.
+        _ => None,
+    };
     let flags = b.get_u32_le();
     let state = TargetState {
         blocked: flags & signal_flags::BLOCKED != 0,
@@ -193,7 +200,8 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
         traced: flags & signal_flags::TRACED != 0,
         sigwait: flags & signal_flags::SIGWAIT != 0,
     };
-    b.advance(4);
+    let number = b.get_i32_le();
+    let call = abi.map(|abi| SystemCall { abi, number });
     let from_kernel = match form.has_containers() {
         true => flags & signal_flags::KERNEL != 0,
         false => code == si_code::KERNEL,
@@ -217,6 +225,7 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
         result,
         disposition,
         state,
+        call,
         pending,
         armed,
     })

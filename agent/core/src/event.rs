@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::ids::{CgroupId, Comm, Pid, Signal, SystemCall};
 use crate::time::Boot;
 
 /// A process at the time of the event; see [`epitaph_ebpf::Task`] for units.
@@ -141,6 +141,8 @@ impl Armed {
 pub mod si_code {
     pub const USER: i32 = 0;
     pub const KERNEL: i32 = 128;
+    /// Of SIGSYS.
+    pub const SYS_SECCOMP: i32 = 1;
     pub const QUEUE: i32 = -1;
     pub const TIMER: i32 = -2;
     pub const SIGIO: i32 = -5;
@@ -163,6 +165,8 @@ pub struct SignalGenerate {
     pub result: SignalResult,
     pub disposition: Disposition,
     pub state: TargetState,
+    /// Of SIGSYS, the system call for which the kernel raised it; None unknown, or it was sent.
+    pub call: Option<SystemCall>,
     /// The pending signals after this signal; None unknown.
     pub pending: Option<SignalSet>,
     /// The state of the target's cgroup. None: a record of an older epitaph without this field.

@@ -1,10 +1,14 @@
 //! Names and numbers that the kernel, a runtime or Kubernetes gives to things.
 
+mod call;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+pub use call::{CallAbi, SystemCall};
 
 /// Process id in the initial pid namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +54,7 @@ impl Signal {
     pub const ABRT: Signal = Signal(6);
     pub const KILL: Signal = Signal(9);
     pub const TERM: Signal = Signal(15);
+    pub const SYS: Signal = Signal(31);
     pub const CONT: Signal = Signal(18);
     pub const STOP: Signal = Signal(19);
 

@@ -11,7 +11,7 @@ use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, Pid};
 use crate::node::NodeEvent;
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
-use crate::time::{Boot, WallOffset};
+use crate::time::{Boot, TickRate, WallOffset};
 
 /// A cgroup that exists: from the scan at the start, or looked up when an event named an unknown id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,6 +235,17 @@ pub struct Observation {
     /// container can create cgroups with the names of pods, too.
     #[serde(default)]
     pub nodes_in_containers: bool,
+    /// Jiffies of the kernel in a second (`CONFIG_HZ`); None unknown, as in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticks_per_second: Option<u32>,
+}
+
+impl Observation {
+    pub fn tick_rate(&self) -> TickRate {
+        self.ticks_per_second
+            .and_then(TickRate::per_second)
+            .unwrap_or(TickRate::USUAL)
+    }
 }
 
 /// Which cgroup hierarchies a machine has.

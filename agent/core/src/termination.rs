@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
-use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::ids::{CgroupId, Comm, Pid, Signal, SystemCall};
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -541,6 +541,8 @@ pub struct Fatal {
     pub code: i32,
     /// The sender was the exiting init of the target's pid namespace.
     pub namespace_ended: bool,
+    /// Of SIGSYS, the system call for which the kernel raised it, where the record has it.
+    pub call: Option<SystemCall>,
     pub sender: Actor,
 }
 

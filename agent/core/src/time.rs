@@ -9,6 +9,29 @@ use serde::{Deserialize, Serialize};
 /// of the kernel.
 pub const TICK_NS: u64 = 10_000_000;
 
+/// So many jiffies a second: the kernel's own HZ (`CONFIG_HZ`), of the times that it keeps in its sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TickRate(u32);
+
+impl TickRate {
+    /// Where it is not known, as in older recordings.
+    pub const USUAL: TickRate = TickRate(250);
+
+    /// None: no kernel has such a rate.
+    pub const fn per_second(ticks: u32) -> Option<TickRate> {
+        match ticks {
+            10..=10_000 => Some(TickRate(ticks)),
+            _ => None,
+        }
+    }
+
+    /// The number of ticks in that time, rounded up.
+    pub fn ticks(self, time: Duration) -> i32 {
+        let ticks = time.as_nanos().saturating_mul(self.0.into()).div_ceil(1_000_000_000);
+        i32::try_from(ticks).unwrap_or(i32::MAX)
+    }
+}
+
 /// A moment on `CLOCK_BOOTTIME`, nanoseconds since boot: monotonic, counts suspend, the same for kernel and user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -126,6 +149,18 @@ impl<const KEPT: usize> WallClock<KEPT> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_of_a_time() {
+        let ticks = |rate: u32, millis| {
+            TickRate::per_second(rate)
+                .expect("a rate")
+                .ticks(Duration::from_millis(millis))
+        };
+        assert_eq!([100, 250, 300, 1000].map(|rate| ticks(rate, 100)), [10, 25, 30, 100]);
+        assert_eq!((ticks(250, 1000), ticks(300, 1)), (250, 1));
+        assert_eq!([0, 9, 10_001].map(TickRate::per_second), [None; 3]);
+    }
 
     #[test]
     fn rfc3339_has_nanoseconds() {

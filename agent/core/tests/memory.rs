@@ -71,6 +71,7 @@ impl Node {
             since: Boot(0),
             cgroups: CgroupMode::V2,
             nodes_in_containers: false,
+            ticks_per_second: None,
         }));
         for name in Kind::ALL.iter().map(|kind| kind.name()) {
             let (name, state) = (name.to_owned(), ProbeState::Active);
@@ -181,6 +182,7 @@ fn stop(cgroup: u64, tgid: u32) -> Event {
         result: SignalResult::Delivered,
         disposition: Disposition::Handler,
         state: TargetState::default(),
+        call: None,
         pending: None,
         armed: Some(Armed::ByThis),
     })

@@ -7,6 +7,10 @@ use super::mutation::Mutations;
 
 /// Magic and version before the first frame.
 const BEGIN: usize = 12;
+/// Where the format's version stands.
+const VERSION: usize = 8;
+/// The number of a frame, from version 2 on.
+const NUMBER: usize = 4;
 /// Length and checksum of a frame.
 const PREFIX: usize = 8;
 /// Time and tag of an input.
@@ -32,11 +36,30 @@ pub fn small() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// The same as the first version of the format has them, as segments of the journal are: their frames have no numbers.
+pub fn unnumbered() -> Vec<Vec<u8>> {
+    let of = |seed: Vec<u8>| {
+        if seed[VERSION] == 1 {
+            return seed;
+        }
+        let payloads = frames(&seed).unwrap_or_default();
+        let payloads = payloads.into_iter().enumerate().map(|(at, mut payload)| {
+            // Not the header.
+            payload.drain(..if at == 0 { 0 } else { NUMBER });
+            payload
+        });
+        let mut begin = seed[..BEGIN].to_vec();
+        begin[VERSION] = 1;
+        with_frames(begin, payloads)
+    };
+    small().into_iter().map(of).collect()
+}
+
 /// One record of each kind, version and length.
 pub fn kernel_records() -> Vec<Vec<u8>> {
     let mut seen = BTreeSet::new();
     let mut records = Vec::new();
-    for recording in small() {
+    for recording in unnumbered() {
         for payload in frames(&recording).unwrap_or_default() {
             if payload.get(STAMP - 1) == Some(&TAG_KERNEL)
                 && seen.insert((payload[STAMP..].first_chunk::<4>().copied(), payload.len()))
@@ -56,7 +79,10 @@ pub fn mutate_inputs(recording: &[u8], mutations: &Mutations, _: &[Vec<u8>]) -> 
     let mut inputs = payloads.split_off(payloads.len().min(1));
     mutations.apply_to_parts(&mut inputs);
     payloads.extend(inputs);
-    let mut out = recording[..BEGIN].to_vec();
+    with_frames(recording[..BEGIN].to_vec(), payloads.into_iter())
+}
+
+fn with_frames(mut out: Vec<u8>, payloads: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     for payload in payloads {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
         let mut crc = crc32fast::Hasher::new();

@@ -4,9 +4,9 @@ use std::io::Read;
 
 use serde::Deserialize;
 
-use super::format::{SegmentHeader, TAG_HEADER, first_version};
+use super::format::{SegmentHeader, TAG_HEADER, VERSION, first_version};
 use crate::recording::frames::{BEGINNING, Frames, PREFIX, STAMP, append, append_header, stamp, stamped};
-use crate::recording::{ReadError, VERSION, WriteError};
+use crate::recording::{ReadError, WriteError};
 
 /// Where the header's copy is searched, bytes: far more than a header has. Both and the next frame's begin are within what is read at once.
 const SEARCHED: usize = 8 << 10;
@@ -21,7 +21,7 @@ pub(crate) struct Beginning {
 }
 
 pub(crate) fn append_beginning(out: &mut Vec<u8>, header: &SegmentHeader) -> Result<(), WriteError> {
-    append_header(out, header)?;
+    append_header(out, VERSION, header)?;
     let copy = serde_json::to_vec(header).map_err(WriteError::Json)?;
     append(out, &stamp(header.observation.since, TAG_HEADER), &[&copy])
 }

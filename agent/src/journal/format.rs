@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::recording::WriteError;
 use crate::recording::frames::{append, stamp};
 
+/// Of a segment's format, which is that of a recording of version 1.
+pub(crate) const VERSION: u32 = 1;
+
 pub(crate) const TAG_REPORT: u8 = 2;
 pub(crate) const TAG_ANSWERED: u8 = 3;
 /// The header once more. Older readers do not know the tag, and leave the frame out.

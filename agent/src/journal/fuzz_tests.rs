@@ -43,7 +43,7 @@ fn journal_segment() {
     let path = directory.path().join("journal");
     fs::DirBuilder::new().mode(0o700).create(&path).expect("a directory");
     let file = path.join(segment_name(0));
-    let seeds = crate::fuzz::recordings::small().into_iter().map(with_reports).collect();
+    let seeds = crate::fuzz::recordings::unnumbered().into_iter().map(with_reports).collect();
     run_frames("journal_segment", seeds, |bytes| {
         fs::write(&file, bytes).expect("a segment");
         let mut reader = Reader::open(&path).expect("the directory");

@@ -58,10 +58,10 @@ use bytes::Bytes;
 use epitaph_core::input::Observation;
 
 use crate::clock;
-use crate::recording::VERSION;
 use directory::Directory;
 use files::{Disk, Earlier, Files, SegmentFile};
 use format::SegmentHeader;
+use format::VERSION;
 use opening::{Opening, PATIENCE, no_answer};
 use reader::Place;
 use store::Store;

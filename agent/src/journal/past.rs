@@ -256,7 +256,7 @@ impl Past {
         let mut is_segment = beginning.header.is_some();
         loop {
             match frames.next() {
-                Next::Frame { skipped, at, length } => {
+                Next::Frame { skipped, at, length, .. } => {
                     self.skipped.damaged(skipped);
                     is_segment = true;
                     let place = Place {
@@ -384,7 +384,9 @@ fn read_report<T>(directory: &Directory, place: Place, of: impl FnOnce(&Finished
     let mut frames = Frames::new(bytes.as_slice());
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the report is damaged");
     match frames.next() {
-        Next::Frame { skipped: 0, at, length } => {
+        Next::Frame {
+            skipped: 0, at, length, ..
+        } => {
             let (_, tag, body) = stamped(frames.payload(at, length));
             let report = Some(body).filter(|_| tag == TAG_REPORT).and_then(Finished::read);
             report.as_ref().map(of).ok_or_else(damaged)

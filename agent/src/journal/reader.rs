@@ -288,7 +288,7 @@ impl Reader {
             return Some(if self.open.is_some() { Step::Began } else { Step::Missing });
         };
         match segment.frames.next() {
-            Next::Frame { skipped, at, length } => {
+            Next::Frame { skipped, at, length, .. } => {
                 self.skipped.damaged(skipped);
                 segment.is_segment = true;
                 let (now, tag, body) = stamped(segment.frames.payload(at, length));

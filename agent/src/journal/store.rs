@@ -249,8 +249,8 @@ mod tests {
     use epitaph_core::fixtures::terminations::observation;
 
     use super::super::beginning::read_beginning;
+    use super::super::format::VERSION;
     use super::*;
-    use crate::recording::VERSION;
     use crate::recording::frames::Frames;
 
     /// What each file has, and what the disk refuses.

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 
 use epitaph_core::time::Boot;
 
-use super::{MAX_PAYLOAD, ReadError, VERSION, WriteError};
+use super::{MAX_PAYLOAD, NUMBERED, ReadError, VERSION, WriteError};
 
 /// Begin of every file of frames.
 pub(super) const MAGIC: [u8; 8] = *b"EPITAPH\n";
@@ -21,19 +21,32 @@ pub(crate) const PREFIX: usize = 8;
 /// `now` and the tag.
 pub(crate) const STAMP: usize = 9;
 
+/// The frame's number, before the stamp.
+const NUMBER: usize = 4;
+
 /// Appends the frame of a payload: the stamp, if there is one, and the parts of the body.
 ///
 /// # Errors
 /// The payload is too long; nothing was appended.
 pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
+    append_after(out, &[], stamp, body)
+}
+
+/// The same of a recording, whose frames are numbered.
+pub(crate) fn append_numbered(out: &mut Vec<u8>, number: u32, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
+    append_after(out, &number.to_le_bytes(), stamp, body)
+}
+
+fn append_after(out: &mut Vec<u8>, number: &[u8], stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
     let length = stamp.len() + body.iter().map(|part| part.len()).sum::<usize>();
     if length > MAX_PAYLOAD {
         return Err(WriteError::TooLong(length));
     }
-    let length = (length as u32).to_le_bytes();
+    let length = ((number.len() + length) as u32).to_le_bytes();
     let begin = out.len();
     out.extend_from_slice(&length);
     out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(number);
     out.extend_from_slice(stamp);
     body.iter().for_each(|part| out.extend_from_slice(part));
     let crc = checksum(length, &out[begin + PREFIX..]);
@@ -42,10 +55,10 @@ pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<
 }
 
 /// Appends the beginning of a file: magic, version, and the frame of the header.
-pub(crate) fn append_header(out: &mut Vec<u8>, header: &impl serde::Serialize) -> Result<(), WriteError> {
+pub(crate) fn append_header(out: &mut Vec<u8>, version: u32, header: &impl serde::Serialize) -> Result<(), WriteError> {
     let header = serde_json::to_vec(header).map_err(WriteError::Json)?;
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     append(out, &[], &[&header])
 }
 
@@ -91,6 +104,7 @@ pub(crate) fn read_header<R: Read, H: serde::de::DeserializeOwned>(frames: &mut 
     let json = &frames.ahead()[PREFIX..PREFIX + length];
     let header = serde_json::from_slice(json).map_err(|_| ReadError::DamagedHeader)?;
     frames.at += PREFIX + length;
+    frames.expected = (version >= NUMBERED).then_some(0);
     Ok(header)
 }
 
@@ -111,12 +125,15 @@ pub(crate) struct Frames<R> {
     before: u64,
     ended: bool,
     error: Option<std::io::Error>,
+    /// Number of the next frame; None: the frames of this file have none.
+    expected: Option<u32>,
 }
 
 pub(crate) enum Next {
-    /// Payload `buffer[at..at + length]`, after `skipped` damaged bytes.
+    /// Payload `buffer[at..at + length]`, after `skipped` damaged bytes, and after `missing` frames that the file does not have.
     Frame {
         skipped: u64,
+        missing: u64,
         at: usize,
         length: usize,
     },
@@ -136,6 +153,7 @@ impl<R: Read> Frames<R> {
             before: 0,
             ended: false,
             error: None,
+            expected: None,
         }
     }
 
@@ -143,10 +161,18 @@ impl<R: Read> Frames<R> {
     pub(crate) fn next(&mut self) -> Next {
         let mut skipped = 0;
         loop {
-            if let Some(length) = self.whole().filter(|length| *length >= STAMP) {
+            let least = STAMP + self.expected.map_or(0, |_| NUMBER);
+            if let Some(length) = self.whole().filter(|length| *length >= least) {
                 let at = self.at + PREFIX;
                 self.at = at + length;
-                return Next::Frame { skipped, at, length };
+                let (missing, number) = self.missing_before(at);
+                let (at, length) = (at + number, length - number);
+                return Next::Frame {
+                    skipped,
+                    missing,
+                    at,
+                    length,
+                };
             }
             if !self.fill(1) {
                 return Next::End {
@@ -163,6 +189,18 @@ impl<R: Read> Frames<R> {
             self.at += 1;
             skipped += 1;
         }
+    }
+
+    /// How many frames are missing before the one whose payload begins there, and the bytes of its number.
+    fn missing_before(&mut self, at: usize) -> (u64, usize) {
+        let Some(expected) = self.expected else { return (0, 0) };
+        let b = &self.buffer[at..at + NUMBER];
+        let number = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        self.expected = Some(number.wrapping_add(1));
+        let ahead = number.wrapping_sub(expected);
+        // A lower number: parts of the file are in another order, or there twice.
+        let missing = if ahead > u32::MAX / 2 { 1 } else { ahead };
+        (missing.into(), NUMBER)
     }
 
     /// Magic and version, as they stand at the beginning; nothing is used up. None: the file is shorter.
@@ -224,7 +262,8 @@ impl<R: Read> Frames<R> {
             return None;
         }
         let length = self.number(0) as usize;
-        if length > MAX_PAYLOAD || !self.fill(PREFIX + length) {
+        let most = MAX_PAYLOAD + self.expected.map_or(0, |_| NUMBER);
+        if length > most || !self.fill(PREFIX + length) {
             return None;
         }
         self.searched += length;

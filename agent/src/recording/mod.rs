@@ -3,10 +3,11 @@
 //! ```text
 //! file   = magic "EPITAPH\n" | format version, u32 | frame (header, JSON) | frame*
 //! frame  = length of the payload, u32 | CRC-32 of length and payload, u32 | payload
-//! payload of all but the header = now, CLOCK_BOOTTIME ns, u64 | 0, a kernel record's bytes
-//!                                                             | 1, any other input, JSON
+//! payload of all but the header = number | now, CLOCK_BOOTTIME ns, u64 | 0, a kernel record's bytes
+//!                                                                      | 1, any other input, JSON
+//! number = from 0 on, u32; not in format version 1
 //! ```
-//! Little endian. Kernel records are kept as the probes wrote them, with their own version, and are decoded at replay: a better
+//! Little endian. By the numbers a reader notices frames that were cut out of the middle. Kernel records are kept as the probes wrote them, with their own version, and are decoded at replay: a better
 //! decoder also improves old recordings. A reader ignores unknown JSON fields and counts unknown inputs.
 
 pub(crate) mod frames;
@@ -24,7 +25,10 @@ pub(crate) use writer::input_json;
 pub use writer::{Writer, create};
 
 /// Raised only if an older reader would misread the file; not for new inputs and fields.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+
+/// From this version on, frames have numbers.
+const NUMBERED: u32 = 2;
 
 /// Longest payload. The length's top byte is therefore 0 on the wire: text (cgroup names and comms come from any process, but
 /// have no NUL) cannot look like a frame to a reader that searches for the next frame.

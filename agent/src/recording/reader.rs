@@ -17,6 +17,10 @@ pub struct Report {
     /// Damaged places before the end, and their bytes: for each, the core got an [`Input::Lost`] of every kind.
     pub damaged: u64,
     pub damaged_bytes: u64,
+    /// Complete inputs that the file does not have, by the numbers of those around them; the time of the first such place. For each place, the
+    /// core got the same.
+    pub missing: u64,
+    pub missing_between: Option<(Boot, Boot)>,
     /// Bytes at the end without a complete input: the recorder was stopped during a write, or the end is damaged.
     pub tail_bytes: u64,
     /// Complete inputs of a kind that this version does not know.
@@ -82,11 +86,20 @@ where
                 self.report.error = self.report.error.take().or(error);
                 false
             }
-            Next::Frame { skipped, at, length } => {
+            Next::Frame {
+                skipped,
+                missing,
+                at,
+                length,
+            } => {
                 let (now, tag, body) = stamped(self.frames.payload(at, length));
-                if skipped > 0 {
-                    self.report.damaged += 1;
-                    self.report.damaged_bytes += skipped;
+                self.report.damaged += u64::from(skipped > 0);
+                self.report.damaged_bytes += skipped;
+                if missing > 0 {
+                    self.report.missing += missing;
+                    self.report.missing_between.get_or_insert((self.last, now));
+                }
+                if skipped > 0 || missing > 0 {
                     let since = self.last;
                     // The content is unknown: at least one input, of any kind.
                     self.ready

@@ -50,6 +50,7 @@ fn observation() -> Observation {
         since: Boot(1_000),
         cgroups: CgroupMode::Hybrid,
         nodes_in_containers: false,
+        ticks_per_second: None,
     }
 }
 
@@ -98,7 +99,7 @@ fn record(inputs: &[(Boot, Input)]) -> (Vec<u8>, Vec<usize>) {
     for (now, input) in inputs {
         let before = writer.into_inner();
         starts.push(before.len());
-        writer = Writer::resume(before);
+        writer = Writer::resume(before, starts.len() as u32 - 1);
         match input {
             Input::Kernel {
                 at,
@@ -181,6 +182,51 @@ fn damage_in_the_middle_is_lost_evidence() {
             inputs: 19,
             damaged: 1,
             damaged_bytes: bytes,
+            missing: 1,
+            missing_between: Some((Boot(2_002), Boot(2_004))),
+            ..Report::default()
+        }
+    );
+}
+
+/// Each frame is whole, but their numbers tell.
+#[test]
+fn frames_that_were_cut_out_of_the_middle_are_lost_evidence() {
+    let (file, starts) = record(&inputs());
+    let cut = [&file[..starts[3]], &file[starts[5]..]].concat();
+    let (found, report) = read(&cut);
+    let lost = Input::part_missing(Boot(2_002));
+    let lost: Vec<_> = lost.into_iter().map(|lost| (Boot(2_005), lost)).collect();
+    assert_eq!(found, [&inputs()[..3], &lost[..], &inputs()[5..]].concat());
+    assert_eq!(
+        (report.missing, report.missing_between, report.damaged, report.tail_bytes),
+        (2, Some((Boot(2_002), Boot(2_005))), 0, 0)
+    );
+    // A part that is there twice: what it stands in place of is not known.
+    let twice = [&file[..starts[5]], &file[starts[3]..]].concat();
+    let report = read(&twice).1;
+    assert_eq!((report.missing, report.damaged), (1, 0));
+}
+
+/// Recordings of earlier versions have no numbers.
+#[test]
+fn a_recording_of_the_first_version_is_read() {
+    let mut file = Vec::new();
+    let header = Header {
+        epitaph: "0".to_owned(),
+        observation: observation(),
+    };
+    frames::append_header(&mut file, 1, &header).unwrap();
+    for (now, input) in [(Boot(5), Input::Tick), (Boot(6), Input::End)] {
+        let body = input_json(&input).unwrap();
+        frames::append(&mut file, &frames::stamp(now, TAG_INPUT), &[&body]).unwrap();
+    }
+    let (found, report) = read(&file);
+    assert_eq!(found, [(Boot(5), Input::Tick), (Boot(6), Input::End)]);
+    assert_eq!(
+        report,
+        Report {
+            inputs: 2,
             ..Report::default()
         }
     );
@@ -199,7 +245,7 @@ fn newer_format_names_both_versions() {
     let (mut file, _) = record(&inputs());
     file[8] = 7;
     expect![[r#"
-        the recording has format version 7, and this epitaph reads up to 1
+        the recording has format version 7, and this epitaph reads up to 2
         remedy: replay it with the epitaph that wrote it, or a newer one"#]]
     .assert_eq(&error(&file));
 }
@@ -354,10 +400,11 @@ proptest! {
 }
 
 impl Writer<Vec<u8>> {
-    fn resume(file: Vec<u8>) -> Writer<Vec<u8>> {
+    fn resume(file: Vec<u8>, number: u32) -> Writer<Vec<u8>> {
         Writer {
             out: file,
             frame: Vec::new(),
+            number,
         }
     }
     fn raw(&mut self, now: Boot, tag: u8, body: &[u8]) {

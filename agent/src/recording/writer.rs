@@ -8,7 +8,7 @@ use epitaph_core::stored::StoredInput;
 use epitaph_core::time::Boot;
 
 use super::frames::{self, stamp};
-use super::{Header, TAG_INPUT, TAG_KERNEL, WriteError};
+use super::{Header, TAG_INPUT, TAG_KERNEL, VERSION, WriteError};
 
 /// A new file for a recording: of its owner only (0600) from the first moment, because names, command lines and addresses of all
 /// tenants of the machine are in it.
@@ -24,6 +24,8 @@ pub struct Writer<W: Write> {
     pub(super) out: W,
     /// Buffer for a frame, reused to avoid an allocation per input.
     pub(super) frame: Vec<u8>,
+    /// Of the next frame.
+    number: u32,
 }
 
 impl<W: Write> Writer<W> {
@@ -31,12 +33,13 @@ impl<W: Write> Writer<W> {
         let mut writer = Writer {
             out,
             frame: Vec::with_capacity(1024),
+            number: 0,
         };
         let header = Header {
             epitaph: env!("CARGO_PKG_VERSION").to_owned(),
             observation: observation.clone(),
         };
-        frames::append_header(&mut writer.frame, &header)?;
+        frames::append_header(&mut writer.frame, VERSION, &header)?;
         writer.out.write_all(&writer.frame).map_err(WriteError::Write)?;
         Ok(writer)
     }
@@ -67,7 +70,8 @@ impl<W: Write> Writer<W> {
 
     pub(super) fn write(&mut self, stamp: &[u8], body: &[u8]) -> Result<(), WriteError> {
         self.frame.clear();
-        frames::append(&mut self.frame, stamp, &[body])?;
+        frames::append_numbered(&mut self.frame, self.number, stamp, &[body])?;
+        self.number = self.number.wrapping_add(1);
         self.out.write_all(&self.frame).map_err(WriteError::Write)
     }
 }

@@ -289,7 +289,7 @@ table! {
     ENDED_BEFORE_BEGIN "epitaph.ended_before_begin" Span Double "s" "The reported end is earlier than the reported begin by this long, and the span has no length: one of the two times is known to a second only, or is from another clock; absent if the times agree."
     LOST "epitaph.lost" Span Strings "" "Kernel records lost during the termination, `<kind>=<count>`; absent if none was lost."
     OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Evidence items dropped because a termination reached `limits.facts` or `limits.connections`, or closed more than 64 listeners."
-    LATE_START "epitaph.late_start" Span Bool "" "The process started before epitaph did: a stop signal may have been missed."
+    LATE_START "epitaph.late_start" Span Bool "" "The process started before the observation began: a stop signal may have been missed."
     UNOBSERVED_DURATION "epitaph.unobserved.duration" Span Double "s" "How long epitaph did not observe, for example during a restart; on the event `unobserved`, whose time is the begin."
     CLOCK_STEP "epitaph.clock.step" Span Double "s" "After the termination, or a span of the observer, began, the wall clock stepped by this much, or a pause of the machine ended: times from before are wrong by as much, those of the observer, some of which are the API's, by up to as much; absent without a step of a second or more."
     INACTIVE_PROBES "epitaph.inactive_probes" Span Strings "" "Probes that were not active and not substituted by another probe."

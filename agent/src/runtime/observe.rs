@@ -240,6 +240,7 @@ fn goes_on(error: LoadError, has_others: bool, incapable: impl FnOnce() -> Optio
 fn describe(config: &Config, procfs: &Procfs, has_pods: bool) -> Result<Observation, RuntimeError> {
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
     observation.nodes_in_containers = config.kubernetes.nodes_in_containers;
+    observation.ticks_per_second = clock::ticks_per_second();
     if let (true, Some(node)) = (has_pods, &config.kubernetes.node_name) {
         // In a pod, the host name is the pod's name.
         observation.host.clone_from(node);

@@ -82,7 +82,8 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let mut source = Source::open(&args.past, env)?;
     let (width, style) = (terminal(), style(args.color, env));
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut list = List::new(width, style).with_header().wide(args.output == ListFormat::Wide);
+    let list = List::new(width, style).with_header().with_local_time(clock::ahead_of_utc);
+    let mut list = list.wide(args.output == ListFormat::Wide);
     let mut shown = Counts::folded();
     let mut all = Counts::default();
     let mut hidden = Hidden::default();

@@ -7,7 +7,8 @@ use epitaph_core::correlate::Correlator;
 use epitaph_core::decode::{DecodeError, decode};
 use epitaph_core::event::Event;
 use epitaph_core::input::{Input, Observation};
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall, WallOffset};
+use epitaph_story::story;
 
 use crate::cli::SysExit;
 use crate::recording::{ReadError, Reader, Report};
@@ -64,6 +65,10 @@ pub(super) struct Recorded<R> {
     last: Boot,
     ended: bool,
     cut: bool,
+    /// Of the inputs that are read.
+    clock: WallOffset,
+    /// The first place at which inputs are missing.
+    missing_between: Option<(Wall, Wall)>,
 }
 
 type Decode = fn(&[u8]) -> Result<(Boot, Event), DecodeError>;
@@ -79,6 +84,8 @@ impl<R: Read> Recorded<R> {
             RuntimeError::of(code, &error).at(&name)
         })?;
         Ok(Recorded {
+            clock: reader.header().observation.wall_offset,
+            missing_between: None,
             reader,
             last: Boot::default(),
             ended: false,
@@ -98,7 +105,14 @@ impl<R: Read> Recorded<R> {
     /// What is missing, each kind with its number.
     pub fn missing(&self) -> Vec<String> {
         let report = self.report();
-        counted([
+        let between = self.missing_between.map(|(from, to)| {
+            let (from, to) = (story::moment(from), story::moment(to));
+            format!(
+                "{} between {from} and {to} UTC",
+                story::many(report.missing, "missing record")
+            )
+        });
+        let others = counted([
             (report.damaged, "damaged place", "damaged places"),
             (report.unknown_inputs, "unknown input", "unknown inputs"),
             (
@@ -112,7 +126,8 @@ impl<R: Read> Recorded<R> {
                 "part that cannot be read",
                 "parts that cannot be read",
             ),
-        ])
+        ]);
+        between.into_iter().chain(others).collect()
     }
 
     /// None if everything could be read.
@@ -124,7 +139,7 @@ impl<R: Read> Recorded<R> {
             _ => "replay it with the epitaph that recorded it, or a newer one",
         };
         let problem = format!(
-            "{name} is not whole: {}; verdicts that may depend on the missing part are unknown, and counts are the least",
+            "{name} is not whole: {}; verdicts that may depend on the missing part are unknown, and counts are minimum numbers",
             missing.join(", ")
         );
         (!missing.is_empty()).then(|| RuntimeError::new(SysExit::Data, problem).with_remedy(remedy))
@@ -149,6 +164,15 @@ impl<R: Read> Iterator for Recorded<R> {
         if let Some((now, input)) = self.reader.next() {
             self.last = now;
             self.ended = input == Input::End;
+            match &input {
+                Input::Start(observation) => self.clock = observation.wall_offset,
+                Input::Clock(offset) => self.clock = *offset,
+                _ => {}
+            }
+            let between = self.reader.report().missing_between;
+            if self.missing_between.is_none() {
+                self.missing_between = between.map(|(from, to)| (self.clock.wall(from), self.clock.wall(to)));
+            }
             return Some((now, input));
         }
         if self.ended || std::mem::replace(&mut self.cut, true) {

@@ -174,6 +174,7 @@ pub fn observation(since: Boot) -> Observation {
         since,
         cgroups: CgroupMode::V2,
         nodes_in_containers: false,
+        ticks_per_second: None,
     }
 }
 

@@ -131,6 +131,17 @@ fn main() -> anyhow::Result<()> {
                 std::hint::spin_loop();
             }
         }
+        "seccomp" => {
+            let action = match args.next().as_deref() {
+                Some("trap") => libc::SECCOMP_RET_TRAP,
+                _ => libc::SECCOMP_RET_KILL_PROCESS,
+            };
+            refuse_getppid(action)?;
+            emit("ready")?;
+            // SAFETY: takes nothing.
+            unsafe { libc::getppid() };
+            anyhow::bail!("getppid(2) was not refused")
+        }
         "leader-first" => {
             thread::spawn(|| {
                 let _ = until_alone();
@@ -479,6 +490,28 @@ fn emit(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
+}
+
+/// By a seccomp filter: `action` for getppid(2), all else is allowed.
+fn refuse_getppid(action: u32) -> anyhow::Result<()> {
+    let number = u32::try_from(libc::SYS_getppid)?;
+    // BPF_LD | BPF_W | BPF_ABS of `seccomp_data.nr`, BPF_JMP | BPF_JEQ, and two BPF_RET.
+    let op = |code: u16, jt: u8, jf: u8, k: u32| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        op(0x20, 0, 0, 0),
+        op(0x15, 0, 1, number),
+        op(0x06, 0, 0, action),
+        op(0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    nix::sys::prctl::set_no_new_privs()?;
+    // SAFETY: the kernel copies the filter during the call.
+    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    anyhow::ensure!(result == 0, "prctl: {}", io::Error::last_os_error());
+    Ok(())
 }
 
 /// A signal to this process, with a `si_code` of its own choice.

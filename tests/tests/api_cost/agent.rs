@@ -126,6 +126,7 @@ impl Agent {
             since: since.minus(Duration::from_secs(3600)),
             cgroups: CgroupMode::V2,
             nodes_in_containers: false,
+            ticks_per_second: None,
         };
         let mut core = Correlator::new(Limits::default());
         core.handle(since, Input::Start(observation.clone()));
@@ -340,6 +341,7 @@ fn sent(target: Task, signal: Signal, result: SignalResult, disposition: Disposi
         result,
         disposition,
         state: TargetState::default(),
+        call: None,
         pending: None,
         armed: None,
     })

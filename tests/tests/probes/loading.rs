@@ -241,7 +241,7 @@ fn the_verifier_processes_no_more_than_measured() {
 }
 
 /// `(6, 12)`
-fn kernel() -> (u32, u32) {
+pub(crate) fn kernel() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
     let numbers = numbers.next().zip(numbers.next());

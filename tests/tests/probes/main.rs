@@ -10,19 +10,22 @@ use std::process::{Child, ChildStdout, Command, ExitStatus as Status, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use epitaph::clock;
 use epitaph::source::kernel::{Kernel, Loss, Options, announcement};
 use epitaph_core::decode::decode;
 use epitaph_core::event::{
     Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState,
     UnseenSockets, si_code,
 };
-use epitaph_core::ids::{CgroupId, Pid, Signal};
+use epitaph_core::ids::{CallAbi, CgroupId, Pid, Signal, SystemCall};
 use epitaph_core::input::{LossScope, ProbeState, SeenClients};
 use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
 use epitaph_tests::timeout::until;
+use nix::libc;
 use nix::sys::signal::{self, kill};
+use nix::time::{ClockId, clock_gettime};
 
 const UNIFIED: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 

@@ -179,6 +179,35 @@ fn a_signal_that_a_process_queues_itself_as_the_kernels_is_not_the_kernels() {
     }
 }
 
+/// SIGSYS of a seccomp filter. Before 5.16 a filter that kills raises no signal: the exit alone is recorded.
+#[test]
+fn a_refused_system_call_is_in_the_record_of_its_signal() {
+    let mut probes = need!(Probes::load(), "not root");
+    let refused = SystemCall {
+        abi: match std::env::consts::ARCH {
+            "aarch64" => CallAbi::Arm64,
+            _ => CallAbi::X86_64,
+        },
+        number: libc::SYS_getppid as i32,
+    };
+    assert_eq!(refused.name(), Some("getppid"));
+    for how in ["trap", "kill"] {
+        let mut player = Player::start(&["seccomp", how]);
+        assert_eq!(player.wait().signal(), Some(libc::SIGSYS), "{how}");
+        if how == "kill" && loading::kernel() < (5, 16) {
+            probes.exit_of(player.pid());
+            continue;
+        }
+        let seen = probes.signal_to(player.pid(), libc::SIGSYS);
+        assert_eq!((seen.code, seen.call), (si_code::SYS_SECCOMP, Some(refused)), "{how}");
+    }
+    // Of another, the same place in its siginfo has something else.
+    let (player, _) = Player::ready(&["default"]);
+    player.kill(signal::Signal::SIGSYS);
+    let seen = probes.signal_to(player.pid(), libc::SIGSYS);
+    assert_eq!((seen.code, seen.call), (si_code::USER, None));
+}
+
 /// Node.js: the handler raises again what it got, blocked until it returns and without a handler then.
 #[test]
 fn a_signal_that_a_namespaces_init_reads_without_a_handler_is_reported_as_discarded() {

@@ -100,6 +100,11 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     assert_eq!((progress.unacknowledged, progress.data_segments_sent), (0, 0));
     let ago = progress.jiffies.wrapping_sub(counts.last_received);
     assert!(ago < 100_000, "{counts:?} {progress:?}");
+    // The kernel counts its ticks from five minutes before the boot on.
+    let rate = i64::from(clock::ticks_per_second().expect("this is Linux"));
+    let up = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a clock").tv_sec() - 300;
+    let away = progress.jiffies.wrapping_sub((up * rate) as u32).cast_signed();
+    assert!(i64::from(away).abs() < 10 * rate, "{away} ticks of {rate} a second");
     assert_eq!(reset.container, Some(cgroup.id()));
     let cut = probes.tcp("cut", |tcp| {
         tcp.op

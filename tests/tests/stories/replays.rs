@@ -149,7 +149,11 @@ fn frames(bytes: &[u8]) -> Vec<Frame> {
     while at + 8 <= bytes.len() {
         let end = at + 8 + number(at);
         if at > 12 {
-            let now = bytes[at + 8..at + 16].iter().rev().fold(0, |now, &b| now << 8 | u64::from(b));
+            // After length, checksum and number.
+            let now = bytes[at + 12..at + 20]
+                .iter()
+                .rev()
+                .fold(0, |now, &b| now << 8 | u64::from(b));
             frames.push(Frame { end, now });
         }
         at = end;

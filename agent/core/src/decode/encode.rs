@@ -69,7 +69,13 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 Disposition::Ignore => 2,
                 Disposition::Handler => 3,
             });
-            b.put_u8(0);
+            b.put_u8(match s.call.map(|call| call.abi) {
+                None => call_abi::UNKNOWN,
+                Some(CallAbi::X86_64) => call_abi::X86_64,
+                Some(CallAbi::X86) => call_abi::X86,
+                Some(CallAbi::Arm64) => call_abi::ARM64,
+                Some(CallAbi::Arm) => call_abi::ARM,
+            });
             let TargetState {
                 blocked,
                 stopped,
@@ -97,7 +103,7 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 .rev()
                 .fold(0, |bits, &bit| bits << 1 | u32::from(bit)),
             );
-            b.put_u32_le(0);
+            b.put_i32_le(s.call.map_or(0, |call| call.number));
             b.put_u64_le(s.pending.map_or(0, |set| set.0));
             b
         }
@@ -114,6 +120,7 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 result: SignalResult::Ignored,
                 disposition: Disposition::Default,
                 state: TargetState::default(),
+                call: None,
                 pending: None,
                 armed: Some(Armed::No),
             };

@@ -307,6 +307,11 @@ fn held() -> impl Strategy<Value = Option<HeldSockets>> {
     })
 }
 
+fn call() -> impl Strategy<Value = SystemCall> {
+    let abi = prop::sample::select(vec![CallAbi::X86_64, CallAbi::X86, CallAbi::Arm64, CallAbi::Arm]);
+    (abi, any::<i32>()).prop_map(|(abi, number)| SystemCall { abi, number })
+}
+
 fn armed_any() -> impl Strategy<Value = Armed> {
     prop::sample::select(vec![Armed::No, Armed::Already, Armed::ByThis])
 }
@@ -343,7 +348,7 @@ fn event() -> impl Strategy<Value = Event> {
             Disposition::Handler,
         ]),
         any::<[bool; 6]>(),
-        (prop::option::of(any::<u64>()), armed_any()),
+        (prop::option::of(any::<u64>()), armed_any(), prop::option::of(call())),
     )
         .prop_map(
             |(
@@ -351,7 +356,7 @@ fn event() -> impl Strategy<Value = Event> {
                 result,
                 disposition,
                 state,
-                (pending, armed),
+                (pending, armed, call),
             )| {
                 let [blocked, stopped, frozen, exiting, traced, sigwait] = state;
                 Event::SignalGenerate(SignalGenerate {
@@ -373,6 +378,7 @@ fn event() -> impl Strategy<Value = Event> {
                         traced,
                         sigwait,
                     },
+                    call,
                     pending: pending.map(SignalSet),
                     armed: Some(armed),
                 })

@@ -250,7 +250,7 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>, observation: &Observation) ->
     } = gaps;
     let mut parts = Vec::new();
     if *late_start {
-        parts.push("the process started before epitaph did".to_owned());
+        parts.push("the process started before the observation began".to_owned());
     }
     if let Some(first) = unobserved.first() {
         let since = clock(observation, first.since);
@@ -353,8 +353,8 @@ mod tests {
             &sample::unknown_unit(),
             expect![[r#"
                 2026-01-02T03:04:06.500Z unit nginx.service  unknown
-                  How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
-                    gaps: the process started before epitaph did; 3 signal_generate records lost; probes not active: tcp_send_reset; the wall clock stepped by +12.5 s, or the machine was paused: earlier times are wrong by as much
+                  How the main process terminated is unknown: the process started before the observation began, so a stop signal may have been missed
+                    gaps: the process started before the observation began; 3 signal_generate records lost; probes not active: tcp_send_reset; the wall clock stepped by +12.5 s, or the machine was paused: earlier times are wrong by as much
             "#]],
         );
     }

@@ -47,8 +47,11 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         } else {
             ""
         };
+        let call = fatal
+            .call
+            .map_or(String::new(), |call| format!(", for the system call {call}"));
         let text = format!(
-            "{} from {}, {}, to {}{how}",
+            "{} from {}, {}, to {}{how}{call}",
             fatal.signal,
             actor(&fatal.sender),
             role(case, &fatal.sender),
@@ -120,6 +123,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             "accepted since the deletion request, the last one {} after the request",
             seconds(traffic.accepted.last.since(traffic.since))
         ),
+        false if case.stop().is_none() => "accepted while the sockets were observed".to_owned(),
         false => "accepted after the stop signal".to_owned(),
     };
     count(traffic.accepted, &accepted);

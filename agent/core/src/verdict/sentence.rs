@@ -13,12 +13,12 @@ pub(super) use kubernetes::own_grace;
 pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
-use crate::ids::{Pid, Signal};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, si_code};
+use crate::ids::{Pid, Signal, SystemCall};
 use crate::kubernetes::PodContext;
 use crate::pod::ContainerKind;
 use crate::termination::{
-    Actor, ClientPeer, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
+    Actor, ClientPeer, Fatal, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
 };
 use crate::time::Boot;
 
@@ -157,7 +157,11 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Blocked(how) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            format!("{}, {}; {killed}", sent(case), inside::unread(*how, signal))
+            let unread = match remedy::had_no_time(case, *how) {
+                true => "which had no time to act on the signal".to_owned(),
+                false => inside::unread(*how, signal),
+            };
+            format!("{}, {unread}; {killed}", sent(case))
         }
         Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
             let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
@@ -509,7 +513,16 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
             young(case)
         );
     }
-    format!("{who} {how} {signal}{core}{while_stopping}{}", young(case))
+    let call = refused_call(case).map_or(String::new(), |call| {
+        format!(": a seccomp filter refused the system call {call}")
+    });
+    format!("{who} {how} {signal}{core}{while_stopping}{}{call}", young(case))
+}
+
+/// The system call at which a seccomp filter ended the main process.
+fn refused_call(case: &Case<'_>) -> Option<SystemCall> {
+    let is_refusal = |fatal: &&Fatal| fatal.signal == Signal::SYS && fatal.code == si_code::SYS_SECCOMP;
+    case.fatal().filter(is_refusal)?.call
 }
 
 /// Not "crashed with": a signal between two processes below PID 1 has no record without a stop.
@@ -630,7 +643,7 @@ fn late_start(case: &Case<'_>) -> String {
     match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
         _ if case.missing.begins_late => "the recording begins too late".to_owned(),
         (false, Some(unobserved)) => format!("{unobserved} before"),
-        _ => "the process started before epitaph did".to_owned(),
+        _ => "the process started before the observation began".to_owned(),
     }
 }
 

@@ -429,7 +429,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Info,
         precedence: 10,
         meaning: "The process exited cleanly, and no client connection was lost.",
-        proof: "Exit code 0, the code of the stop signal (128 + n) after it was handled, or a code that an annotation declares as expected; the sockets were observed, no connection was lost, and none that had been used was open at the exit.",
+        proof: "Exit code 0; the code of the stop signal (128 + n) after it was handled; the stop signal itself, which the process raised again after its shutdown (of PID 1 the kernel discards that signal, and the error code that follows counts as clean); or a code that an annotation or the restart rules of the container declare as expected. The sockets were observed, no connection was lost, and none that had been used was open at the exit.",
         remedy: "Nothing.",
     },
     Row {
@@ -439,9 +439,9 @@ pub const TABLE: [Row; 25] = [
         unclean: false,
         severity: Severity::Warning,
         precedence: 30,
-        meaning: "The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.",
+        meaning: "The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before the observation began.",
         proof: "None: the sentence names what is missing.",
-        remedy: "The remedy in the report of each such termination depends on the evidence that is missing; nothing to fix where the process started before epitaph did.",
+        remedy: "The remedy in the report of each such termination depends on the evidence that is missing; nothing to fix where the process started before the observation began.",
     },
 ];
 

@@ -114,7 +114,7 @@ fn all_with_a_line_each() {
             ! refused-new-peers      The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
               clean-exit             The process exited cleanly; what clients saw was not observed.
               clean                  The process exited cleanly, and no client connection was lost.
-              unknown                The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
+              unknown                The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before the observation began.
 
             ! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.
 
@@ -239,9 +239,12 @@ fn one_in_full() {
               The process exited cleanly, and no client connection was lost.
 
             What proves it
-              Exit code 0, the code of the stop signal (128 + n) after it was handled, or
-              a code that an annotation declares as expected; the sockets were observed,
-              no connection was lost, and none that had been used was open at the exit.
+              Exit code 0; the code of the stop signal (128 + n) after it was handled; the
+              stop signal itself, which the process raised again after its shutdown (of
+              PID 1 the kernel discards that signal, and the error code that follows
+              counts as clean); or a code that an annotation or the restart rules of the
+              container declare as expected. The sockets were observed, no connection was
+              lost, and none that had been used was open at the exit.
 
             How to fix it
               Nothing.
@@ -374,15 +377,15 @@ fn a_name_with_several_meanings_is_explained_for_each() {
 
             What it means
               The evidence is not sufficient: for example, records were lost, a probe was
-              not active, or the process started before epitaph did.
+              not active, or the process started before the observation began.
 
             What proves it
               None: the sentence names what is missing.
 
             How to fix it
               The remedy in the report of each such termination depends on the evidence
-              that is missing; nothing to fix where the process started before epitaph
-              did.
+              that is missing; nothing to fix where the process started before the
+              observation began.
 
             cause unknown
               The evidence does not show the cause.

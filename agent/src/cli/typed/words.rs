@@ -47,7 +47,7 @@ const SHUTDOWNS: &[&str] = &["graceful", "truncated", "unprotected", "bypassed",
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 61] = [
+pub const WORDS: [Word; 62] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
@@ -292,6 +292,13 @@ pub const WORDS: [Word; 61] = [
     Word {
         names: &["132", "SIGILL", "signal 4"],
         meaning: "Exit code 132 is 128 + 4: an instruction that this CPU does not have, or a trap of the compiler.",
+        verdicts: FAULT,
+    },
+    Word {
+        names: &["159", "SIGSYS", "signal 31", "Bad system call", "seccomp"],
+        meaning: "Exit code 159 is 128 + 31: the kernel refused a system call of the program, because a seccomp filter does not allow it \
+                  (`seccompProfile` of a pod, a profile of the container runtime, `SystemCallFilter=` of a unit, or a sandbox of the program's own). \
+                  The report names the system call.",
         verdicts: FAULT,
     },
     Word {

@@ -79,9 +79,36 @@ mod tests {
     use epitaph_core::correlate::Limits;
     use epitaph_core::fixtures::script;
     use epitaph_core::fixtures::terminations::observation;
+    use epitaph_core::input::Input;
+    use epitaph_core::time::Boot;
 
     use super::*;
     use crate::recording::Writer;
+
+    /// By cutting whole frames out of a recording.
+    #[test]
+    fn records_that_are_missing_in_the_middle_are_named_with_their_time() {
+        let ticks = |count: u64| {
+            let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+            (1..=count).for_each(|second| writer.input(Boot(second * 1_000_000_000), &Input::Tick).unwrap());
+            writer.into_inner()
+        };
+        let file = ticks(6);
+        let cut = [&file[..ticks(2).len()], &file[ticks(4).len()..]].concat();
+        let mut judged = Judged::new(
+            Box::new(std::io::Cursor::new(cut)),
+            "test",
+            Correlator::new(Limits::default()),
+        )
+        .unwrap();
+        while judged.next_object().is_some() {}
+        let error = judged.recorded().not_whole("FILE").expect("records are missing");
+        assert_eq!(
+            error.to_string(),
+            "FILE is not whole: 2 missing records between 2023-11-14 22:13:22 and 2023-11-14 22:13:25 UTC; verdicts that may depend on the \
+             missing part are unknown, and counts are minimum numbers"
+        );
+    }
 
     #[test]
     fn a_shutdown_of_the_node_in_a_recording_is_shown() {

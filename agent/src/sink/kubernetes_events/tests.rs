@@ -554,7 +554,7 @@ fn an_unclean_shutdown_is_an_event_on_the_node() {
     assert_eq!((object.kind.as_str(), object.name.as_str()), ("Node", "node-7"));
     assert_eq!((object.uid.as_deref(), &object.namespace), (Some("node-7"), &None));
     assert_eq!(series::namespace(object), "default");
-    expect!["UncleanShutdown truncated: the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods. Remedy: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s"].assert_eq(&format!(
+    expect!["UncleanShutdown truncated: the reboot did not wait for the shutdown of 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods. Remedy: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/cart-7d9f8b6c5-x2x4z, which may take 120 s"].assert_eq(&format!(
         "{} {}: {}",
         notice.key.reason.name(),
         notice.key.headline,

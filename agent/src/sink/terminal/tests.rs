@@ -175,12 +175,12 @@ fn the_live_view_scrolls_above_its_status_line() {
             he error with which a connection closes)
             2026-01-02T03:04:06.500Z unit nginx.service  unknown
               How the main process terminated is unknown: the process st
-            arted before epitaph did, so a stop signal may have been mis
-            sed
-                gaps: the process started before epitaph did; 3 signal_g
-            enerate records lost; probes not active: tcp_send_reset; the
-             wall clock stepped by +12.5 s, or the machine was paused: e
-            arlier times are wrong by as much
+            arted before the observation began, so a stop signal may hav
+            e been missed
+                gaps: the process started before the observation began; 
+            3 signal_generate records lost; probes not active: tcp_send_
+            reset; the wall clock stepped by +12.5 s, or the machine was
+             paused: earlier times are wrong by as much
             1 of 3 probes | 1 not shown | 3 records LOST | 2 evidence it
             ems LOST | 1 termination: 1 unknown
 

@@ -152,6 +152,7 @@ impl Procfs {
             since,
             cgroups: self.cgroups(),
             nodes_in_containers: false,
+            ticks_per_second: None,
         })
     }
 

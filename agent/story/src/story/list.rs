@@ -8,7 +8,7 @@ use epitaph_core::verdict::Severity;
 
 use super::json::Brief;
 use super::text::severity;
-use super::words::{cell, columns, cut, many, moment, paragraph};
+use super::words::{cell, columns, cut, local_moment, many, moment, paragraph};
 use crate::history::{Counts, Group, Report};
 
 /// Beginning of the trace's id: enough for `epitaph why`.
@@ -28,6 +28,8 @@ pub struct List {
     has_header: bool,
     /// With the column of what kubectl shows.
     is_wide: bool,
+    /// Seconds by which the reader's clocks are ahead of UTC at a time.
+    ahead: fn(Wall) -> i64,
 }
 
 impl List {
@@ -38,7 +40,14 @@ impl List {
             day: String::new(),
             has_header: false,
             is_wide: false,
+            ahead: |_| 0,
         }
+    }
+
+    /// With the reader's own time beside each date.
+    #[must_use]
+    pub fn with_local_time(self, ahead: fn(Wall) -> i64) -> List {
+        List { ahead, ..self }
     }
 
     /// With a column of what kubectl shows of an exit, where the kernel recorded something else.
@@ -60,11 +69,8 @@ impl List {
     pub fn line(&mut self, brief: &Brief) -> String {
         let paint = Paint(self.style);
         let mut out = String::new();
-        let at = brief
-            .time
-            .as_deref()
-            .and_then(Wall::parse_rfc3339)
-            .map_or_else(String::new, moment);
+        let end = brief.time.as_deref().and_then(Wall::parse_rfc3339);
+        let at = end.map_or_else(String::new, moment);
         let (day, clock) = at.split_at_checked(10).unwrap_or(("", ""));
         let mark = if brief.unclean { "!" } else { " " };
         let id = brief.trace_id.get(..ID).unwrap_or(&brief.trace_id);
@@ -92,7 +98,8 @@ impl List {
                 }
                 if self.day != day {
                     day.clone_into(&mut self.day);
-                    let _ = writeln!(out, "{}", paint.dim(&format!("{day} UTC")));
+                    let here = end.map_or_else(String::new, |end| self.here(end, (day, clock.trim_start())));
+                    let _ = writeln!(out, "{}", paint.dim(&cut(&format!("{day} UTC{here}"), width)));
                 }
                 let rest = width.saturating_sub(fixed + name + 1).max(8);
                 (format!("{:8}", clock.trim_start()), cell(&brief.name, name), rest)
@@ -114,6 +121,20 @@ impl List {
             paint.severity(tone, &verdict),
         );
         out
+    }
+}
+
+impl List {
+    /// ` (23:30:15 is 2026-01-03 01:30:15 +02:00 here)`, without a date that is the same; empty for readers in UTC.
+    fn here(&self, at: Wall, (day, clock): (&str, &str)) -> String {
+        match (self.ahead)(at) {
+            0 => String::new(),
+            ahead => {
+                let here = local_moment(at, ahead);
+                let here = here.strip_prefix(day).unwrap_or(&here).trim_start();
+                format!(" ({clock} is {here} here)")
+            }
+        }
     }
 }
 

@@ -86,11 +86,11 @@ fn a_shutdown_that_cut_a_pod() {
             node node-7
             truncated  UNCLEAN  critical
 
-            the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s)
-            (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's
-            delay of 60 s expired before the kubelet released its lock; at least 2 pods
-            stayed Ready in the API until the node was back, and a Service sends clients to
-            Ready pods
+            the reboot did not wait for the shutdown of 1 of 2 pods:
+            shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of
+            40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before
+            the kubelet released its lock; at least 2 pods stayed Ready in the API until the
+            node was back, and a Service sends clients to Ready pods
 
               2023-11-14 UTC  after |0                64.0 s|
               23:36:40.000      0 s |*                      | logind announces: reboot
@@ -190,7 +190,7 @@ fn lines_of_a_list() {
     let lines = std::iter::once(truncated()).chain(bypassed());
     let shown: String = lines.map(|line| list.line(&Brief::of(&read(&line)))).collect();
     expect![[r#"
-        ! 2023-11-14 23:37:44Z e4e73e15 node node-7                      truncated: the reboot cut 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
+        ! 2023-11-14 23:37:44Z e4e73e15 node node-7                      truncated: the reboot did not wait for the shutdown of 1 of 2 pods: shop/cart-7d9f8b6c5-x2x4z (had 40.0 s of its 120 s) (normal phase took 40.0 s of 40 s, critical phase took 2.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; at least 2 pods stayed Ready in the API until the node was back, and a Service sends clients to Ready pods
           1970-01-01 01:00:40Z 1b663d51 node host                        down: the node was down for 36.2 s until its next boot
         ! 1970-01-01 01:00:03Z 1b663d51 node host                        bypassed: the power-off bypassed logind: systemd began a job for shutdown.target, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 1 pod ran at that time
     "#]].assert_eq(&shown);

@@ -101,16 +101,16 @@ fn a_unit_of_which_little_is_known() {
             unit nginx.service
             unknown  warning
 
-            How the main process terminated is unknown: the process started before epitaph
-            did, so a stop signal may have been missed
+            How the main process terminated is unknown: the process started before the
+            observation began, so a stop signal may have been missed
 
               2026-01-02 UTC  after |0                   0 s|
               03:04:06.500      0 s |*                      | end; the exit was not observed
 
-            Incomplete evidence: the process started before epitaph did; 3 signal_generate
-            records were lost; probes were not active: tcp_send_reset; the wall clock
-            stepped by +12.5 s, or the machine was paused: earlier times are wrong by as
-            much
+            Incomplete evidence: the process started before the observation began; 3
+            signal_generate records were lost; probes were not active: tcp_send_reset; the
+            wall clock stepped by +12.5 s, or the machine was paused: earlier times are
+            wrong by as much
 
             axes      cause unknown, exit unknown, traffic unknown
             ended     2026-01-02 03:04:06 UTC
@@ -412,10 +412,27 @@ fn lines_of_a_list() {
         ! 23:37:10 f413a7a4 shop/cart                ignored-stop-signal: container `ap…
     "#]]
     .assert_eq(&list(Some(80)));
+    // A reader in another zone has its own time beside each date.
+    let mut local = List::new(Some(80), Style::Plain).with_local_time(|_| 2 * 3_600);
+    let dates: Vec<String> = briefs.iter().map(|brief| local.line(brief)).collect();
+    let dates: Vec<&str> = dates
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter(|line| line.contains("UTC"))
+        .collect();
+    assert_eq!(
+        dates,
+        [
+            "2026-01-02 UTC (03:05:15 is 05:05:15 +02:00 here)",
+            "2023-11-14 UTC (23:37:10 is 2023-11-15 01:37:10 +02:00 here)",
+        ]
+    );
+    let mut narrow = List::new(Some(40), Style::Plain).with_local_time(|_| 2 * 3_600);
+    assert_fits(&narrow.line(&briefs[0]), 40);
     // For programs, such as grep and awk: every line is a termination.
     expect![[r#"
         ! 2026-01-02 03:05:15Z 07f64948 3f1c0d4e5a6b sh                  ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-          2026-01-02 03:04:06Z f7582820 nginx.service                    unknown: How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
+          2026-01-02 03:04:06Z f7582820 nginx.service                    unknown: How the main process terminated is unknown: the process started before the observation began, so a stop signal may have been missed
         ! 2023-11-14 23:37:10Z 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
         ! 2023-11-14 23:37:10Z f413a7a4 shop/cart                        ignored-stop-signal: container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
     "#]].assert_eq(&list(None));

@@ -211,7 +211,7 @@ pub(super) fn missing(shown: &Report) -> Option<String> {
             }
         }
         if *late_start {
-            add("the process started before epitaph did".to_owned());
+            add("the process started before the observation began".to_owned());
         }
         let times: Vec<(At, At)> = unobserved.iter().filter_map(|gap| gap.begin.zip(gap.end)).collect();
         if let Some((since, _)) = times.first() {

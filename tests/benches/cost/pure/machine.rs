@@ -251,6 +251,7 @@ impl Machine {
             result: SignalResult::Delivered,
             disposition: Disposition::Handler,
             state: TargetState::default(),
+            call: None,
             pending: None,
             armed: Some(Armed::No),
         }));

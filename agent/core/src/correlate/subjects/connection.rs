@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::event::{Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
-use crate::time::Boot;
+use crate::time::{Boot, TickRate};
 
 /// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later: where its sequence number is not known.
 const SENT_AGAIN: Duration = Duration::from_millis(900);
@@ -245,12 +245,12 @@ pub(super) enum Use {
 }
 
 impl Use {
-    pub fn of(tcp: &Tcp) -> Use {
+    pub fn of(tcp: &Tcp, rate: TickRate) -> Use {
         let undecided = Use::Undecided {
             unacknowledged: unacknowledged(tcp) > 0,
         };
         match tcp.counts {
-            Some(counts) if is_unused(tcp) && is_young(tcp, &counts) => undecided,
+            Some(counts) if is_unused(tcp) && is_young(tcp, &counts, rate) => undecided,
             Some(_) if is_unused(tcp) => Use::Idle,
             Some(counts) if wrote_nothing(tcp, &counts) => Use::Unanswered,
             Some(counts) if received(tcp, &counts) > 0 && ahead(&counts) > REACTS => Use::Unanswered,
@@ -260,9 +260,9 @@ impl Use {
 
     /// The client had closed its side before: with all of the connection, as almost every client does, or with its own half only.
     /// Then the answer can still be under way.
-    pub fn half_closed(tcp: &Tcp) -> Option<Use> {
+    pub fn half_closed(tcp: &Tcp, rate: TickRate) -> Option<Use> {
         let is_answered = tcp.counts.is_some_and(|counts| ahead(&counts) <= 0);
-        match Use::of(tcp) {
+        match Use::of(tcp, rate) {
             Use::Idle => None,
             _ if is_unused(tcp) => None,
             Use::Undecided { unacknowledged: false } if is_answered => None,
@@ -291,8 +291,8 @@ pub(super) enum Close {
 }
 
 impl Close {
-    pub fn of(tcp: &Tcp) -> Close {
-        let unacknowledged = match Use::of(tcp) {
+    pub fn of(tcp: &Tcp, rate: TickRate) -> Close {
+        let unacknowledged = match Use::of(tcp, rate) {
             Use::Idle => return Close::Decided,
             Use::Unanswered => return Close::Ended(Use::Unanswered),
             Use::Undecided { unacknowledged } => unacknowledged,
@@ -305,7 +305,7 @@ impl Close {
         if is_unused(tcp) {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
-        let is_sending = is_stream(tcp) && (!tcp.by_shutdown || unacknowledged);
+        let is_sending = is_stream(tcp, rate) && (!tcp.by_shutdown || unacknowledged);
         let is_under_way = has_queue(tcp) || is_sending;
         let just_sent = tcp
             .counts
@@ -322,8 +322,8 @@ impl Close {
     }
 }
 
-/// Jiffies. Bytes of the client so soon after the server's can be a reaction of its protocol: HTTP/2 acknowledges settings and large
-/// answers. A client that is kept from running reacts later; nothing bounds that.
+/// Jiffies, of any rate: the resolution of these times. Bytes of the client so soon after the server's can be a reaction of its protocol:
+/// HTTP/2 acknowledges settings and large answers. A client that is kept from running reacts later; nothing bounds that.
 const REACTS: i32 = 3;
 const TICK: i32 = 1;
 /// More than the last part of an answer: the answer itself may have been under way.
@@ -336,20 +336,20 @@ pub(super) fn has_queue(tcp: &Tcp) -> bool {
 
 /// Bytes. A longer answer is mostly written in parts.
 const ANSWER: u64 = 16 << 10;
-/// Jiffies: 0.1 s at 250 a second. An answer that is written at once was prepared in less, mostly.
-const ANSWERS: i32 = 25;
-/// Jiffies: a second at 250 a second. A stream or a download pauses for less, and a server that speaks first greets its client sooner.
-const PAUSE: i32 = 250;
+/// An answer that is written at once was prepared in less, mostly.
+const ANSWERS: Duration = Duration::from_millis(100);
+/// A stream or a download pauses for less, and a server that speaks first greets its client sooner.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The server had been sending for some time since the client's last byte, more than an answer that is written at once, and until a moment
 /// ago: it may have been in the middle of that.
-fn is_stream(tcp: &Tcp) -> bool {
+fn is_stream(tcp: &Tcp, rate: TickRate) -> bool {
     let Some((counts, progress)) = tcp.counts.zip(tcp.progress) else {
         return false;
     };
-    let went_on = counts.bytes_received == 0 || distance(counts.last_sent, counts.last_received) > ANSWERS;
+    let went_on = counts.bytes_received == 0 || distance(counts.last_sent, counts.last_received) > rate.ticks(ANSWERS);
     let requests = u64::from(progress.data_segments_received.max(1));
-    let is_recent = progress.unacknowledged > 0 || distance(progress.jiffies, counts.last_sent) <= PAUSE;
+    let is_recent = progress.unacknowledged > 0 || distance(progress.jiffies, counts.last_sent) <= rate.ticks(PAUSE);
     went_on && counts.bytes_sent > ANSWER * requests && is_recent
 }
 
@@ -372,9 +372,9 @@ fn is_unused(tcp: &Tcp) -> bool {
 /// Established so recently that a client whose server speaks first (FTP, SMTP, IMAP, MySQL, SSH) may still wait for the greeting, and any
 /// other may have sent its request. Before its first data, the kernel takes the establishment as the time of the last sent ones
 /// (`tcp_rcv_state_process`).
-fn is_young(tcp: &Tcp, counts: &TcpCounts) -> bool {
+fn is_young(tcp: &Tcp, counts: &TcpCounts, rate: TickRate) -> bool {
     let age = tcp.progress.map(|progress| distance(progress.jiffies, counts.last_sent));
-    age.is_some_and(|age| (0..=PAUSE).contains(&age))
+    age.is_some_and(|age| (0..=rate.ticks(PAUSE)).contains(&age))
 }
 
 pub(super) enum Fact {
@@ -402,7 +402,7 @@ pub(super) enum Fact {
 
 impl Fact {
     /// An RST from a socket in `state`.
-    pub fn of_reset(tcp: &Tcp, state: Option<TcpState>) -> Fact {
+    pub fn of_reset(tcp: &Tcp, state: Option<TcpState>, rate: TickRate) -> Fact {
         if state == Some(TcpState::Listen) {
             return Fact::ByListener;
         }
@@ -410,7 +410,7 @@ impl Fact {
         let Some(progress) = tcp.progress else {
             return Fact::ResetAcknowledged;
         };
-        match (state, Use::of(tcp)) {
+        match (state, Use::of(tcp, rate)) {
             // The client had closed without a byte: what it sent is its FIN.
             (Some(TcpState::Close), _) if is_unused(tcp) && tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => {
                 Fact::Closed

@@ -463,14 +463,14 @@ impl Subjects {
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {
         let cap = self.limits.connections;
-        let now = self.now;
+        let (now, rate) = (self.now, self.tick_rate);
         let mut clients = std::mem::take(&mut self.clients);
         self.keep_socket(own, out, |state| {
             if let Some(cgroup) = tcp.cgroup {
                 state.arm(own, cgroup);
             }
             let over = state.finished.is_some() && state.candidates.is_empty();
-            over || state.timeline().sockets.add(now, at, tcp, &mut clients, cap)
+            over || state.timeline().sockets.add(now, (at, tcp), rate, &mut clients, cap)
         });
         self.clients = clients;
         if tcp.closes_listener() {

@@ -536,6 +536,7 @@ fn fatal(
         at: fact.at,
         signal: fact.signal.signal,
         code: fact.signal.code,
+        call: fact.signal.call,
         namespace_ended: fact.sender.role == Role::Kernel && sender.is_ns_init() && same_space && !is_main,
         sender: fact.sender.clone(),
     })

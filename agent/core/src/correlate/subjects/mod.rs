@@ -35,7 +35,7 @@ use crate::ids::{CgroupId, Comm};
 use crate::input::{Observation, ProbeState};
 use crate::report::StopSignalIgnored;
 use crate::termination::{OomKill, Open, TerminationFacts};
-use crate::time::{Boot, WallClock, WallOffset};
+use crate::time::{Boot, TickRate, WallClock, WallOffset};
 
 use super::Limits;
 use super::attribution::Attributor;
@@ -130,6 +130,7 @@ pub(super) struct Subjects {
     /// Time of the last call.
     now: Boot,
     boot_id: String,
+    tick_rate: TickRate,
     subjects: Map<CgroupId, State>,
     /// Bytes that each subject can give up, and all of its bytes, the most last: see `budget`.
     weights: BTreeSet<(usize, usize, CgroupId)>,
@@ -173,6 +174,7 @@ impl Subjects {
             coverage: Coverage::default(),
             now: Boot(0),
             boot_id: String::new(),
+            tick_rate: TickRate::USUAL,
             subjects: Map::default(),
             weights: BTreeSet::new(),
             weight: 0,
@@ -201,6 +203,7 @@ impl Subjects {
         }
         self.coverage.clock.set(observation.since, observation.wall_offset);
         self.boot_id.clone_from(&observation.boot_id);
+        self.tick_rate = observation.tick_rate();
     }
 
     pub fn clock(&mut self, now: Boot, offset: WallOffset) {

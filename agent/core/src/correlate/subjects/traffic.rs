@@ -49,7 +49,7 @@ use std::time::Duration;
 use crate::event::{Client, Tcp, TcpOp, TcpState};
 use crate::ids::Pid;
 use crate::termination::{Count, Held, RefusedSource, Traffic};
-use crate::time::Boot;
+use crate::time::{Boot, TickRate};
 
 use super::clients::{Clients, Connect};
 use super::connection::{
@@ -119,7 +119,7 @@ struct Holder {
 
 impl Sockets {
     /// False: over the cap.
-    pub fn add(&mut self, now: Boot, at: Boot, tcp: &Tcp, clients: &mut Clients, cap: usize) -> bool {
+    pub fn add(&mut self, now: Boot, (at, tcp): (Boot, &Tcp), rate: TickRate, clients: &mut Clients, cap: usize) -> bool {
         self.hold(at, tcp);
         if tcp.foreign {
             let (first, last) = self.foreign.unwrap_or((at, at));
@@ -149,8 +149,8 @@ impl Sockets {
                     new: TcpState::FinWait1,
                 },
                 _,
-            ) => match Close::of(tcp) {
-                _ if tcp.by_exit => Fact::Ended(Use::of(tcp)),
+            ) => match Close::of(tcp, rate) {
+                _ if tcp.by_exit => Fact::Ended(Use::of(tcp, rate)),
                 Close::Ended(used) => Fact::Ended(used),
                 Close::Decided => Fact::Closed,
                 Close::Open(closing) => Fact::Closing(closing),
@@ -161,7 +161,7 @@ impl Sockets {
                     new: TcpState::LastAck,
                 },
                 true,
-            ) if tcp.by_exit => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
+            ) if tcp.by_exit => Use::half_closed(tcp, rate).map_or(Fact::Closed, Fact::Ended),
             // With an error the client gave up; and it had closed first, perhaps its own half only.
             (
                 TcpOp::State {
@@ -170,7 +170,7 @@ impl Sockets {
                 },
                 true,
             ) if tcp.unheld && tcp.sk_err == 0 => match old {
-                TcpState::CloseWait => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
+                TcpState::CloseWait => Use::half_closed(tcp, rate).map_or(Fact::Closed, Fact::Ended),
                 _ => Fact::Queued,
             },
             (
@@ -188,7 +188,7 @@ impl Sockets {
                 },
                 true,
             ) if !tcp.not_syn && tcp.remote.port() != 0 => return true,
-            (TcpOp::ResetSent { state, .. }, true) => Fact::of_reset(tcp, state),
+            (TcpOp::ResetSent { state, .. }, true) => Fact::of_reset(tcp, state, rate),
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of the subject's own cgroup, the subject is the client.

@@ -330,8 +330,8 @@ fn late_start_and_no_stop_seen_is_unknown() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-              fix: nothing to fix: the process started before epitaph did
+              PID 1 `app` exited with code 0, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+              fix: nothing to fix: the process started before the observation began
         "#]],
     );
 }
@@ -343,7 +343,7 @@ fn late_start_and_an_error_is_an_error_of_unknown_cause() {
         &found_and_exits("3"),
         expect![[r#"
         nonzero-exit: Unknown/NonzeroExit/Unknown
-          PID 1 `app` exited with code 3; the process started before epitaph did, so a stop signal may have come before
+          PID 1 `app` exited with code 3; the process started before the observation began, so a stop signal may have come before
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
     "#]],
     );
@@ -352,7 +352,7 @@ fn late_start_and_an_error_is_an_error_of_unknown_cause() {
         &found_and_exits("137"),
         expect![[r#"
         nonzero-exit: Unknown/NonzeroExit/Unknown
-          PID 1 `app` exited with code 137; the process started before epitaph did, so a stop signal may have come before
+          PID 1 `app` exited with code 137; the process started before the observation began, so a stop signal may have come before
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
     "#]],
     );
@@ -364,8 +364,8 @@ fn late_start_and_the_code_of_a_stop_signal_is_unknown() {
         &found_and_exits("143"),
         expect![[r#"
         unknown: Unknown/Unknown/Unknown
-          PID 1 `app` exited with code 143, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-          fix: nothing to fix: the process started before epitaph did
+          PID 1 `app` exited with code 143, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+          fix: nothing to fix: the process started before the observation began
     "#]],
     );
     // The code of SIGRTMIN+3.
@@ -373,8 +373,8 @@ fn late_start_and_the_code_of_a_stop_signal_is_unknown() {
         &found_and_exits("165"),
         expect![[r#"
         unknown: Unknown/Unknown/Unknown
-          PID 1 `app` exited with code 165, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-          fix: nothing to fix: the process started before epitaph did
+          PID 1 `app` exited with code 165, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+          fix: nothing to fix: the process started before the observation began
     "#]],
     );
 }
@@ -440,8 +440,8 @@ fn late_start_and_a_runtimes_kill_may_have_had_a_stop_before() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-              fix: nothing to fix: the process started before epitaph did
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+              fix: nothing to fix: the process started before the observation began
         "#]],
     );
 }

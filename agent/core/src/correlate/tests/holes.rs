@@ -166,7 +166,7 @@ fn a_command_that_began_before_the_agent_is_not_taken_for_the_main_process() {
         &at_the_start("-1000", by_error),
         expect![[r#"
         nonzero-exit: Unknown/NonzeroExit/Unknown
-          `cleanup` (pid 210) exited with code 3; the process started before epitaph did, so a stop signal may have come before
+          `cleanup` (pid 210) exited with code 3; the process started before the observation began, so a stop signal may have come before
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
     "#]],
     );

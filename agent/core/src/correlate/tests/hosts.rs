@@ -111,8 +111,8 @@ fn a_stage_that_is_found_at_the_start_is_no_termination() {
         &[made, "+150 rmdir app\n+160 tick"].concat(),
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              `runc:[0:PARENT]` (pid 95) exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-              fix: nothing to fix: the process started before epitaph did
+              `runc:[0:PARENT]` (pid 95) exited with code 0, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+              fix: nothing to fix: the process started before the observation began
         "#]],
     );
     check(&[made, "+150 tick"].concat(), expect![[r#""#]]);

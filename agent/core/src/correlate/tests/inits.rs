@@ -223,6 +223,30 @@ fn tini_and_a_shell_that_does_not_exec() {
     );
 }
 
+/// vsftpd, with a process for each client: it is what `exec` would start.
+#[test]
+fn tini_and_a_program_that_leaves_its_own_processes() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh default exiting already-armed
+        +1.0005 exit sh TERM
+        +1.001 exit main 143
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL
+        ",
+        )
+        .replace("comm=sh", "comm=vsftpd")
+        .replace("comm=server", "comm=vsftpd"),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `vsftpd` (pid 107), which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `vsftpd` (pid 108), which never got the signal: any work in flight was lost
+              fix: install a SIGTERM handler in `vsftpd` (pid 107) that finishes the work in flight, also that of its other processes, and then exits with 0
+        "#]],
+    );
+}
+
 #[test]
 fn dumb_init_signals_the_group_and_exits_with_the_shell() {
     check(

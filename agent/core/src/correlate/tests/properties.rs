@@ -228,6 +228,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 blocked: h > 200,
                 ..TargetState::default()
             },
+            call: None,
             pending: None,
             armed: armed(i),
         }),
@@ -361,6 +362,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 since: now,
                 cgroups: [CgroupMode::V2, CgroupMode::Hybrid, CgroupMode::V1(4)][usize::from(c % 3)],
                 nodes_in_containers: false,
+                ticks_per_second: None,
             });
         }
         _ => return Input::Tick,

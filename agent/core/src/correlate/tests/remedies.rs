@@ -204,6 +204,32 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
         "#]],
         ),
         (
+            "+1 SYS main -> main fault default call=101\n+1.0001 exit main SYS",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSYS: a seccomp filter refused the system call `ptrace` (number 101)
+              fix: allow the system call `ptrace` (number 101) in the seccomp filter (the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own), or do not use it in PID 1 `app`
+        "#]],
+        ),
+        // Newer than the table.
+        (
+            "+1 SYS main -> main fault default call=4000\n+1.0001 exit main SYS",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSYS: a seccomp filter refused the system call number 4000
+              fix: allow the system call number 4000 in the seccomp filter (the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own), or do not use it in PID 1 `app`
+        "#]],
+        ),
+        // The record of an older epitaph has no number.
+        (
+            "+1 SYS main -> main fault default\n+1.0001 exit main SYS",
+            expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSYS
+              fix: allow the system call in the seccomp filter, or do not use it in PID 1 `app`: the container runtime's profile (`--security-opt seccomp=`); the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
+        "#]],
+        ),
+        (
             "+1.0001 exit main SYS",
             expect![[r#"
             crashed: Crash/Crashed/Quiet

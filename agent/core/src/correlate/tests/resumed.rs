@@ -284,7 +284,7 @@ fn a_core_with_what_was_kept_reports_what_the_killed_one_had_begun() {
     );
 }
 
-/// epitaph observed the process before, so it did not start before epitaph did.
+/// epitaph observed the process before, so it did not start before the observation began.
 #[test]
 fn a_stop_signal_may_have_come_in_the_gap_before_the_exit() {
     check(
@@ -448,8 +448,8 @@ fn a_restart_does_not_hide_a_late_start() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-              fix: nothing to fix: the process started before epitaph did
+              PID 1 `app` exited with code 0, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+              fix: nothing to fix: the process started before the observation began
         "#]],
     );
 }
@@ -480,7 +480,7 @@ fn what_went_with_the_oldest_segment_may_have_been_decisive() {
         format!("{all:?}")
     };
     expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: epitaph did not observe for 5.0 s around that time")]"#]].assert_eq(&verdict(None));
-    expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed")]"#]].assert_eq(&verdict(Some(restart - 1)));
+    expect![[r#"[("unknown", "PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed")]"#]].assert_eq(&verdict(Some(restart - 1)));
 }
 
 /// A limit (docs/limits.md): the first process's exit went with the journal's oldest segment, and the agent was killed before the report.

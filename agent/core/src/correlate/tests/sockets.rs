@@ -714,6 +714,60 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
     }
 }
 
+/// A server below `sh -c` that ended by itself: no text speaks of a stop signal.
+#[test]
+fn without_a_stop_signal_no_text_has_one() {
+    check_evidence(
+        &container(
+            "
+        +1 tcp app closed 80
+        +1.1 tcp app accepted 80 5001
+        +1.2 exit main 0 armed
+        +1.5 tcp app refused 80 5002
+        +1.9 tcp app refused 80 5003
+        +2.5 tcp app accepted 80 5004
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Completed/Clean/Refused
+              PID 1 `app` exited by itself with code 0; 2 connections were refused (10.0.0.2)
+              fix: keep accepting before the exit until clients stop connecting
+              +1.200 sched_process_exit: PID 1 `app` exited with code 0
+              +1.500 tcp: 2 connections refused
+              +2.500 tcp: 1 connection accepted while the sockets were observed
+        "#]],
+    );
+}
+
+/// What a pause is, is a time: the kernel's own rate of ticks does not change the verdict.
+#[test]
+fn the_age_of_a_connection_is_a_time_and_no_number_of_ticks() {
+    use TrafficAxis::{Quiet, Undecided};
+    for (rate, millis, expected) in [
+        (250, 900, Undecided),
+        (250, 1_100, Quiet),
+        (1000, 900, Undecided),
+        (1000, 1_100, Quiet),
+        (100, 900, Undecided),
+        (100, 1_100, Quiet),
+    ] {
+        // A client that waits for its greeting, and a download whose server still answers others.
+        let (began, closed) = (5_000, 5_000 + millis * rate / 1_000);
+        let greeting =
+            format!("+2.001 tcp app cut 80 5001 sent=0 received=0 last-sent={began} last-received={began} jiffies={closed}");
+        let download = format!(
+            "+1.9 tcp app closed-by-itself 80 5001 sent=900000 received=50 last-sent={began} last-received=20 jiffies={closed}
+             +1.95 tcp app closed-by-itself 80 5002 sent=9 received=9 last-sent={} last-received=20 jiffies={}",
+            closed + 9,
+            closed + 10
+        );
+        for (what, close) in [("greeting", greeting), ("download", download)] {
+            let script = format!("+0 hz {rate}\n+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n{close}\n+2 exit main 0");
+            assert_eq!(traffic(&script), expected, "{what} at {rate} a second, {millis} ms");
+        }
+    }
+}
+
 /// Clients of TLS and HTTP/2 say goodbye when the server has closed, and the kernel resets them: no request was lost by that. Bytes
 /// that were on their way before the client knew may be one.
 #[test]

@@ -222,6 +222,33 @@ fn a_handler_that_is_never_entered() {
     );
 }
 
+/// `docker stop --time 0`: no disk and no load kept it from running.
+#[test]
+fn a_process_that_is_killed_at_once_had_no_time() {
+    let stop = "
+        +1 TERM runc -> main handler
+        +1.002 KILL runc -> main waiting=TERM
+        +1.003 exit main KILL
+        ";
+    check(
+        &container(stop),
+        expect![[r#"
+        blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, which had no time to act on the signal; the container runtime sent SIGKILL 2 ms later
+          fix: give PID 1 `app` time to act on SIGTERM, after which SIGKILL came within 2 ms: raise the time that the stop command waits (`docker stop --time`)
+    "#]],
+    );
+    let by_systemd = stop.replace("runc", "systemd");
+    check(
+        &unit(&by_systemd),
+        expect![[r#"
+        blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+          systemd sent SIGTERM to `web` (pid 200), which had no time to act on the signal; systemd sent SIGKILL 2 ms later
+          fix: give `web` (pid 200) time to act on SIGTERM, after which SIGKILL came within 2 ms: raise `TimeoutStopSec=` of the unit
+    "#]],
+    );
+}
+
 #[test]
 fn a_handler_entered_late_is_killed_after_grace() {
     check(

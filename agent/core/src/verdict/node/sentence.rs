@@ -173,7 +173,7 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
         _ => String::new(),
     };
     format!(
-        "the {what} cut {count} of {}: {names}{}{expired}",
+        "the {what} did not wait for the shutdown of {count} of {}: {names}{}{expired}",
         many(total as u64, "pod"),
         phases(facts)
     )

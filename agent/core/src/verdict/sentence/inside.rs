@@ -411,6 +411,10 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
         InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
             Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
         }
+        // It is the program itself, with its own processes: `exec` would change nothing.
+        InnerEnd::DefaultAction if left_are_like(case, forward.target.comm) => Some(format!(
+            "install a {signal} handler in {who} that finishes the work in flight, also that of its other processes, and then exits with 0"
+        )),
         InnerEnd::DefaultAction => Some(format!(
             "start the program with `exec` in {who}, so that {by} forwards {signal} to the program itself and waits for it; an init that \
              signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it"
@@ -523,10 +527,26 @@ fn left(case: &Case<'_>) -> String {
     }
 }
 
+/// These have all that name: processes of one program.
+fn left_are_like(case: &Case<'_>, comm: Comm) -> bool {
+    let mut left = unsignalled(case).into_iter().chain(cut(case));
+    left.all(|process| process.comm == comm)
+}
+
+/// Those that got the signal and were killed before their shutdown had finished.
+fn cut(case: &Case<'_>) -> Vec<InnerProcess> {
+    let cut = |forward: &&Forward| outlived_main(case, forward);
+    case.inside
+        .forwards
+        .iter()
+        .filter(cut)
+        .map(|forward| forward.target)
+        .collect()
+}
+
 fn then_killed(case: &Case<'_>) -> String {
     let inside = &case.inside;
-    let cut = |forward: &&Forward| outlived_main(case, forward);
-    let cut: Vec<InnerProcess> = inside.forwards.iter().filter(cut).map(|forward| forward.target).collect();
+    let cut = cut(case);
     let mut left = Vec::new();
     if !inside.unsignalled.is_empty() {
         left.push(format!("{}, which never got the signal", names(case, &unsignalled(case))));

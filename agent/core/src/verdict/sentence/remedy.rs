@@ -118,6 +118,17 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some(to_others) if !inside::are_its_own(case) => Some(reloads(case, &to_others).unwrap_or(to_others)),
             _ => after_grace(case, finding),
         },
+        (Why::Blocked(how), _) if had_no_time(case, *how) => Some(format!(
+            "give {} time to act on {}, after which SIGKILL came within {}: raise {}",
+            target(case.main()),
+            stop_signal(case),
+            seconds(grace.unwrap_or_default()),
+            match Managed::of(case) {
+                Managed::Unit => "`TimeoutStopSec=` of the unit",
+                Managed::Container => "the time that the stop command waits (`docker stop --time`)",
+                Managed::Pod => "the grace period (`terminationGracePeriodSeconds`, `kubectl delete --grace-period`)",
+            }
+        )),
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (Why::OomChild, _) if case.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) => Some(format!(
             "raise the memory limit, or reduce the memory that is needed; let {} exit with an error if such a process fails",
@@ -249,15 +260,22 @@ pub(super) fn without_a_core(case: &Case<'_>, who: &str, signal: Signal, is_its_
             "keep the files that {who} writes smaller, or raise the limit: RLIMIT_FSIZE, {}; `/proc/PID/limits` of a running process has its value",
             limit("LimitFSIZE=", "ulimit -f")
         ),
-        31 => format!(
-            "allow the system call in the seccomp filter, or do not use it in {who}: {}; the kernel's log has its number (`type=1326 … syscall=`), and \
-             `ausyscall` its name",
-            match Managed::of(case) {
+        31 => {
+            let filter = match Managed::of(case) {
                 Managed::Unit => "`SystemCallFilter=` of the unit",
                 Managed::Container => "the container runtime's profile (`--security-opt seccomp=`)",
                 Managed::Pod => "`seccompProfile` of the pod",
+            };
+            match super::refused_call(case) {
+                Some(call) => format!(
+                    "allow the system call {call} in the seccomp filter ({filter}, or a filter of the program's own), or do not use it in {who}"
+                ),
+                None => format!(
+                    "allow the system call in the seccomp filter, or do not use it in {who}: {filter}; the kernel's log has its number (`type=1326 … \
+                     syscall=`), and `ausyscall` its name"
+                ),
             }
-        ),
+        }
         _ => return None,
     })
 }
@@ -393,6 +411,13 @@ fn serves_on(case: &Case<'_>) -> Option<String> {
     })
 }
 
+/// Nothing kept the process from running: it was killed at once.
+pub(super) fn had_no_time(case: &Case<'_>, how: Blocked) -> bool {
+    const NO_TIME: Duration = Duration::from_millis(100);
+    let waited = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
+    matches!(how, Blocked::HandlerNeverEntered | Blocked::NothingEntered) && waited.is_some_and(|waited| waited <= NO_TIME)
+}
+
 pub(super) fn blocked(how: Blocked) -> Option<String> {
     let what = match how {
         Blocked::Frozen => "thaw the cgroup before the stop",
@@ -428,7 +453,7 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
         Missing::Main => {
             "look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began".to_owned()
         }
-        Missing::LateStart if case.gaps.late_start => "nothing to fix: the process started before epitaph did".to_owned(),
+        Missing::LateStart if case.gaps.late_start => "nothing to fix: the process started before the observation began".to_owned(),
         Missing::LateStart | Missing::Gap => {
             "keep epitaph running without interruption: no evidence exists for the time in which it did not observe".to_owned()
         }
@@ -521,9 +546,10 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             refused()
         )),
         TrafficAxis::Refused if traffic.refusing_on => Some(format!(
-            "{} refused, and clients were still trying to connect when counting stopped: keep accepting after the stop signal until \
-             clients stop connecting, or send clients elsewhere before the stop",
-            refused()
+            "{} refused, and clients were still trying to connect when counting stopped: {}, or send clients elsewhere before the {}",
+            refused(),
+            accept_longer(case),
+            ending(case)
         )),
         TrafficAxis::Refused => Some(match traffic.refusal_window().zip(NeededSleep::of(case)) {
             Some((window, sleep)) => {
@@ -532,20 +558,22 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
                 let instead = match Managed::of(case) {
                     Managed::Pod => format!("a preStop sleep of {least}{sleep} s would have avoided the refusals"),
                     Managed::Container | Managed::Unit => {
-                        format!("keep accepting for {least}{sleep} s after the stop signal, or send clients elsewhere before the stop")
+                        let from = since_when(case);
+                        format!("keep accepting for {least}{sleep} s {from}, or send clients elsewhere before the {}", ending(case))
                     }
                 };
                 format!("{} refused in the {} after the listener closed: {instead}", refused(), seconds(window))
             }
             None if Managed::of(case) == Managed::Pod => lower(row(Exit::Clean, axis).remedy),
-            None => "keep accepting after the stop signal until clients stop connecting".to_owned(),
+            None => accept_longer(case),
         }),
         // A pod has an advice for the refused connections.
         TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused_clients().count > 0 => {
             Some(format!(
-                "{}; for the {}: keep accepting after the stop signal until clients stop connecting",
+                "{}; for the {}: {}",
                 dropped_remedy(traffic, axis),
-                many(traffic.refused_clients().count, "refused connection")
+                many(traffic.refused_clients().count, "refused connection"),
+                accept_longer(case)
             ))
         }
         TrafficAxis::Undecided if traffic.undecided_unheard == traffic.undecided.count => Some(
@@ -558,6 +586,24 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
         | TrafficAxis::ProxyRejected
         | TrafficAxis::Reset
         | TrafficAxis::Cut => Some(dropped_remedy(traffic, axis)),
+    }
+}
+
+fn accept_longer(case: &Case<'_>) -> String {
+    format!("keep accepting {} until clients stop connecting", since_when(case))
+}
+
+fn since_when(case: &Case<'_>) -> &'static str {
+    match case.stop() {
+        Some(_) => "after the stop signal",
+        None => "before the exit",
+    }
+}
+
+fn ending(case: &Case<'_>) -> &'static str {
+    match case.stop() {
+        Some(_) => "stop",
+        None => "exit",
     }
 }
 

@@ -384,7 +384,7 @@ fn a_soft_reboot_keeps_the_boot() {
             "),
         expect![[r#"
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
-              the soft-reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 1.1 s of 40 s)
+              the soft-reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 1.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 1.0 s, before its periods (60 s) and its pods were over
             +11.000 down +2.100…+10.000 of 1, soft
         "#]],

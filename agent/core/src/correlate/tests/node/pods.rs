@@ -14,7 +14,7 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
             +60.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +60.000 node 1 Critical +1.000…+60.000 truncated UNCLEAN ObservationEnded
-              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (normal phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
+              the reboot did not wait for the shutdown of 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (normal phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s)
               fix: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/web, which may take 120 s
         "#]],
     );
@@ -87,7 +87,7 @@ fn the_delay_expires_while_a_pod_runs() {
         expect![[r#"
             +65.000 down +34.900…+60.000 of 1
             +65.000 node 1 Critical +1.000…+34.900 truncated UNCLEAN Down { back: Boot(3660000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (normal phase took 30.0 s of 40 s); logind's delay of 30 s expired before the kubelet released its lock
+              the reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 29.9 s of its 30 s) (normal phase took 30.0 s of 40 s); logind's delay of 30 s expired before the kubelet released its lock
               fix: raise logind's InhibitDelayMaxSec from 30 s to 60 s, which the kubelet's periods need
             +95.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` still ran 29.9 s after SIGTERM, when the shutdown of the node stopped all processes; the node was shutting down

@@ -36,7 +36,7 @@ fn a_container_that_restarts_within_the_shutdown_is_followed() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
             +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 2 pods: shop/dns (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock
+              the reboot did not wait for the shutdown of 1 of 2 pods: shop/dns (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -75,7 +75,7 @@ fn a_container_that_starts_within_the_shutdown_is_followed() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
             +94.000 down +63.900…+90.000 of 1
             +94.000 node 1 Critical +1.000…+63.900 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 3 pods: shop/job (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; 1 pod was started during the shutdown: shop/job
+              the reboot did not wait for the shutdown of 1 of 3 pods: shop/job (got no stop signal) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s); logind's delay of 60 s expired before the kubelet released its lock; 1 pod was started during the shutdown: shop/job
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/job, which may take 30 s
         "#]],
     );
@@ -237,7 +237,7 @@ fn critical_pods_get_their_time_from_the_total() {
             +40.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`; the container runtime sent SIGKILL 10.0 s later, before the end of the container's grace period of 30.0 s; the node was shutting down
             +40.000 node 1 Critical +1.000…+40.000 truncated UNCLEAN ObservationEnded
-              the reboot cut 1 of 2 pods: shop/dns (had 10.0 s of its 30 s) (normal phase took 2.0 s of 20 s, critical phase took 10.5 s of 10 s)
+              the reboot did not wait for the shutdown of 1 of 2 pods: shop/dns (had 10.0 s of its 30 s) (normal phase took 2.0 s of 20 s, critical phase took 10.5 s of 10 s)
               fix: raise shutdownGracePeriodCriticalPods to 30 s, shutdownGracePeriod to 50 s, and logind's InhibitDelayMaxSec to at least 50 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -273,7 +273,7 @@ fn the_lock_of_another_outlasts_the_delay() {
             +70.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +70.000 node 1 Critical +1.000…+70.000 truncated UNCLEAN ObservationEnded
-              the reboot cut 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (normal phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s); `backup` held a lock until logind's delay of 60 s expired
+              the reboot did not wait for the shutdown of 1 of 2 pods: shop/web (had 40.0 s of its 120 s) (normal phase took 40.1 s of 40 s, critical phase took 1.9 s of 20 s); `backup` held a lock until logind's delay of 60 s expired
               fix: raise shutdownGracePeriod to 140 s, and logind's InhibitDelayMaxSec to at least 140 s, or shorten the shutdown of shop/web, which may take 120 s
         "#]],
     );
@@ -351,7 +351,7 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
         expect![[r#"
             +36.000 down +5.800…+40.000 of 1
             +36.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (normal phase took 2.1 s of 40 s)
+              the reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (normal phase took 2.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) and its pods were over
             +66.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped all processes; the node was shutting down

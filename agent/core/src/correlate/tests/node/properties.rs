@@ -215,6 +215,7 @@ fn arbitrary(bytes: [u8; 4], now: Boot) -> Input {
                 since: now,
                 cgroups: CgroupMode::V2,
                 nodes_in_containers: false,
+                ticks_per_second: None,
             });
         }
         _ => NodeEvent::Lost { reason: text, count: 1 },

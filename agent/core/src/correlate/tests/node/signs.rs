@@ -59,7 +59,7 @@ fn the_announcement_may_arrive_behind_the_job() {
         expect![[r#"
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took less than 1 ms of 40 s)
+              the reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took less than 1 ms of 40 s)
               fix: raise shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/web, which may take 30 s
         "#]],
     );
@@ -204,7 +204,7 @@ fn a_spoofed_signal_is_not_a_shutdown_and_a_real_one_follows() {
               fix: find the process that is named in the sentence, and who may use the system bus
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
-              the power-off cut 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
+              the power-off did not wait for the shutdown of 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -246,7 +246,7 @@ fn a_cancelled_shutdown_keeps_the_machine() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +92.000 down +61.800…+90.000 of 2
             +92.000 node 2 Critical +60.000…+61.800 truncated UNCLEAN Down { back: Boot(3690000000000) }
-              the reboot cut 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
+              the reboot did not wait for the shutdown of 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
               fix: raise shutdownGracePeriodCriticalPods to 50 s, shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/dns, which may take 30 s
         "#]],
     );
@@ -289,7 +289,7 @@ fn a_scheduled_shutdown_begins_and_its_plan_is_dropped() {
         expect![[r#"
             +64.000 down +33.800…+60.000 of 1
             +64.000 node 1 Critical +31.100…+33.800 truncated UNCLEAN Down { back: Boot(3660000000000) }
-              the reboot cut 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 0.9 s of 40 s)
+              the reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 0.9 s of 40 s)
               fix: raise shutdownGracePeriod to 90 s, and logind's InhibitDelayMaxSec to at least 90 s, or shorten the shutdown of shop/web, which may take 30 s
         "#]],
     );

@@ -114,7 +114,7 @@ fn an_error_is_an_error_although_the_events_are_not_known() {
     check_sentences(
         &script,
         expect![[r#"
-        container `app`: PID 1 `app` exited with code 3; the process started before epitaph did, so a stop signal may have come before; the reason for the termination is unknown: the Kubernetes Events of the pod are unknown: no answer within 2s
+        container `app`: PID 1 `app` exited with code 3; the process started before the observation began, so a stop signal may have come before; the reason for the termination is unknown: the Kubernetes Events of the pod are unknown: no answer within 2s
     "#]],
     );
 }
