@@ -19,6 +19,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         None => {}
         Some("api") => return api(args),
         Some("observer") => return observer(args),
+        Some("rollout") => return rollout(args),
         Some(other) => bail!("no measurement `{other}`; `cargo xtask` lists the tasks"),
     }
     let only: Option<String> = args.opt_value_from_str("--only")?;
@@ -91,9 +92,18 @@ fn observer(args: Arguments) -> Result<ExitCode> {
     fleet(args, &built, &["observer".into(), epitaph.into()])
 }
 
+/// What Epitaph writes for a rollout, beside what Kubernetes itself writes for it.
+fn rollout(args: Arguments) -> Result<ExitCode> {
+    let epitaph = agent::build(false)?;
+    let selection = ["--package", "epitaph-tests", "--bench", "api"];
+    let built = Built::of(&selection, "building the measurement")?;
+    shell::log("measuring takes a quarter of an hour");
+    fleet(args, &built, &["rollout".into(), epitaph.into()])
+}
+
 /// Runs the measurement of many nodes.
 fn fleet(mut args: Arguments, built: &Built, words: &[OsString]) -> Result<ExitCode> {
-    let nodes: Option<u32> = args.opt_free_from_str()?;
+    let size: Option<u32> = args.opt_free_from_str()?;
     done(args)?;
     let tools = cluster::api_tools()?;
     let kwok = go::build(
@@ -104,7 +114,7 @@ fn fleet(mut args: Arguments, built: &Built, words: &[OsString]) -> Result<ExitC
     let status = Command::new(built.bench("api")?)
         .arg(&kwok)
         .args(words)
-        .args(nodes.map(|nodes| nodes.to_string()))
+        .args(size.map(|size| size.to_string()))
         .env("EPITAPH_CLUSTER_TOOLS", &tools)
         .status()
         .context("running the measurement")?;

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{done, go, shell};
+use crate::{agent, debian, done, go, shell};
 
 const PROGRAM: &str = "github.com/jaegertracing/jaeger/cmd/all-in-one";
 const HOST: &str = "127.0.0.1";
@@ -22,6 +22,12 @@ const QUERY: u16 = 16686;
 const OTLP_GRPC: u16 = 4317;
 const OTLP_HTTP: u16 = 4318;
 const COLLECTOR: u16 = 14250;
+/// What docs/kubernetes.md advises.
+const UI: &str = r#"{"topTagPrefixes": ["epitaph.sentence", "epitaph.remedy", "epitaph.verdict"]}"#;
+/// A real server under load, as the demo played it.
+const PICTURED: &str = "tests/corpus/stories/load-close-and-drain.epitaph";
+/// Pixels of the picture.
+const WINDOW: &str = "1280,760";
 /// Every listener that the program has: left alone, most of them would be open to the network.
 const TCP: &[(&str, u16)] = &[
     ("--admin.http.host-port", ADMIN),
@@ -57,6 +63,29 @@ pub fn path() -> Result<PathBuf> {
 }
 
 fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
+    let mut child = start(program, ui)?;
+    let query = format!("http://{HOST}:{QUERY}");
+    println!("Jaeger is ready, and keeps traces in memory until Ctrl-C.");
+    println!("  send to it:   --otlp http://{HOST}:{OTLP_GRPC}   (gRPC; http/protobuf: http://{HOST}:{OTLP_HTTP})");
+    println!("  services:     {query}/api/services");
+    println!("  traces:       {query}/api/traces?service=NAME");
+    match ui {
+        Some(_) => println!("  open:         {query}"),
+        None => println!(
+            "  open:         the two addresses above show JSON in any browser. The Go module does not include Jaeger's own \
+             pages: `cargo xtask jaeger --ui DIR` serves a jaeger-ui that was built elsewhere, at {query}"
+        ),
+    }
+    let status = child.wait().context("waiting for Jaeger")?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// A Jaeger that answers, with the pages of `ui`.
+fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
     free_ports()?;
     let log = shell::root().join("target/xtask/jaeger.log");
     if let Some(dir) = log.parent() {
@@ -77,7 +106,13 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
                 dir.display()
             );
         }
-        command.arg("--query.static-files").arg(dir);
+        let settings = log.with_file_name("jaeger-ui.json");
+        fs::write(&settings, UI).with_context(|| format!("writing {}", settings.display()))?;
+        command
+            .arg("--query.static-files")
+            .arg(dir)
+            .arg("--query.ui-config")
+            .arg(settings);
     }
     shell::log(format_args!("starting Jaeger, its log in {}", log.display()));
     let mut child = command
@@ -87,25 +122,59 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
         .spawn()
         .context("starting Jaeger")?;
     ready(&mut child, &log)?;
+    Ok(child)
+}
 
-    let query = format!("http://{HOST}:{QUERY}");
-    println!("Jaeger is ready, and keeps traces in memory until Ctrl-C.");
-    println!("  send to it:   --otlp http://{HOST}:{OTLP_GRPC}   (gRPC; http/protobuf: http://{HOST}:{OTLP_HTTP})");
-    println!("  services:     {query}/api/services");
-    println!("  traces:       {query}/api/traces?service=NAME");
-    match ui {
-        Some(_) => println!("  open:         {query}"),
-        None => println!(
-            "  open:         the two addresses above show JSON in any browser. The Go module does not include Jaeger's own \
-             pages: `cargo xtask jaeger --ui DIR` serves a jaeger-ui that was built elsewhere, at {query}"
-        ),
-    }
-    let status = child.wait().context("waiting for Jaeger")?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+/// `cargo xtask picture`: docs/images/jaeger.png, the trace of a recorded termination of a real server, in Jaeger's own pages.
+pub fn picture(mut args: Arguments) -> Result<ExitCode> {
+    let ui: PathBuf = args
+        .value_from_os_str("--ui", |dir| Ok::<_, std::convert::Infallible>(dir.into()))
+        .context("--ui DIR names the built pages of jaeger-ui: packages/jaeger-ui/build after `npm ci` and `npm run build` in its repository")?;
+    done(args)?;
+    debian::ensure(
+        &["chromium-headless-shell", "fonts-dejavu-core", "pngquant"],
+        "a picture of a page",
+    )?;
+    let epitaph = agent::build(false)?;
+    let mut jaeger = start(&path()?, Some(&ui))?;
+    let pictured = pictured(&epitaph);
+    jaeger.kill().context("stopping Jaeger")?;
+    jaeger.wait().context("stopping Jaeger")?;
+    println!("{}", pictured?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pictured(epitaph: &Path) -> Result<PathBuf> {
+    let mut replay = Command::new(epitaph);
+    replay
+        .arg("replay")
+        .arg(shell::root().join(PICTURED))
+        .args(["--output", "json"]);
+    replay.arg(format!("--otlp=http://{HOST}:{OTLP_GRPC}"));
+    let printed = shell::read(&mut replay)?;
+    let trace = printed
+        .split_once("\"trace_id\":\"")
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map(|(id, _)| id.to_owned())
+        .with_context(|| format!("{PICTURED} has no trace: {printed}"))?;
+    let picture = shell::root().join("docs/images/jaeger.png");
+    let whole = shell::root().join("target/xtask/jaeger.png");
+    let mut chromium = Command::new("chromium-headless-shell");
+    chromium
+        .args(["--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=20000"])
+        .arg(format!("--window-size={WINDOW}"))
+        .arg(format!("--screenshot={}", whole.display()))
+        // The root span is found by its text, and shown open.
+        .arg(format!("http://{HOST}:{QUERY}/trace/{trace}?uiFind=epitaph.remedy"));
+    shell::run_quietly(&mut chromium, "making the picture")?;
+    let mut smaller = Command::new("pngquant");
+    smaller
+        .args(["--force", "--strip", "--speed", "1", "--output"])
+        .arg(&picture)
+        .arg("64")
+        .arg(&whole);
+    shell::run_quietly(&mut smaller, "making it smaller")?;
+    Ok(picture)
 }
 
 /// Jaeger ends with this task, however that ends, where util-linux can see to it.

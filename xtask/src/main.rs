@@ -24,6 +24,7 @@ mod jaeger;
 mod journal;
 mod kernels;
 mod monitoring;
+mod platforms;
 mod programs;
 mod prove;
 mod random;
@@ -64,6 +65,7 @@ const TASKS: &[Task] = &[
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
                 image: the container image's digest through two builds, a registry and containerd, and its size (root); \
                 release: the artefacts of a release through two builds, a registry and a signature; \
+                platforms: `kubectl epitaph` built for Windows and checked for macOS; \
                 deb: the package installed, run and purged in an emulated Debian (root); \
                 systemd: shutdowns of an emulated Debian, each by another command, and what the agent reports of them (root); \
                 runtimes: containers of Docker, Podman and CRI-O in an emulated Debian, and what the agent reports of them (root); \
@@ -111,12 +113,19 @@ const TASKS: &[Task] = &[
         run: jaeger::task,
     },
     Task {
+        name: "picture",
+        flags: "--ui DIR",
+        about: "make docs/images/jaeger.png anew: the trace of a recorded termination in Jaeger, whose own pages were built in DIR (root)",
+        run: jaeger::picture,
+    },
+    Task {
         name: "bench",
-        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES] | observer [NODES]",
+        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES] | observer [NODES] | rollout [PODS]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; prints a table (root). \
                 api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets; \
-                observer: what the observer of 50, 150 and 500 nodes costs, and a tenth of them that is lost at once",
+                observer: what the observer of 50, 150 and 500 nodes costs, and a tenth of them that is lost at once; \
+                rollout: what Epitaph writes for a rollout of 1,000 pods, beside what Kubernetes writes for it",
         run: bench::task,
     },
     Task {

@@ -27,8 +27,7 @@ use crate::{
 
 pub use self::check::task as test;
 
-pub const FLAGS: &str =
-    "VERSION [--write] | VERSION [--dev] [--arm64] [--push HOST/PREFIX] [--minisign KEY] [--builder URI] [--krew URL]";
+pub const FLAGS: &str = "VERSION [--write] | VERSION [--dev] [--arm64] [--windows] [--push HOST/PREFIX] [--minisign KEY] [--builder URI] [--krew URL]";
 
 /// Of the chart in a registry.
 const CHART: &str = "charts";
@@ -38,6 +37,8 @@ const BUILDER: &str = "urn:epitaph:maintainer";
 struct Options {
     dev: bool,
     arm64: bool,
+    /// `kubectl epitaph` for Windows, too.
+    windows: bool,
     push: Option<String>,
     key: Option<PathBuf>,
     builder: String,
@@ -50,6 +51,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let options = Options {
         dev: args.contains("--dev"),
         arm64: args.contains("--arm64"),
+        windows: args.contains("--windows"),
         push: args.opt_value_from_str("--push")?,
         key: args.opt_value_from_os_str("--minisign", |path| Ok::<_, std::convert::Infallible>(PathBuf::from(path)))?,
         builder: args.opt_value_from_str("--builder")?.unwrap_or_else(|| BUILDER.to_owned()),
@@ -153,7 +155,7 @@ fn artefacts(options: &Options) -> Result<Made> {
     for arch in &arches {
         copy(&deb::build_for(*arch, options.dev)?, &out)?;
     }
-    krew::artefacts(&arches, options.dev, options.krew.as_deref(), &out, epoch)?;
+    krew::artefacts(options, &arches, &out, epoch)?;
     let chart = archive_of_chart(&out, epoch)?;
     if !options.dev {
         for arch in &arches {

@@ -34,7 +34,7 @@ pub struct Filter {
     /// Pods of this workload, as NAME or KIND/NAME; * and ? match
     #[arg(long, value_name = "[KIND/]NAME", value_parser = name_pattern)]
     pub workload: Vec<String>,
-    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists them. Of a time without the node: down
+    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists the verdicts. `down`: times in which the node was off
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
     /// Unclean terminations only; the verdicts unknown and undecided-connections are not unclean: ask for them with --verdict

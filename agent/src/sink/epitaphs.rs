@@ -86,6 +86,8 @@ impl Settings {
     /// Of the observer, which completes Epitaphs that agents write.
     pub fn of_observer() -> Settings {
         Settings {
+            // Of a rollout of a thousand pods, most of which need no write. Each has 1 KiB at most.
+            queue: 4096,
             // From the first fact of a pod: a replacement is mostly ready by then, so that all is one write. The agent writes before.
             between: Duration::from_secs(2 * 60),
             rights: Rights {

@@ -1,6 +1,5 @@
 //! A fleet: nodes and pods that kwok plays, and the agents of the nodes.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,10 +20,10 @@ use crate::kwok::{self, post, post_all};
 
 pub const NAMESPACE: &str = "shop";
 const STAGES: &str = include_str!("stages.yaml");
-const GRACE: u64 = 2;
+pub const GRACE: u64 = 2;
 
 /// How pods of a fleet end, in a hundred: see `docs/kubernetes.md`.
-const MIX: [(u32, &str, &str, u8); 5] = [
+pub const MIX: [(u32, &str, &str, u8); 5] = [
     (70, "clean", "", 0),
     (15, "handled", "", 143),
     (8, "clean", r#"{"preStop": {"sleep": {"seconds": 1}}}"#, 0),
@@ -32,58 +31,12 @@ const MIX: [(u32, &str, &str, u8); 5] = [
     (5, "ignored", "", 137),
 ];
 
-/// What a controller, the scheduler or a kubelet writes beside the pod's status.
-struct KubernetesEvent {
-    by: &'static str,
-    reason: &'static str,
-    /// POD: its name.
-    message: &'static str,
-}
-
-const CONTROLLER: &str = "replicaset-controller";
-
-/// For each pod that is created; kwok writes the kubelet's Event Killing.
-const OF_A_NEW_POD: [KubernetesEvent; 5] = [
-    KubernetesEvent {
-        by: CONTROLLER,
-        reason: "SuccessfulCreate",
-        message: "Created pod: POD",
-    },
-    KubernetesEvent {
-        by: "default-scheduler",
-        reason: "Scheduled",
-        message: "Successfully assigned shop/POD to node-1",
-    },
-    KubernetesEvent {
-        by: "kubelet",
-        reason: "Pulled",
-        message: "Container image \"registry.example/shop/cart:1.4.2\" already present on machine",
-    },
-    KubernetesEvent {
-        by: "kubelet",
-        reason: "Created",
-        message: "Created container: app",
-    },
-    KubernetesEvent {
-        by: "kubelet",
-        reason: "Started",
-        message: "Started container app",
-    },
-];
-const OF_A_DELETION: KubernetesEvent = KubernetesEvent {
-    by: CONTROLLER,
-    reason: "SuccessfulDelete",
-    message: "Deleted pod: POD",
-};
-
 pub struct Fleet {
     client: Client,
     nodes: usize,
     /// Names of the running pods, the oldest first, with their nodes.
     pods: VecDeque<(String, usize)>,
     made: u32,
-    /// Events of Kubernetes so far.
-    events: Cell<u64>,
     owner: String,
     kwok: Process,
 }
@@ -127,7 +80,6 @@ impl Fleet {
             nodes,
             pods: VecDeque::new(),
             made: 0,
-            events: Cell::new(0),
             owner,
             kwok,
         })
@@ -138,41 +90,14 @@ impl Fleet {
         let mut new = Vec::new();
         for _ in 0..count {
             let node = self.made as usize % self.nodes;
-            let pod = self.pod(node);
-            let name = format!("cart-{}", self.made);
-            new.extend(OF_A_NEW_POD.iter().map(|event| self.event(event, &name)));
-            new.push((format!("/api/v1/namespaces/{NAMESPACE}/pods"), pod));
+            new.push((format!("/api/v1/namespaces/{NAMESPACE}/pods"), self.pod(node)));
         }
         post_all(&self.client, new.into_iter()).await
-    }
-
-    /// An Event that a cluster's own programs write for every pod.
-    fn event(&self, of: &KubernetesEvent, pod: &str) -> (String, Value) {
-        self.events.set(self.events.get() + 1);
-        let about = match of.by {
-            CONTROLLER => {
-                json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "namespace": NAMESPACE, "name": "cart", "uid": self.owner})
-            }
-            _ => {
-                json!({"apiVersion": "v1", "kind": "Pod", "namespace": NAMESPACE, "name": pod, "fieldPath": "spec.containers{app}"})
-            }
-        };
-        let event = json!({
-            "metadata": {"name": format!("{pod}.{:016x}", self.events.get())},
-            "involvedObject": about,
-            "reason": of.reason,
-            "message": of.message.replace("POD", pod),
-            "type": "Normal",
-            "count": 1,
-            "source": {"component": of.by},
-        });
-        (format!("/api/v1/namespaces/{NAMESPACE}/events"), event)
     }
 
     /// Deletes the oldest pods, and creates as many.
     pub async fn replace(&mut self, count: usize) -> anyhow::Result<()> {
         let old: Vec<String> = self.pods.drain(..count.min(self.pods.len())).map(|(name, _)| name).collect();
-        let deleted: Vec<_> = old.iter().map(|name| self.event(&OF_A_DELETION, name)).collect();
         let mut deletions = JoinSet::new();
         for name in old {
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
@@ -183,7 +108,6 @@ impl Fleet {
         while let Some(done) = deletions.join_next().await {
             done??;
         }
-        post_all(&self.client, deleted.into_iter()).await?;
         self.create(count).await
     }
 

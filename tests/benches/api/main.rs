@@ -1,4 +1,4 @@
-//! What the agents of a fleet cost the API server: `cargo xtask bench api`. And the observer: see `observer.rs`.
+//! What the agents of a fleet cost the API server: `cargo xtask bench api`. And the observer: see `observer.rs`; and a rollout: see `rollout.rs`.
 //!
 //! kwok plays nodes and pods against a real kube-apiserver on a real etcd. The agents are real but for their probes: see `agent.rs`. All
 //! of them run on this machine, so their number and the rate of deletions are what it carries; the requests of one agent and of one
@@ -11,6 +11,7 @@ mod kwok;
 mod metrics;
 mod observer;
 mod proxy;
+mod rollout;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,13 +27,11 @@ use tokio::time::{Instant, sleep};
 
 use agent::Counts;
 use fleet::Fleet;
-use metrics::{Totals, Writes};
+use metrics::Totals;
 use proxy::Proxy;
 
-/// Nodes, and deletions per second of the measured minute: the second is a rollout of a thousand pods.
-const ROUNDS: [(usize, usize); 4] = [(50, 2), (100, 17), (500, 5), (5_000, 10)];
-/// A row that is computed from what one termination costs: nodes, and terminations of each in an hour.
-const COMPUTED: (u32, u32) = (5_000, 60);
+/// Nodes, and deletions per second of the measured minute.
+const ROUNDS: [(usize, usize); 3] = [(50, 2), (500, 5), (5_000, 10)];
 const PODS_PER_NODE: usize = 2;
 /// Agents that reach the API server by one proxy.
 const OF_PROXY: usize = 1_000;
@@ -44,18 +43,17 @@ const REST: Duration = Duration::from_secs(20);
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
-    let usage = "usage: api KWOK [NODES] | api KWOK observer EPITAPH [NODES]";
+    let usage = "usage: api KWOK [NODES] | api KWOK observer EPITAPH [NODES] | api KWOK rollout EPITAPH [PODS]";
     let kwok = args.next().map(PathBuf::from).context(usage)?;
     if kwok.as_os_str() == proxy::ROLE {
         let port = args.next().context("usage: api proxy PORT")?;
         return proxy::run(port.to_string_lossy().parse()?);
     }
     let mut args = args.peekable();
-    let of_observer = args.next_if(|arg| arg == "observer").is_some();
-    let epitaph = if of_observer {
-        Some(args.next().map(PathBuf::from).context(usage)?)
-    } else {
-        None
+    let of = args.next_if(|arg| arg == "observer" || arg == "rollout");
+    let epitaph = match &of {
+        Some(_) => Some(args.next().map(PathBuf::from).context(usage)?),
+        None => None,
     };
     let only = args
         .next()
@@ -64,59 +62,21 @@ fn main() -> anyhow::Result<()> {
     let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no kube-apiserver: `cargo xtask bench api` sets it")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if let Some(epitaph) = epitaph {
-        return runtime.block_on(observer::measure(&tools, &kwok, &epitaph, only));
+        return match of.is_some_and(|of| of == "rollout") {
+            true => runtime.block_on(rollout::measure(&tools, &kwok, &epitaph, only)),
+            false => runtime.block_on(observer::measure(&tools, &kwok, &epitaph, only)),
+        };
     }
     println!(
         "| Nodes | Deletions/s | Requests/s idle | Requests/s | Bytes/s idle | Bytes/s | API server CPU idle | CPU | Requests per deletion |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    let mut written = Vec::new();
     for (nodes, rate) in ROUNDS {
         if only.is_none_or(|only| only == nodes) {
-            written.push(runtime.block_on(round(&tools, &kwok, nodes, rate))?);
+            runtime.block_on(round(&tools, &kwok, nodes, rate))?;
         }
     }
-    print_writes(&written);
     Ok(())
-}
-
-/// What was written for the terminations of a round.
-struct Written {
-    nodes: usize,
-    terminations: f64,
-    own: Writes,
-    others: Writes,
-}
-
-/// What Epitaph writes, beside what is written for the same pods without it.
-fn print_writes(rounds: &[Written]) {
-    println!();
-    println!("| Terminations | Epitaph's writes | bytes | Other writes | bytes | Epitaph's share of writes | of bytes |");
-    println!("|---|---|---|---|---|---|---|");
-    let row = |what: String, own: Writes, others: Writes| {
-        println!(
-            "| {what} | {:.0} | {:.0} kB | {:.0} | {:.0} kB | {:.1} % | {:.1} % |",
-            own.count,
-            own.bytes / 1e3,
-            others.count,
-            others.bytes / 1e3,
-            100.0 * own.count / others.count,
-            100.0 * own.bytes / others.bytes,
-        );
-    };
-    for of in rounds {
-        row(format!("{:.0} on {} nodes", of.terminations, of.nodes), of.own, of.others);
-    }
-    if let Some(last) = rounds.last() {
-        let (nodes, hourly) = COMPUTED;
-        let times = f64::from(nodes * hourly) / last.terminations;
-        let scaled = |of: Writes| Writes {
-            count: of.count * times,
-            bytes: of.bytes * times,
-        };
-        let what = format!("{hourly} an hour on each of {nodes} nodes, in an hour (computed)");
-        row(what, scaled(last.own), scaled(last.others));
-    }
 }
 
 struct Interval {
@@ -136,7 +96,7 @@ impl Interval {
     }
 }
 
-async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow::Result<Written> {
+async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let plane = ControlPlane::api_only(tools, directory.path())?;
     let kubectl = plane.kubectl();
@@ -230,12 +190,7 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
         100.0 * busy.totals.cpu / busy.seconds,
         of_deletions / deleted as f64,
     );
-    Ok(Written {
-        nodes,
-        terminations: deleted as f64,
-        own: busy.totals.own_writes,
-        others: busy.totals.other_writes,
-    })
+    Ok(())
 }
 
 async fn interval(

@@ -14,11 +14,6 @@ pub struct Totals {
     pub events_read: f64,
     /// CPU time of the API server, seconds.
     pub cpu: f64,
-    /// Creations, updates, patches and deletions of Epitaph: Epitaphs and its Events.
-    pub own_writes: Writes,
-    /// All others but Leases: pods, their status and their Events, by the fleet and by kwok in the place of controller, scheduler and kubelet.
-    /// A real cluster writes more for the same: bindings, EndpointSlices, the status of the ReplicaSet, and of the pod more often.
-    pub other_writes: Writes,
 }
 
 /// Requests that write, and the bytes of their bodies.
@@ -29,7 +24,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    fn since(self, before: Writes) -> Writes {
+    pub fn since(self, before: Writes) -> Writes {
         Writes {
             count: self.count - before.count,
             bytes: self.bytes - before.bytes,
@@ -57,20 +52,10 @@ impl Totals {
                     totals.events_read += value;
                 }
                 "process_cpu_seconds_total" => totals.cpu = value,
-                "apiserver_request_body_size_bytes_count" => totals.writes(labels).into_iter().for_each(|of| of.count += value),
-                "apiserver_request_body_size_bytes_sum" => totals.writes(labels).into_iter().for_each(|of| of.bytes += value),
                 _ => {}
             }
         }
         Ok(totals)
-    }
-
-    fn writes(&mut self, labels: &str) -> Option<&mut Writes> {
-        match (label(labels, "group"), label(labels, "resource")) {
-            ("coordination.k8s.io", _) => None,
-            ("epitaph.dev", _) | ("events.k8s.io", "events") => Some(&mut self.own_writes),
-            _ => Some(&mut self.other_writes),
-        }
     }
 
     pub fn since(&self, before: &Totals) -> Totals {
@@ -82,9 +67,43 @@ impl Totals {
             requests: self.requests.iter().map(new).collect(),
             events_read: self.events_read - before.events_read,
             cpu: self.cpu - before.cpu,
-            own_writes: self.own_writes.since(before.own_writes),
-            other_writes: self.other_writes.since(before.other_writes),
         }
+    }
+}
+
+/// Requests that write, by resource, but Leases: of everybody since the API server's start.
+pub fn writes(kubectl: &Kubectl) -> anyhow::Result<BTreeMap<String, Writes>> {
+    let text = kubectl.run(&["get", "--raw", "/metrics"])?;
+    let mut all: BTreeMap<String, Writes> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((series, value)) = line
+            .strip_prefix("apiserver_request_body_size_bytes_")
+            .and_then(|line| line.rsplit_once(' '))
+        else {
+            continue;
+        };
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        if label(labels, "resource") == "leases" {
+            continue;
+        }
+        let value: f64 = value.parse().with_context(|| format!("read `{line}`"))?;
+        let of = all
+            .entry(resource(label(labels, "group"), label(labels, "resource")))
+            .or_default();
+        match name {
+            "count" => of.count += value,
+            "sum" => of.bytes += value,
+            _ => {}
+        }
+    }
+    Ok(all)
+}
+
+/// As kubectl writes it.
+pub fn resource(group: &str, resource: &str) -> String {
+    match group {
+        "" => resource.to_owned(),
+        group => format!("{resource}.{group}"),
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use epitaph::clock;
 use epitaph::sink::epitaphs::{EpitaphOutcome, Sink};
+use epitaph_core::ids::PodUid;
 use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, WallOffset};
 use epitaph_core::verdict::{Advice, AdviceKind};
@@ -83,7 +84,7 @@ fn ran(command: &mut Command) -> anyhow::Result<Ran> {
     })
 }
 
-fn clean(mut report: Report) -> Report {
+pub fn clean(mut report: Report) -> Report {
     if let Report::PodTerminated(pod) = &mut report {
         pod.verdict.unclean = false;
         pod.verdict.headline = "clean";
@@ -228,8 +229,38 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
         offer(&sink, &pod("shop", "cart-3", "node-1"));
         Ok(())
     })?;
+    moved_and_gone(&api, &alice, &sink).await?;
     without_the_kind(&api, &admin)?;
     worker.shutdown(TIMEOUT).await;
+    Ok(())
+}
+
+/// A pod of a StatefulSet that moved to another node is two terminations of one name; both are there when their nodes are gone. No agent
+/// is asked: none runs here.
+async fn moved_and_gone(api: &Api, alice: &Plugin, first: &Sink) -> anyhow::Result<()> {
+    offer(first, &pod("shop", "db-0", "node-1"));
+    reported(first, EpitaphOutcome::Written, 5)?;
+    let (second, worker) = writing(api.agent("node-2")?).await?;
+    let mut moved = clean(pod("shop", "db-0", "node-2"));
+    if let Report::PodTerminated(pod) = &mut moved {
+        let identity = Arc::make_mut(&mut pod.facts.pod);
+        identity.uid = PodUid("uid-on-node-2".into());
+        pod.facts.end.0 += 60_000_000_000;
+    }
+    offer(&second, &moved);
+    reported(&second, EpitaphOutcome::Written, 1)?;
+    worker.shutdown(TIMEOUT).await;
+    api.kubectl.run(&["delete", "node", "node-1", "node-2"])?;
+    let listed = alice.out(&["-n", "shop", "list", "-o", "wide", "--no-headers"])?;
+    for node in ["node-1", "node-2"] {
+        ensure!(
+            listed.lines().any(|row| row.starts_with("db-0 ") && row.contains(node)),
+            "{listed}"
+        );
+    }
+    // The last one.
+    let last: Value = serde_json::from_str(&alice.out(&["-n", "shop", "why", "db-0", "-o", "json"])?)?;
+    assert_eq!(last["report"]["node"], "node-2", "{last}");
     Ok(())
 }
 

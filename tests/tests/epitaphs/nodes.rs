@@ -19,6 +19,7 @@ use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::timeout::until;
 use serde_json::{Value, json};
 
+use crate::kubectl::clean;
 use crate::stage::{Api, TIMEOUT, identity, observation, offer, pod, reported, writing};
 
 fn at(seconds: u64) -> Moment {
@@ -66,7 +67,19 @@ fn lost(node: &str) -> Output {
 }
 
 fn removal(name: &str, service: &str) -> Output {
+    Output::Removal(Box::new(removed(name, service)))
+}
+
+/// The endpoint was ready until the pod was gone.
+fn late_removal(name: &str, service: &str) -> Output {
     Output::Removal(Box::new(EndpointRemoval {
+        not_ready: None,
+        ..removed(name, service)
+    }))
+}
+
+fn removed(name: &str, service: &str) -> EndpointRemoval {
+    EndpointRemoval {
         pod: Arc::new(identity("shop", name, "node-1")),
         service: service.into(),
         ports: Arc::from(Vec::new()),
@@ -74,13 +87,13 @@ fn removal(name: &str, service: &str) -> Output {
         begin: at(20),
         end: at(23),
         terminating: Some(at(20)),
-        not_ready: None,
+        not_ready: Some(at(20)),
         not_serving: None,
         all_terminating: None,
         publish_not_ready: false,
         api_clock: None,
         is_of_lost_node: false,
-    }))
+    }
 }
 
 fn replacement(name: &str, by: &str) -> Output {
@@ -198,13 +211,30 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
     assert_eq!(observed["endpoints"][0]["took"], "3.0s", "{observed}");
     assert_eq!(written[0]["report"]["verdict"], "ignored-stop-signal");
 
+    // A termination that was not unclean needs no second write, unless clients were sent to a pod that was stopping.
+    offer(&sink, &clean(pod("shop", "cart-3", "node-1")));
+    offer(&sink, &clean(pod("shop", "cart-4", "node-1")));
+    reported(&sink, EpitaphOutcome::Written, 4)?;
+    see(&seen, &removal("cart-3", "web"));
+    see(&seen, &replacement("cart-3", "cart-5"));
+    reported(&seen, EpitaphOutcome::Unneeded, 2)?;
+    see(&seen, &late_removal("cart-4", "web"));
+    reported(&seen, EpitaphOutcome::Written, 4)?;
+    let observed = |name: &str| -> anyhow::Result<Value> {
+        let all = api.epitaphs("shop")?;
+        let found = all.into_iter().find(|of| of["report"]["pod"]["name"] == name);
+        Ok(found.context("no Epitaph")?["observed"].take())
+    };
+    assert_eq!(observed("cart-3")?, Value::Null);
+    assert_eq!(observed("cart-4")?["endpoints"][0]["service"], "web");
+
     // The agent writes once more: the observer's field stays.
     let mut again = pod("shop", "cart-1", "node-1");
     if let Report::PodTerminated(pod) = &mut again {
         pod.verdict.sentence = "once more".to_owned();
     }
     offer(&sink, &again);
-    reported(&sink, EpitaphOutcome::Written, 3)?;
+    reported(&sink, EpitaphOutcome::Written, 5)?;
     let written = api.epitaphs("shop")?;
     assert_eq!(&written[0]["observed"]["replacement"]["pod"], "cart-2", "{written:?}");
     assert_eq!(written[0]["report"]["sentence"], "once more");

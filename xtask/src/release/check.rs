@@ -22,6 +22,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let options = Options {
         dev: args.contains("--dev"),
         arm64: args.contains("--arm64"),
+        windows: args.contains("--windows"),
         push: None,
         key: None,
         builder: BUILDER.to_owned(),

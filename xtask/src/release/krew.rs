@@ -8,12 +8,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{archive, copy, digest, write};
+use super::{Options, archive, copy, digest, write};
 use crate::{
     agent::Built,
     arm64,
     dist::{self, Arch},
-    shell,
+    platforms, shell,
 };
 
 const PROGRAM: &str = "kubectl-epitaph";
@@ -27,40 +27,33 @@ const NOWHERE: &str = "https://releases.invalid";
 /// An archive of the program.
 #[derive(Debug, PartialEq, Eq)]
 struct Platform {
+    os: &'static str,
     arch: &'static str,
+    /// Of the program in the archive.
+    bin: String,
     file: String,
     sha256: String,
 }
 
-/// Builds the program for each of the platforms, packs it, and writes the manifest. `address`: of the directory in which the archives will be
-/// found.
-pub fn artefacts(arches: &[Arch], dev: bool, address: Option<&str>, out: &Path, epoch: i64) -> Result<()> {
+/// Builds the program for each of the platforms, packs it, and writes the manifest.
+pub fn artefacts(options: &Options, arches: &[Arch], out: &Path, epoch: i64) -> Result<()> {
+    let (dev, address) = (options.dev, options.krew.as_deref());
     let mut platforms = Vec::new();
     for arch in arches {
-        let dir = shell::root()
-            .join("target/release-artefacts/tree")
-            .join(format!("{PROGRAM}-{}", arch.name()));
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
-        }
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        dist::strip(*arch, &build(*arch, !dev)?, &dir.join(PROGRAM))?;
-        let size = fs::metadata(dir.join(PROGRAM))
-            .with_context(|| format!("reading the size of {PROGRAM}"))?
-            .len();
-        ensure!(
-            dev || size <= MOST,
-            "{PROGRAM} for {} has {size} bytes, at most {MOST}",
-            arch.name()
-        );
-        copy(&shell::root().join("LICENSE"), &dir)?;
-        let file = format!("{PROGRAM}-{}-linux-{}.tar.gz", dist::version(), arch.name());
-        archive(&dir, &[PROGRAM, "LICENSE"], &out.join(&file), epoch, &[])?;
-        platforms.push(Platform {
-            arch: arch.name(),
-            sha256: digest(&out.join(&file))?,
-            file,
-        });
+        let built = build(*arch, !dev)?;
+        let strip = |to: &Path| dist::strip(*arch, &built, to);
+        platforms.push(packed("linux", arch.name(), PROGRAM, dev, (out, epoch), &strip)?);
+    }
+    if options.windows {
+        let built = platforms::windows(!dev)?;
+        let name = format!("{PROGRAM}.exe");
+        // The linker has stripped it.
+        let copied = |to: &Path| {
+            fs::copy(&built, to)
+                .map(drop)
+                .with_context(|| format!("copying {}", built.display()))
+        };
+        platforms.push(packed("windows", Arch::Amd64.name(), &name, dev, (out, epoch), &copied)?);
     }
     let template = shell::root().join(MANIFEST);
     let template = fs::read_to_string(&template).with_context(|| format!("reading {}", template.display()))?;
@@ -71,6 +64,39 @@ pub fn artefacts(arches: &[Arch], dev: bool, address: Option<&str>, out: &Path, 
     }
     let manifest = manifest(&template, dist::version(), address.unwrap_or(NOWHERE), &platforms)?;
     write(&out.join("kubectl-epitaph.krew.yaml"), &manifest)
+}
+
+/// The archive of a program, which `put` writes.
+fn packed(
+    os: &'static str,
+    arch: &'static str,
+    bin: &str,
+    dev: bool,
+    (out, epoch): (&Path, i64),
+    put: &dyn Fn(&Path) -> Result<()>,
+) -> Result<Platform> {
+    let dir = shell::root()
+        .join("target/release-artefacts/tree")
+        .join(format!("{PROGRAM}-{os}-{arch}"));
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    put(&dir.join(bin))?;
+    let size = fs::metadata(dir.join(bin))
+        .with_context(|| format!("reading the size of {bin}"))?
+        .len();
+    ensure!(dev || size <= MOST, "{bin} for {os}-{arch} has {size} bytes, at most {MOST}");
+    copy(&shell::root().join("LICENSE"), &dir)?;
+    let file = format!("{PROGRAM}-{}-{os}-{arch}.tar.gz", dist::version());
+    archive(&dir, &[bin, "LICENSE"], &out.join(&file), epoch, &[])?;
+    Ok(Platform {
+        os,
+        arch,
+        bin: bin.to_owned(),
+        sha256: digest(&out.join(&file))?,
+        file,
+    })
 }
 
 fn build(arch: Arch, release: bool) -> Result<PathBuf> {
@@ -98,11 +124,18 @@ fn manifest(template: &str, version: &str, address: &str, platforms: &[Platform]
         .map(|line| format!("{line}\n"))
         .collect();
     out.push_str(PLATFORMS);
-    for Platform { arch, file, sha256 } in platforms {
+    for Platform {
+        os,
+        arch,
+        bin,
+        file,
+        sha256,
+    } in platforms
+    {
         let _ = write!(
             out,
-            "    - selector: {{matchLabels: {{os: linux, arch: {arch}}}}}\n      uri: {}/{file}\n      sha256: \"{sha256}\"\n      bin: {PROGRAM}\n      \
-             files:\n        - {{from: {PROGRAM}, to: .}}\n        - {{from: LICENSE, to: .}}\n",
+            "    - selector: {{matchLabels: {{os: {os}, arch: {arch}}}}}\n      uri: {}/{file}\n      sha256: \"{sha256}\"\n      bin: {bin}\n      \
+             files:\n        - {{from: {bin}, to: .}}\n        - {{from: LICENSE, to: .}}\n",
             address.trim_end_matches('/')
         );
     }
@@ -119,9 +152,16 @@ mod tests {
 
     #[test]
     fn a_manifest_has_address_and_checksum_of_each_archive() {
-        let platforms = ["amd64", "arm64"].map(|arch| Platform {
+        let platforms = [
+            ("linux", "amd64", "kubectl-epitaph"),
+            ("linux", "arm64", "kubectl-epitaph"),
+            ("windows", "amd64", "kubectl-epitaph.exe"),
+        ];
+        let platforms = platforms.map(|(os, arch, bin)| Platform {
+            os,
             arch,
-            file: format!("kubectl-epitaph-1.2.3-linux-{arch}.tar.gz"),
+            bin: bin.to_owned(),
+            file: format!("kubectl-epitaph-1.2.3-{os}-{arch}.tar.gz"),
             sha256: format!("{arch}0f"),
         });
         let template = template().replace(&format!("v{}\n", dist::version()), "v1.2.3\n");
@@ -134,11 +174,14 @@ mod tests {
             "  version: v1.2.3\n",
             "      uri: https://example.org/v1.2.3/kubectl-epitaph-1.2.3-linux-arm64.tar.gz\n      sha256: \"arm640f\"\n",
             "{os: linux, arch: amd64}",
+            "{os: windows, arch: amd64}",
+            "      bin: kubectl-epitaph.exe\n",
+            "- {from: kubectl-epitaph.exe, to: .}\n",
             "- {from: LICENSE, to: .}\n",
         ] {
             assert!(manifest.contains(part), "{part} is not in {manifest}");
         }
-        assert_eq!(manifest.matches("selector:").count(), 2);
+        assert_eq!(manifest.matches("selector:").count(), 3);
         assert!(!manifest.contains("releases.invalid"), "{manifest}");
     }
 

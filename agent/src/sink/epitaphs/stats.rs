@@ -11,6 +11,8 @@ pub enum EpitaphOutcome {
     Foreign,
     /// Of the observer: the agent of the node has written no Epitaph that could be completed.
     Absent,
+    /// Of the observer: the termination was not unclean, and nothing that was observed is out of the ordinary.
+    Unneeded,
     QueueFull,
     /// The API server does not know the kind: the CustomResourceDefinition is not installed.
     KindAbsent,
@@ -27,11 +29,12 @@ pub enum EpitaphOutcome {
     Shutdown,
 }
 
-pub const OUTCOMES: [EpitaphOutcome; 12] = [
+pub const OUTCOMES: [EpitaphOutcome; 13] = [
     EpitaphOutcome::Written,
     EpitaphOutcome::Known,
     EpitaphOutcome::Foreign,
     EpitaphOutcome::Absent,
+    EpitaphOutcome::Unneeded,
     EpitaphOutcome::QueueFull,
     EpitaphOutcome::KindAbsent,
     EpitaphOutcome::Forbidden,
@@ -50,6 +53,7 @@ impl EpitaphOutcome {
             | EpitaphOutcome::Known
             | EpitaphOutcome::Foreign
             | EpitaphOutcome::Absent
+            | EpitaphOutcome::Unneeded
             | EpitaphOutcome::Refused
             | EpitaphOutcome::NamespaceGone
             | EpitaphOutcome::Rejected => true,
@@ -68,6 +72,7 @@ impl EpitaphOutcome {
             EpitaphOutcome::Known => "known",
             EpitaphOutcome::Foreign => "foreign",
             EpitaphOutcome::Absent => "absent",
+            EpitaphOutcome::Unneeded => "unneeded",
             EpitaphOutcome::QueueFull => "queue_full",
             EpitaphOutcome::KindAbsent => "kind_absent",
             EpitaphOutcome::Forbidden => "forbidden",

@@ -66,6 +66,10 @@ impl EpitaphWriter {
                         Done::Known => EpitaphOutcome::Known,
                         Done::Foreign => self.foreign(&key),
                         Done::Absent => EpitaphOutcome::Absent,
+                        Done::Unneeded => {
+                            self.pace.give_back();
+                            EpitaphOutcome::Unneeded
+                        }
                     }
                 }
                 Err(failure) => match self.failed(&failure, &key, waiting.attempts.since) {

@@ -132,7 +132,7 @@ pub const STUCK_PODS: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[("holder", "node, finalizer, volume, runtime")],
-    about: "Pods of the cluster that are being deleted, `observer.stuck_after` after the end of their grace period, by what holds them; `volume`: pods of a ready node that wait for their volumes' unmounting, and replacements that wait so long for a volume attached to a lost node",
+    about: "Pods of the cluster that still exist although they were deleted and their grace period ended `observer.stuck_after` ago, by what holds them. `volume`: pods of a ready node whose volumes are not unmounted, and replacements that have waited for the same time for a volume of a lost node",
 };
 
 pub const HELD_PODS: Row = Row {

@@ -98,7 +98,7 @@ pub const TABLE: [LossRow; 7] = [
         unclean: true,
         severity: Severity::Warning,
         meaning: "The node is not ready, but its agent answers, or its kubelet itself reports Ready=False: the machine runs, and so may its containers.",
-        proof: "The condition Ready is not True, and the agent's pod answered /healthz meanwhile, or Ready is False with the same bootID; after the loss: Ready was False and never Unknown.",
+        proof: "The condition Ready is not True, and one of two things shows that the machine runs: the agent's pod answered /healthz, or the kubelet itself reported Ready=False with the same bootID. In a report after the loss: Ready was False the whole time, never Unknown.",
         remedy: "Repair the kubelet, the container runtime, or the network to the API server. Do not set the taint out-of-service on a node that runs, and do not delete its pods by force: two pods could write the same volume.",
     },
     LossRow {

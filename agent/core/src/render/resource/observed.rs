@@ -1,5 +1,7 @@
 //! What only the observer sees of a pod's termination, for the pod's Epitaph: the field `observed`, which the agent does not write.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -16,8 +18,11 @@ use crate::time::WallOffset;
 const SERVICES: usize = 8;
 /// Longest sentence and remedy of a loss, bytes as JSON.
 const TEXT: usize = 512;
+/// An endpoint that was ready for longer after the deletion request sent clients to a pod that was stopping.
+const LATE: Duration = Duration::from_secs(1);
 
-/// What the observer saw.
+/// What the observer saw: the replacement, the removal from each Service, the loss of the node. Only where this explains something: an
+/// unclean termination, a lost node, an endpoint that was ready for too long, a replacement that did not become ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -83,11 +88,19 @@ pub struct Observed {
     pub namespace: String,
     pub pod: EpitaphPod,
     pub observed: EpitaphObserved,
+    /// Also worth a write where the agent reports a clean termination.
+    pub is_notable: bool,
 }
 
 impl Observed {
     /// None for what is not about one pod's end. `clock`: of the observer's machine.
     pub fn of(output: &Output, clock: WallOffset) -> Option<Observed> {
+        let is_notable = match output {
+            // publishNotReadyAddresses wants that.
+            Output::Removal(of) => !of.publish_not_ready && of.not_ready.unwrap_or(of.end).at.since(of.begin.at) > LATE,
+            Output::Replacement(of) => of.ready.is_none(),
+            _ => true,
+        };
         let (pod, observed) = match output {
             Output::Removal(removal) => {
                 let endpoint = EpitaphEndpoint {
@@ -148,6 +161,7 @@ impl Observed {
                 uid: word(&pod.uid.0, SHORT_NAME),
             },
             observed,
+            is_notable,
         })
     }
 

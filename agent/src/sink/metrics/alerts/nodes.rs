@@ -183,8 +183,8 @@ pub(super) const PAGES: [Page; 6] = [
         means: "Nodes have been silent for more than a minute, and the node lifecycle controller does not evict their pods. No pod \
                 is deleted, so nothing hangs and nothing is replaced, while the containers may be gone. In a zone of at most 50 \
                 nodes the controller stops evictions while 55 % or more (`--unhealthy-zone-threshold`), and at least three, but \
-                not all of its nodes are not ready; in a larger zone it evicts more slowly. It stops all evictions while every \
-                zone has no ready node.",
+                not all of its nodes are not ready; in a larger zone it evicts more slowly. While no zone has a ready node, it \
+                evicts nothing.",
         proves: "`epitaph_node_evictions_held` by node: `Ready` is `Unknown`, and the node lacks the taint \
                  `node.kubernetes.io/unreachable:NoExecute`. The observer's log has a line for each node.",
         to_do: &[

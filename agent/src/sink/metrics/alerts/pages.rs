@@ -223,7 +223,7 @@ const PAGES: [Page; 16] = [
             "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
              unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \
              then reload logind and restart the kubelet.",
-            "`lock` with `periods` unknown: most likely the kubelet has no grace periods, which is the default: as for `periods`. \
+            "`lock` with `periods` unknown: most likely the kubelet has no grace periods, which is the default. The remedy is that of `periods`. \
              To know, set the chart value `agent.kubelet.config` to the kubelet's file.",
             "`lock` alone: restart the kubelet, which does not retry a failed start of its shutdown manager.",
             "Until then, drain the node before a shutdown.",
