@@ -25,7 +25,7 @@ pub struct Writer<W: Write> {
     /// Buffer for a frame, reused to avoid an allocation per input.
     pub(super) frame: Vec<u8>,
     /// Of the next frame.
-    number: u32,
+    pub(super) number: u32,
 }
 
 impl<W: Write> Writer<W> {

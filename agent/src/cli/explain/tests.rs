@@ -181,9 +181,9 @@ fn all_with_a_line_each() {
             `epitaph explain` also explains what kubectl, docker, systemctl, shells, proxies and clients show:
 
             exit codes  0, 1, 2, 124, 125, 126, 127, 128, 129, 130, 131, 132, 134, 135, 136, 137, 138, 139,
-                        140, 141, 143, 165, 200, 203, 217, 226, 255
-            signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGBUS, SIGFPE,
-                        SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3, SIGTERM ignored, SIGTERM was ignored
+                        140, 141, 143, 159, 165, 200, 203, 217, 226, 255
+            signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGSYS, SIGBUS,
+                        SIGFPE, SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3, SIGTERM ignored, SIGTERM was ignored
             reasons     Killed, OOMKilled, OOM, oom-kill, unclean, Error, CrashLoopBackOff, BackOff,
                         Completed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway
                         Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
@@ -191,14 +191,14 @@ fn all_with_a_line_each() {
                         hang up, upstream prematurely closed connection, Terminating, RestartingAllContainers,
                         AllContainersRestarting, RestartAllContainers, ContainerStatusUnknown, StartError,
                         RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
-                        Aborted, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted, Terminated,
-                        NodeStatusUnknown, NodeNotReady, NotReady, node gone, TaintManagerEviction,
-                        DeletionByTaintManager, PodStuckOnLostNode, node.lost, pod.lost, out-of-service,
-                        node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach, NodeLost,
-                        NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook, preStop,
-                        preStop hook, lifecycle.preStop, StopSignalIgnored, stop signal ignored, Rebooted,
-                        reboot, node reboot, down, node down, node.down, lock, inhibitor, inhibitor lock,
-                        delay lock, block lock, systemd-inhibit, DeadlineExceeded, ImagePullBackOff,
+                        Aborted, Bad system call, seccomp, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE,
+                        Unknown, Evicted, Terminated, NodeStatusUnknown, NodeNotReady, NotReady, node gone,
+                        TaintManagerEviction, DeletionByTaintManager, PodStuckOnLostNode, node.lost, pod.lost,
+                        out-of-service, node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach,
+                        NodeLost, NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook,
+                        preStop, preStop hook, lifecycle.preStop, StopSignalIgnored, stop signal ignored,
+                        Rebooted, reboot, node reboot, down, node down, node.down, lock, inhibitor, inhibitor
+                        lock, delay lock, block lock, systemd-inhibit, DeadlineExceeded, ImagePullBackOff,
                         ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit, exit-code, signal
             probes      cgroup_mkdir, cgroup_rmdir, sched_process_exit, sched_process_exec, mark_victim,
                         signal_deliver, signal_generate, inet_sock_set_state, tcp_send_reset,
