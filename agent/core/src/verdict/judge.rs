@@ -9,24 +9,22 @@ mod kernel;
 mod kubernetes;
 mod shutdown;
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
-use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, disagreement, evidence, sentence, table};
 use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Fatal, Kill, MainProcess, MainUnsure, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
+use crate::ledger::{self, Hole, MainUnsure, not_kept};
+use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
 
 pub use inside::is_at_once;
 
 pub(super) use hook::{Hook, HookEnd, quoted};
 pub(super) use inside::{outlived_main, worst};
 pub(super) use shutdown::{by_systemd_shutdown, own_grace};
-
-/// If the main process exits this soon after the OOM kill of a child, the OOM kill is the reason.
-pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);
 
 /// One termination's facts, with their Kubernetes context.
 #[derive(Clone, Copy, Debug)]
@@ -341,23 +339,18 @@ fn may_be_later(case: &Case<'_>, exit: Exit) -> bool {
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
 fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let holes = &case.missing;
-    let within = |kinds: &[Kind]| -> Vec<Kind> {
-        let hit = |kind: &&Kind| finding.absent.contains(kind);
-        kinds.iter().filter(hit).copied().collect()
-    };
-    let (mut lost, inactive) = (within(&holes.lost), within(&holes.inactive));
-    if finding.inside {
-        let of_others = within(&holes.lost_inside)
-            .into_iter()
-            .filter(|kind| !holes.lost.contains(kind));
-        lost.extend(of_others.collect::<Vec<_>>());
-    }
+    let is_absent = |hole: &&Hole| finding.absent.iter().any(|kind| hole.is_of(*kind));
+    let inside = holes.lost_inside.iter().filter(|_| finding.inside);
+    let lost: Vec<Hole> = holes.lost.iter().chain(inside).filter(is_absent).copied().collect();
+    let inactive = holes.inactive.iter().filter(|kind| finding.absent.contains(kind));
+    let inactive: Vec<Kind> = inactive.copied().collect();
     // An error is as unclean with an OOM kill of another process as without.
-    let rests_on_ooms = finding.exit != Exit::NonzeroExit && !within(&[Kind::OomVictim, Kind::ProcessExec]).is_empty();
-    let missing = if let Some(unsure) = holes.main_unsure {
+    let of_ooms = |kind: &Kind| matches!(kind, Kind::OomVictim | Kind::ProcessExec);
+    let rests_on_ooms = finding.exit != Exit::NonzeroExit && finding.absent.iter().any(of_ooms);
+    let missing = if let Some(unsure) = &holes.main_unsure {
         match unsure {
-            MainUnsure::Lost(kind) if holes.inactive.contains(&kind) => Missing::Inactive(vec![kind]),
-            MainUnsure::Lost(kind) => Missing::Lost(vec![kind]),
+            MainUnsure::Inactive(kind) => Missing::Inactive(vec![*kind]),
+            MainUnsure::Lost(lost) => Missing::records(lost),
             MainUnsure::MayBeCommand => Missing::Main,
         }
     } else if holes.earlier_stop && rests_on_first_stop(finding.exit) {
@@ -365,15 +358,15 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     } else if gap_may_hide_stop(case) && rests_on_first_stop(finding.exit) {
         Missing::Gap
     } else if may_be_later(case, finding.exit) && may_have_been_stopped_before(case) {
-        Missing::LateStart
+        Missing::late_start(case)
     } else if finding.absent.is_empty() {
         return finding;
     } else if finding.no_stop_seen && may_have_been_stopped_before(case) {
-        Missing::LateStart
+        Missing::late_start(case)
     } else if !inactive.is_empty() {
         Missing::Inactive(inactive)
     } else if !lost.is_empty() {
-        Missing::Lost(lost)
+        Missing::records(&lost)
     } else if holes.gap || rests_on_ooms && holes.gap_of_ooms {
         Missing::Gap
     } else if holes.over_cap || finding.inside && holes.over_cap_inside {
@@ -381,11 +374,27 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     } else {
         return finding;
     };
-    let missing = match missing {
-        Missing::Lost(_) if holes.not_recorded => Missing::NotRecorded,
-        Missing::LateStart if holes.begins_late => Missing::NotRecorded,
-        Missing::Lost(_) if holes.damaged => Missing::Damaged,
-        missing => missing,
-    };
     kernel::unknown(case, missing)
+}
+
+impl Missing {
+    fn late_start(case: &Case<'_>) -> Missing {
+        if case.missing.begins_late {
+            Missing::NotRecorded
+        } else {
+            Missing::LateStart
+        }
+    }
+
+    /// Of records that may be missing.
+    fn records(holes: &[Hole]) -> Missing {
+        match not_kept(holes) {
+            Some(ledger::Why::NotRecorded) => Missing::NotRecorded,
+            Some(_) => Missing::Damaged,
+            None => {
+                let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
+                Missing::Lost(kinds.into_iter().collect())
+            }
+        }
+    }
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use crate::event::{ExitStatus, Kind};
 use crate::ids::PodUid;
 use crate::kubernetes::{PodContext, RESOLUTION, Request};
+use crate::ledger::MissingEvidence;
 use crate::pod::{PodEventsState, PreStop};
-use crate::termination::{Actor, MissingEvidence, Role, TerminationFacts};
+use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
 
 use super::context::{Api, Life};
@@ -145,9 +146,8 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
 
 /// But for [`Pod::may_be_stopped_before`].
 fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
-    let of_signals = |kinds: &[Kind]| kinds.contains(&Kind::SignalGenerate);
-    of_signals(&missing.lost)
-        || of_signals(&missing.inactive)
+    missing.may_lack(Kind::SignalGenerate)
+        || missing.inactive.contains(&Kind::SignalGenerate)
         || missing.gap
         || missing.over_cap
         || missing.main_unsure.is_some()

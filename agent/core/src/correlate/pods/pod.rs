@@ -11,8 +11,9 @@ use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
     PodFact, PodGone,
 };
-use crate::termination::{LATE_REACH, TerminationFacts};
+use crate::termination::TerminationFacts;
 use crate::time::Boot;
+use crate::tolerances::LATE_REACH;
 
 use super::super::Limits;
 use super::super::node::RunningPod;

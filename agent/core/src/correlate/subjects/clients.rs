@@ -14,10 +14,10 @@ use std::time::Duration;
 use crate::attribute::{slim, table};
 use crate::event::{Client, SERVER_HASHES, Tcp, TcpOp, TcpState, server_hash};
 use crate::ids::CgroupId;
+use crate::ledger::Span;
 use crate::time::Boot;
 
 use super::connection::Pair;
-use super::doubt::Span;
 
 /// The kernel gives a client the same port for the same server again, but not before this.
 const PORTS_LAST: Duration = Duration::from_secs(60);

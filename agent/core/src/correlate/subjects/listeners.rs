@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::attribute::Map;
 use crate::event::{Kind, Tcp};
 use crate::ids::CgroupId;
+use crate::ledger::{Hole, Why};
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
 
 use super::Subjects;
-use super::doubt::Span;
 use super::subject::State;
 
 const LISTENERS: usize = 64;
@@ -158,7 +158,7 @@ impl Subjects {
                 self.closers.retain(|_, closers| closers.iter().any(is_closer));
             }
             if self.closers.len() >= NAMESPACES {
-                return self.doubt(own, Kind::Tcp, Span::from(at), 1);
+                return self.doubt(own, from_then_on(at));
             }
         }
         let closers = self.closers.entry(tcp.netns).or_default();
@@ -175,7 +175,7 @@ impl Subjects {
         }
         for of in doubtful {
             // The later one keeps the port.
-            self.doubt(of, Kind::Tcp, Span::from(at), 1);
+            self.doubt(of, from_then_on(at));
             self.weigh(of);
         }
     }
@@ -190,6 +190,14 @@ fn listeners(subjects: &Map<CgroupId, State>, of: CgroupId) -> Option<&Listeners
 fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
     let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
     listener.port() == to.port() && (any || listener.ip() == to.ip())
+}
+
+/// Whose a refused connection is cannot be told any more.
+fn from_then_on(at: Boot) -> Hole {
+    Hole {
+        to: None,
+        ..Hole::of(Why::Dropped, Kind::Tcp, at, at, 1)
+    }
 }
 
 #[cfg(test)]

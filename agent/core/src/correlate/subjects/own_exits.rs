@@ -6,11 +6,9 @@
 
 use std::time::Duration;
 
-use super::doubt::Span;
+use crate::ledger::Span;
 use crate::time::Boot;
 
-/// A wrapper passes its program's end on within milliseconds; one that cleans up takes seconds.
-pub(super) const REACH: Duration = Duration::from_secs(10);
 /// How long the kernel records the sockets for such an exit or close, if the subject goes on.
 pub(super) const WATCH: Duration = Duration::from_secs(2);
 /// Times this close are kept as one span.

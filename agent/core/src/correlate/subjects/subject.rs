@@ -9,11 +9,12 @@ use crate::attribute::Subject;
 use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
+use crate::ledger::{Drops, Span};
 use crate::termination::{InnerProcess, MainExit, MainProcess, Role};
 use crate::time::Boot;
 
 use super::budget::NOT_LISTED;
-use super::doubt::{Doubts, EVIDENCE, Span};
+use super::dropped::EVIDENCE;
 use super::inside::InnerFacts;
 use super::missed::Place;
 use super::own_exits::OwnExits;
@@ -95,7 +96,7 @@ pub(super) struct Rare {
     /// When the sockets were last let go.
     pub unwatched_at: Option<Boot>,
     /// Evidence that was dropped.
-    pub doubts: Doubts,
+    pub drops: Drops,
     pub own_exits: OwnExits,
 }
 
@@ -103,7 +104,7 @@ static NOTHING_RARE: Rare = Rare {
     exits_dropped: 0,
     warned: None,
     unwatched_at: None,
-    doubts: Doubts::NONE,
+    drops: Drops::NONE,
     own_exits: OwnExits::NONE,
 };
 
@@ -200,7 +201,7 @@ impl State {
         self.early.retain(is_next);
         if let Some(rare) = &mut self.rare {
             rare.exits_dropped = 0;
-            rare.doubts.expire(end);
+            rare.drops.expire(end);
             rare.own_exits.expire(end);
         }
     }
@@ -688,9 +689,8 @@ impl State {
     pub fn drop_timeline(&mut self, now: Boot) -> u64 {
         let Some(timeline) = self.timeline.take() else { return 0 };
         let (since, count) = (timeline.since().unwrap_or(now), timeline.len() as u64);
-        let span = Span { first: since, last: now };
-        let doubts = &mut self.rare_mut().doubts;
-        EVIDENCE.into_iter().for_each(|kind| doubts.add(kind, span, count));
+        let time = Span { first: since, last: now };
+        self.rare_mut().drops.add_each(&EVIDENCE, time, count);
         count
     }
 
@@ -711,7 +711,7 @@ impl State {
 
 impl Rare {
     fn bytes(&self) -> usize {
-        size_of::<Rare>() + self.doubts.bytes() + self.own_exits.bytes()
+        size_of::<Rare>() + self.drops.bytes() + self.own_exits.bytes()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::termination::Open;
 use crate::time::Boot;
 
 use super::subject::{Candidate, Others, ProcessId, State};
-use super::{SubjectEvent, Subjects, finish, holes, traffic};
+use super::{SubjectEvent, Subjects, finish, traffic};
 use crate::correlate::Limits;
 use crate::correlate::attribution::Attributor;
 use crate::correlate::limits::KEEP_FINISHED;
@@ -178,7 +178,7 @@ impl Subjects {
         self.unlist(own, &mut state);
         self.unweigh(own, &mut state);
         let context = self.context(around);
-        if state.is_step(self.limits.linger) && !holes::may_have_been_stopped(&context, own, &state) {
+        if state.is_step(self.limits.linger) && !finish::may_have_been_stopped(context.ledger(own, &state), &state) {
             return self.step(own, state, out);
         }
         let facts = finish::facts(&context, own, &state, open, self.now);

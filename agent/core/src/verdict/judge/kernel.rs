@@ -1,12 +1,13 @@
 //! The kernel's evidence decides how the process terminated. No other source changes this.
 
 use super::inside::{self, Answer, inside, is_reflex, reflex};
-use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes, may_have_been_stopped_before};
+use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
 use crate::termination::{Actor, Kill, Open, Role, Stop};
 use crate::time::Boot;
+use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::{Cause, Exit};
 
 /// What could show that an exit was not clean: a signal, or an OOM kill of another process.
@@ -449,7 +450,7 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
 fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
     let may_miss = case.missing.over_cap
-        || case.missing.lost.contains(&Kind::SignalGenerate)
+        || case.missing.may_lack(Kind::SignalGenerate)
         || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {

@@ -2,13 +2,13 @@
 
 use super::{InnerSignal, Way, id, is_by, is_same, process, signals};
 use crate::attribute::Map;
-use crate::correlate::subjects::own_exits::REACH;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
 use crate::correlate::subjects::timeline::Timeline;
 use crate::event::{ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
+use crate::tolerances::PASSED_ON;
 
 impl Way<'_> {
     pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> Vec<Unsignalled> {
@@ -42,7 +42,7 @@ impl Way<'_> {
     }
 }
 
-/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`REACH`] before. Whether there were others, which
+/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`PASSED_ON`] before. Whether there were others, which
 /// came in from outside as far as their sockets show.
 pub(in crate::correlate::subjects) fn killed(
     state: &State,
@@ -59,7 +59,7 @@ pub(in crate::correlate::subjects) fn killed(
         is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL))
     });
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
-    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(REACH))?, fact))) {
+    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(PASSED_ON))?, fact))) {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
