@@ -23,7 +23,6 @@ mod units;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question, Subject};
@@ -37,6 +36,7 @@ use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::termination::Open;
 use crate::time::Boot;
+use crate::tolerances::BEHIND;
 
 pub use attribution::KUBELET_UNITS;
 use attribution::{Attributor, Taker};
@@ -71,10 +71,6 @@ pub struct Correlator {
 
 /// Subject events for which memory is kept.
 const KEPT: usize = 16;
-
-/// Pods and the node wait for their containers' records if a busy caller is further behind: less than the shortest time after which a pod is
-/// reported without a container's termination.
-const BEHIND: Duration = Duration::from_secs(1);
 
 impl Correlator {
     pub fn new(limits: Limits) -> Correlator {

@@ -21,9 +21,8 @@ use crate::termination::{
     Actor, ClientPeer, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
 };
 use crate::time::Boot;
+use crate::tolerances::{CHILD_REACH, HANDLER_LATE, YOUNG};
 
-/// A wrapper passes the status of its child on sooner.
-const LATER: Duration = Duration::from_secs(1);
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
 pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
 
@@ -164,7 +163,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 None if finding.why == Why::AfterGrace => {
                     "which reads the signal without a handler (signalfd or sigwait)".to_owned()
                 }
-                Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
+                Some((stop, at)) if at.since(stop.at) >= HANDLER_LATE => {
                     format!("the handler started {} later", seconds(at.since(stop.at)))
                 }
                 _ => "the handler started".to_owned(),
@@ -516,7 +515,7 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
 fn child_crashed(case: &Case<'_>, who: &str) -> String {
     let child = case.failed_child.map_or(String::new(), |child| {
         let later = match case.exit.map(|exit| exit.at.since(child.exit.at)) {
-            Some(later) if later >= LATER => format!(" {} later", seconds(later)),
+            Some(later) if later >= CHILD_REACH => format!(" {} later", seconds(later)),
             _ => String::new(),
         };
         format!(
@@ -860,7 +859,7 @@ fn by_itself(case: &Case<'_>) -> String {
 fn young(case: &Case<'_>) -> String {
     let lived = case.main().zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
     match lived {
-        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < Duration::from_secs(1) => {
+        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < YOUNG => {
             format!(", {} after the start", seconds(lived))
         }
         _ => String::new(),

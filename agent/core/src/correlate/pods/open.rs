@@ -6,23 +6,18 @@
 //! - Who asked for a shorter grace period than the pod's own, at which the runtime killed a process? Only an Event names a controller.
 //! - How did the preStop hook end? Only an Event reports a failure of a hook whose process was not observed.
 
-use std::time::Duration;
-
 use crate::event::{ExitStatus, Kind};
 use crate::ids::PodUid;
-use crate::kubernetes::{PodContext, RESOLUTION, Request};
+use crate::kubernetes::{PodContext, Request};
 use crate::ledger::MissingEvidence;
 use crate::pod::{PodEventsState, PreStop};
 use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
+use crate::tolerances::{ANNOUNCED, RESOLUTION};
 
 use super::context::{Api, Life};
 use super::pod::{Held, Pod};
 use super::{FromPods, Pods};
-
-/// The caller announces the request with one of its next inputs, after the records that wait: no termination with an open question
-/// is judged before.
-const ANNOUNCED: Duration = Duration::from_millis(200);
 
 impl Pods {
     /// Requests a pod's Events, once for each termination that they can change.

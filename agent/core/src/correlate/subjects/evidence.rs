@@ -8,14 +8,14 @@ use crate::ledger::{Hole, LossPlace, Why};
 use crate::report::StopSignalIgnored;
 use crate::termination::{Role, TerminationKey};
 use crate::time::Boot;
-use crate::tolerances::RUN_GAP;
+use crate::tolerances::{OWN_WATCH, RUN_GAP, TOUCH};
 use crate::verdict;
 
 use super::clients::Clients;
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
-use super::{SubjectEvent, Subjects, TOUCH, own_exits};
+use super::{SubjectEvent, Subjects};
 use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, Sender, What};
 
 impl Subjects {
@@ -152,7 +152,7 @@ impl Subjects {
             out.push(SubjectEvent::Unwatched(cgroup));
         }
         // As if armed earlier: due after a shorter time.
-        let as_of = self.now.minus(watch.saturating_sub(own_exits::WATCH));
+        let as_of = self.now.minus(watch.saturating_sub(OWN_WATCH));
         if state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH) {
             if let Some(armed) = state.armed.replace(as_of) {
                 self.armed.remove(&(armed, home));

@@ -1,7 +1,6 @@
 //! Listeners that a subject closed, and the refused connections that they would have accepted.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::attribute::Map;
 use crate::event::{Kind, Tcp};
@@ -9,13 +8,12 @@ use crate::ids::CgroupId;
 use crate::ledger::{Hole, Why};
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
+use crate::tolerances::{CLOSERS_SWEEP, UNHASHED};
 
 use super::Subjects;
 use super::subject::State;
 
 const LISTENERS: usize = 64;
-/// The kernel takes a listener out of its table before it records the close.
-const UNHASHED: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
@@ -143,8 +141,6 @@ impl Listeners {
 
 /// Network namespaces for which closers are kept. In further namespaces nothing shows whose clients are refused.
 const NAMESPACES: usize = 1_024;
-/// How often the namespaces without a closed listener are dropped, if there is no room.
-const SWEEP: Duration = Duration::from_secs(1);
 
 impl Subjects {
     /// The probes attribute a refused client to the last closed listener of the port. A neighbour in the same network namespace that listens
@@ -153,7 +149,7 @@ impl Subjects {
         let subjects = &self.subjects;
         let is_closer = |of: &CgroupId| listeners(subjects, *of).is_some_and(|listeners| !listeners.is_empty());
         if self.closers.len() >= NAMESPACES && !self.closers.contains_key(&tcp.netns) {
-            if self.closers_swept.plus(SWEEP) <= self.now {
+            if self.closers_swept.plus(CLOSERS_SWEEP) <= self.now {
                 self.closers_swept = self.now;
                 self.closers.retain(|_, closers| closers.iter().any(is_closer));
             }

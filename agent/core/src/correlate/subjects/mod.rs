@@ -24,7 +24,6 @@ mod watching;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
 use crate::container::ContainerFact;
@@ -48,9 +47,6 @@ use timers::Due;
 
 pub(super) use resumed::Scan;
 pub(super) use subject::ProcessId;
-
-/// A timeline's place in the order of idleness is renewed at most this often.
-const TOUCH: Duration = Duration::from_secs(1);
 
 /// An event of a subject.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use crate::input::ProcessFact;
 use crate::ledger::{Drops, Span};
 use crate::termination::{InnerProcess, MainExit, MainProcess, Role};
 use crate::time::Boot;
+use crate::tolerances::{ANNOUNCE, REFUSED_LATE, REFUSED_ON, REFUSED_PAUSE, SOCKETS_CLOSED, START_SLACK, TOGETHER};
 
 use super::budget::NOT_LISTED;
 use super::dropped::EVIDENCE;
@@ -20,26 +21,11 @@ use super::missed::Place;
 use super::own_exits::OwnExits;
 use super::timeline::{SignalFact, Timeline};
 
-/// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
-const START_SLACK: Duration = Duration::from_millis(20);
-/// Within this time a process that is no older than an announced one is not announced.
-const ANNOUNCE: Duration = Duration::from_secs(10);
 /// Most candidates for the main process per subject.
 const CANDIDATES: usize = 16;
 /// Most exits of other processes that are kept without a timeline.
 const EXITS: usize = 32;
-/// Refusals after the exit of a pod's container count for this long at most, and until a pause without refusals: a proxy or client
-/// without CPU time for some seconds continues afterwards.
-const REFUSED_ON: Duration = Duration::from_secs(30);
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// For other subjects only early refusals count: refusals this late mean that clients still connect.
-const REFUSED_LATE: Duration = Duration::from_millis(500);
-/// The kernel closes the sockets of a process after the record of its exit: after seconds where others use the processors. The cgroup can
-/// be removed after that only, and a runtime removes it at once.
-const CLOSED: Duration = Duration::from_secs(10);
 
-/// systemd signals all processes of a unit in one go; without CPU time that takes longer.
-const TOGETHER: Duration = Duration::from_secs(5);
 /// A process whose parent has exited gets this one.
 pub(super) const INIT: Pid = Pid(1);
 
@@ -555,8 +541,8 @@ impl State {
         }
         let closed = match self.removed {
             Some(removed) if removed <= soon => return soon,
-            Some(removed) => removed.min(end.plus(CLOSED)).plus(linger),
-            None => end.plus(CLOSED),
+            Some(removed) => removed.min(end.plus(SOCKETS_CLOSED)).plus(linger),
+            None => end.plus(SOCKETS_CLOSED),
         };
         // What is closed after that may be the next process's.
         let outside = self.candidates.iter().filter(|other| other.outside && other.is_after(end));

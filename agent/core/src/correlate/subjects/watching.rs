@@ -6,11 +6,11 @@ use crate::attribute::Subject;
 use crate::event::{Armed, Task};
 use crate::ids::{CgroupId, PodUid, Signal};
 use crate::time::Boot;
-use crate::tolerances::PASSED_ON;
 
 use super::subject::{ProcessId, State};
 use super::{SubjectEvent, Subjects};
 use crate::correlate::attribution::What;
+use crate::tolerances::PASSED_ON;
 
 /// Most cgroups below a subject's own with observed sockets.
 const BELOW: usize = 15;

@@ -3,8 +3,6 @@
 //! The main process's own answer goes first where it is proven. A process that got the signal from another one decides only if it held
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
-use std::time::Duration;
-
 use super::kernel::{finding, unknown};
 use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
@@ -12,16 +10,9 @@ use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
+use crate::tolerances::{AFTER_DISCARD, CHILD_REACH, NO_TIME, REFLEX};
 use crate::verdict::{Cause, Exit};
 
-/// A process that sends itself the stop signal again so soon after its handler has entered has finished no work in between.
-const REFLEX: Duration = Duration::from_millis(10);
-/// A process that got the stop signal so short a time before its SIGKILL need not have run in between.
-const NO_TIME: Duration = Duration::from_millis(100);
-/// Longest time between the exit of a wrapper's child and the wrapper's own.
-const AFTER_CHILD: Duration = Duration::from_millis(300);
-/// An exit so soon after a second signal that the kernel discarded follows from it.
-const AFTER_DISCARD: Duration = Duration::from_millis(100);
 /// What the way inside rests on.
 const INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
 /// What could show that a reflex was none.
@@ -213,7 +204,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
         return exited(case, cause).map(|_| unknown(case, Missing::Lost(vec![Kind::ProcessExit])));
     }
     let last = forwards.iter().filter_map(|forward| forward.exit).map(|exit| exit.at).max()?;
-    (case.end.since(last) <= AFTER_CHILD).then(|| exited(case, cause)).flatten()
+    (case.end.since(last) <= CHILD_REACH).then(|| exited(case, cause)).flatten()
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
@@ -432,8 +423,8 @@ enum Proof {
 /// the child has exited, or does not wait for a child with clients, as the trap of a shell that exits. An application that stops a helper has more to do.
 fn relays(case: &Case<'_>, forward: &Forward) -> bool {
     let follows = |other: &Forward| match forward.exit.zip(other.exit) {
-        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= AFTER_CHILD,
-        Some((own, childs)) => own.at.since(childs.at) <= AFTER_CHILD,
+        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= CHILD_REACH,
+        Some((own, childs)) => own.at.since(childs.at) <= CHILD_REACH,
         None => may_miss_exits(case),
     };
     let mut others = case.inside.forwards.iter();

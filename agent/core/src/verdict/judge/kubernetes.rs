@@ -9,17 +9,13 @@ use super::kernel::{finding, unknown, unless_worse_below};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
-use crate::kubernetes::{PodContext, RESOLUTION};
+use crate::kubernetes::PodContext;
 use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
+use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
+use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit, TrafficAxis};
-
-/// The kubelet's minimum plus the delay of a slow runtime.
-const MINIMUM_AT_MOST: Duration = Duration::from_secs(3);
-/// A busy node does not explain a container that runs this long after its grace period.
-pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the runtime stopped the container.
 pub(super) fn stopped(case: &Case<'_>) -> Cause {

@@ -6,8 +6,9 @@ use super::kernel::unknown;
 use super::{Case, Finding, InnerEnd, Missing, Open, Why};
 use crate::event::Kind;
 use crate::ids::Pid;
-use crate::kubernetes::{RESOLUTION, StopReason};
+use crate::kubernetes::StopReason;
 use crate::termination::{Kill, Role};
+use crate::tolerances::RESOLUTION;
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit};
 

@@ -8,6 +8,7 @@ use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
 use crate::time::Boot;
+use crate::tolerances::YOUNG;
 use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use crate::verdict::table::row;
@@ -35,9 +36,6 @@ impl Managed {
 
 /// Lost records of one container or unit per second: as many as the smallest budget of a kind that a program can exceed by signals alone.
 const NOISE: u64 = 1024;
-
-/// A program that is younger may not have installed its handlers yet.
-const YOUNG: Duration = Duration::from_secs(1);
 
 pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
     let own = own_remedy(case, finding, axis);

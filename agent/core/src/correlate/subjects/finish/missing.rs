@@ -9,10 +9,10 @@ use crate::ids::CgroupId;
 use crate::ledger::{Hole, Ledger, MainUnsure, MissingEvidence, Why};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
-use crate::tolerances::{GRACE_REACH, LATE_REACH, OOM_CHILD_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
 
 use crate::correlate::subjects::finish::Context;
 use crate::correlate::subjects::subject::{Candidate, Others, State};
+use crate::tolerances::{GRACE_REACH, LATE_REACH, OOM_CHILD_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
 
 /// What can show the way of a stop signal inside.
 const INSIDE: [Kind; 3] = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];

@@ -4,11 +4,11 @@ use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
 use crate::ids::Signal;
 use crate::termination::{Fatal, RaisedAgain, Role, Stop};
 use crate::time::Boot;
-use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, RUN_GAP, STOP_REACH};
 
 use crate::correlate::subjects::inside::acted;
 use crate::correlate::subjects::subject::{Candidate, State};
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
+use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, RUN_GAP, STOP_REACH};
 
 /// The signals to the main process until its exit, in the order of their own times.
 pub(super) fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {

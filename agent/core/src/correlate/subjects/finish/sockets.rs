@@ -6,11 +6,11 @@ use crate::ids::Signal;
 use crate::ledger::Hole;
 use crate::termination::{Inside, Role, Stop, Traffic};
 use crate::time::Boot;
-use crate::tolerances::{PASSED_ON, RUN_GAP};
 
 use crate::correlate::subjects::inside::{self, Unseen, is_same, killed, killed_by_end_of, unseen};
 use crate::correlate::subjects::subject::{INIT, Others};
 use crate::correlate::subjects::traffic::Window;
+use crate::tolerances::{PASSED_ON, RUN_GAP};
 
 /// How far the sockets were observed.
 #[derive(Clone, Copy)]
