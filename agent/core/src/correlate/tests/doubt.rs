@@ -110,7 +110,26 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
 }
 
 #[test]
-fn a_loss_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
+fn a_loss_long_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
+    check(
+        &container(
+            "
+        +0.9 lost signal_generate +0.1 3
+        +12 TERM runc -> main handler
+        +12.001 enter main TERM
+        +12.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
+        "#]],
+    );
+}
+
+/// A program below the main process that was killed some seconds before the stop counts.
+#[test]
+fn a_loss_shortly_before_the_stop_may_hide_the_end_of_a_program() {
     check(
         &container(
             "
@@ -121,8 +140,9 @@ fn a_loss_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
         ",
         ),
         expect![[r#"
-            clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );
 }

@@ -10,10 +10,8 @@ use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::{Cause, Exit};
 
-/// What could show that an exit was not clean: a signal, or an OOM kill of another process.
-const CLEAN: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim];
-/// The same where nobody asked: or the exit of a program below the main process.
-const COMPLETED: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim, Kind::ProcessExit];
+/// What could show that an exit was not clean: a signal, an OOM kill of another process, or the exit of a program below the main process.
+const CLEAN: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim, Kind::ProcessExit];
 /// The same of a main process that sent its stop signal on.
 const CLEAN_INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
 
@@ -140,7 +138,8 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     match answer {
         Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[]),
         Answer::RaisedInVain => finding(Exit::IgnoredStopSignal, cause, Why::RaisedInVain, &[]),
-        Answer::Unread(how) => finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver]),
+        // Unless it sent the signal on, unseen.
+        Answer::Unread(how) => inside(Exit::BlockedStopSignal, cause, Why::Blocked(how)),
         Answer::Handled | Answer::Read => {
             let held = inside::killed_after(case, cause);
             held.unwrap_or_else(|| inside(Exit::KilledAfterGrace, cause, Why::AfterGrace))
@@ -268,7 +267,7 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
             no_stop_seen: true,
             // A program that the exit left behind was killed after it.
             inside: true,
-            ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED)
+            ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, CLEAN)
         },
         Some(_) if let Some(finding) = unseen_below(case) => finding,
         // It may have sent the signal on, unseen.

@@ -12,10 +12,9 @@ use crate::time::Boot;
 
 use crate::correlate::subjects::finish::Context;
 use crate::correlate::subjects::subject::{Candidate, Others, State};
+use crate::correlate::subjects::timeline::SignalFact;
 use crate::tolerances::{GRACE_REACH, LATE_REACH, OOM_CHILD_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
 
-/// What can show the way of a stop signal inside.
-const INSIDE: [Kind; 3] = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
 /// Whose probes a judgement can rest on.
 const PROBES: [Kind; 5] = [
     Kind::SignalGenerate,
@@ -140,20 +139,19 @@ impl Life<'_> {
 
     /// What was about the way of the stop signal inside, which does not end before the last process does.
     fn lost_inside(&self) -> Vec<Hole> {
-        let from = match self.stop {
-            None => self.begin.minus(PASSED_ON),
-            Some(_) => self.begin,
-        };
+        // A program that was killed or ended shortly before the stop counts, too.
+        let from = self.begin.minus(PASSED_ON).max(self.born);
         // The others of a unit end later.
         let until = match self.state.others() {
             Others::None => self.until,
             Others::Exited(last) => self.until.max(last.plus(self.context.reorder)),
             Others::Run => self.until.max(self.now),
         };
+        let is_of = |hole: &Hole, kinds: &[Kind]| kinds.iter().any(|kind| hole.is_of(*kind));
+        let is_early = |hole: &&Hole| is_of(hole, &[Kind::SignalGenerate, Kind::ProcessExit]);
+        let is_late = |hole: &&Hole| is_of(hole, &[Kind::SignalDeliver]) && hole.overlaps(self.begin, until);
         let lost = self.ledger.of_all(from, until);
-        lost.filter(|hole| INSIDE.iter().any(|kind| hole.is_of(*kind)))
-            .copied()
-            .collect()
+        lost.filter(|hole| is_early(hole) || is_late(hole)).copied().collect()
     }
 
     /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
@@ -171,6 +169,11 @@ impl Life<'_> {
             in_time && deliver.signal == stop.signal.signal && is_mains
         });
         let lost = |kind: Kind| self.ledger.lacks_since(kind, since, stop.at).is_some();
+        let handled = |fact: &SignalFact| {
+            let is_like = fact.signal.signal == stop.signal.signal && since <= fact.at && fact.at < stop.at;
+            is_like && fact.is_handled() && self.main.is_some_and(|main| main.id.is(&fact.signal.target))
+        };
+        let entered = entered || lost(Kind::SignalDeliver) && self.timeline.signals.iter().any(handled);
         // Of an entry without a loss, the signal is observed: another party's.
         let is_unexplained = entered && (is_discarded || lost(Kind::SignalGenerate));
         is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
