@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
-use crate::event::{Disposition, ExitStatus, SignalResult, TargetState, si_code};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
-use crate::ledger::MissingEvidence;
+use crate::ledger::{Hole, MissingEvidence};
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -606,14 +606,16 @@ impl TerminationFacts {
         self
     }
 
-    /// Of a container with this grace period at most: a stop that began longer ago was over, so a gap from before hides no stop signal
-    /// of this termination.
+    /// Of a container with this grace period at most: a stop that began longer ago was over, so neither a gap nor a loss from before hides a
+    /// stop signal of this termination.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> TerminationFacts {
         let reach = grace.max(LATE_REACH);
         let (begin, end) = (self.begin, self.end);
         let missing = &mut self.missing;
         missing.late_start = missing.late_start.filter(|since| since.plus(reach) > end);
+        let is_over = |hole: &Hole| hole.kind == Some(Kind::SignalGenerate) && hole.to.is_some_and(|to| to.plus(reach) <= end);
+        missing.lost.retain(|hole| !is_over(hole));
         self.gaps.late_start &= missing.late_start.is_some();
         self.gaps
             .unobserved

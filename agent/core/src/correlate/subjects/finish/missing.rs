@@ -28,7 +28,7 @@ impl Life<'_> {
     pub fn missing(&self, inside: &Inside, oom: &[OomKill]) -> MissingEvidence {
         let (ledger, timeline) = (self.ledger, self.timeline);
         let (born, begin, end) = (self.born, self.begin, self.end);
-        let reach = self.reach();
+        let (reach, stops_from) = (self.reach(), self.stops_from());
         // An OOM kill of another process counts from before the stop signal on.
         let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
         // Whether a victim came in from outside, its exec shows, or that of the process which started it.
@@ -36,11 +36,12 @@ impl Life<'_> {
         let execs_from = others.map(|oom| oom.start.minus(LATE_REACH).max(born)).min();
         let execs_from = execs_from.filter(|from| *from < end).unwrap_or(end);
         let from = |hole: &Hole| match hole.kind {
+            Some(Kind::SignalGenerate) => stops_from,
             Some(Kind::OomVictim) => reach.min(ooms_from),
             Some(Kind::ProcessExec) => reach.min(execs_from),
             _ => reach,
         };
-        let lost = ledger.of_main(reach.min(ooms_from).min(execs_from), end);
+        let lost = ledger.of_main(stops_from.min(ooms_from).min(execs_from), end);
         let lost = lost.filter(|hole| hole.overlaps(from(hole), end));
         // A process without an exit may be one whose exit was dropped.
         let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
@@ -98,15 +99,17 @@ impl Life<'_> {
     /// By kind, what the kernel lost. Lost events of sockets count from the clients' time on, and those of a damaged recording, too: the
     /// severity depends on them.
     fn lost_records(&self) -> Vec<(&'static str, u64)> {
-        let (reach, until) = (self.reach(), self.until);
-        let sockets_reach = reach.min(self.clients_since());
+        let (reach, stops_from, until) = (self.reach(), self.stops_from(), self.until);
+        let sockets_from = reach.min(self.clients_since());
         let is_stated = |hole: &&Hole| match (hole.why, hole.kind) {
             (Why::NotRecorded, _) => false,
-            (_, Some(Kind::Tcp)) => true,
-            (why, _) => why != Why::Damaged && hole.overlaps(reach, until),
+            (_, Some(Kind::Tcp)) => hole.overlaps(sockets_from, until),
+            (Why::Damaged, _) => false,
+            (_, Some(Kind::SignalGenerate)) => hole.overlaps(stops_from, until),
+            _ => hole.overlaps(reach, until),
         };
         let mut sums: Vec<(Kind, u64)> = Vec::new();
-        for hole in self.ledger.of_all(sockets_reach, until).filter(is_stated) {
+        for hole in self.ledger.of_all(stops_from.min(sockets_from), until).filter(is_stated) {
             let Some((kind, most)) = hole.kind.zip(hole.most) else {
                 continue;
             };
@@ -125,6 +128,15 @@ impl Life<'_> {
             self.begin
         } else {
             self.begin.minus(LATE_REACH).max(self.born)
+        }
+    }
+
+    /// The same of a stop signal.
+    fn stops_from(&self) -> Boot {
+        if self.is_asked_for {
+            self.begin
+        } else {
+            self.begin.minus(self.stop_reach()).max(self.born)
         }
     }
 
