@@ -79,7 +79,7 @@ impl<'a> Ledger<'a> {
 
     /// Whether a part of that time was not observed.
     pub fn has_gap(self, from: Boot, to: Boot) -> bool {
-        self.coverage.gaps().any(|gap| gap.overlaps(from, to))
+        self.gaps_between(from, to).next().is_some()
     }
 
     /// The gaps in the life of a process that started at `born`, which ended no longer before that end than `reach`: so shortly that a stop
@@ -90,9 +90,8 @@ impl<'a> Ledger<'a> {
     }
 
     /// The gaps between the two.
-    pub fn gaps(self, from: Boot, to: Boot) -> impl Iterator<Item = (Boot, Boot)> {
-        let gaps = self.coverage.gaps().filter(move |gap| gap.overlaps(from, to));
-        gaps.filter_map(|gap| Some((gap.from, gap.to?)))
+    pub fn gaps_between(self, from: Boot, to: Boot) -> impl Iterator<Item = &'a Hole> {
+        self.coverage.gaps().filter(move |gap| gap.overlaps(from, to))
     }
 
     /// Whether a process that started then began in a gap, the one before the first observation included.

@@ -344,9 +344,9 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let lost: Vec<Hole> = holes.lost.iter().chain(inside).filter(is_absent).copied().collect();
     let inactive = holes.inactive.iter().filter(|kind| finding.absent.contains(kind));
     let inactive: Vec<Kind> = inactive.copied().collect();
-    // An error is as unclean with an OOM kill of another process as without.
-    let of_ooms = |kind: &Kind| matches!(kind, Kind::OomVictim | Kind::ProcessExec);
-    let rests_on_ooms = finding.exit != Exit::NonzeroExit && finding.absent.iter().any(of_ooms);
+    // An error is as unclean with the end of another process as without.
+    let of_others = |kind: &Kind| matches!(kind, Kind::OomVictim | Kind::ProcessExec);
+    let rests_on_others = finding.exit != Exit::NonzeroExit && finding.absent.iter().any(of_others);
     let missing = if let Some(unsure) = &holes.main_unsure {
         match unsure {
             MainUnsure::Inactive(kind) => Missing::Inactive(vec![*kind]),
@@ -367,7 +367,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Inactive(inactive)
     } else if !lost.is_empty() {
         Missing::records(&lost)
-    } else if holes.gap || rests_on_ooms && holes.gap_of_ooms {
+    } else if holes.gap || rests_on_others && holes.gap_below {
         Missing::Gap
     } else if holes.over_cap || finding.inside && holes.over_cap_inside {
         Missing::OverCap

@@ -151,15 +151,21 @@ fn a_loss_shortly_before_the_stop_may_hide_the_end_of_a_program() {
 #[test]
 fn a_loss_of_up_to_an_hour_before_may_be_that_of_the_stop_signal() {
     let exits = |at: u32| container(&format!("+1 lost signal_generate +0.5 3\n+{at} exit main 0"));
-    check(&exits(3_000), expect![[r#"
+    check(
+        &exits(3_000),
+        expect![[r#"
         unknown: Unknown/Unknown/Quiet
           PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
           fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
-    "#]]);
-    check(&exits(3_700), expect![[r#"
+    "#]],
+    );
+    check(
+        &exits(3_700),
+        expect![[r#"
         clean: Completed/Clean/Quiet
           PID 1 `app` exited by itself with code 0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

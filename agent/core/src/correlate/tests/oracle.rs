@@ -34,6 +34,9 @@ const RECORDS: [&[&str]; 12] = [
     &["tcp HOME reset 80 5010"],
 ];
 
+/// The main process has executed its program.
+const BEGIN: f64 = 0.002;
+
 #[test]
 fn what_a_hole_allows_makes_no_verdict_cleaner_and_blames_no_other() {
     check(deaths());
@@ -65,15 +68,16 @@ fn with_each(text: &str, records: &[&str]) -> Vec<String> {
         format!("proc probe in={home} pid=991 ns=10 start=+0.0004 parent=shim comm=probe"),
     ];
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // What another party asks for, it asks for before the stop.
+    // While the main process lives. What another party asks for, it asks for before the stop.
     let is_stop = |line: &String| records[0].contains("bash -> main") && line.contains(&stop);
-    let until = lines.iter().position(is_stop).unwrap_or(lines.len() - 1);
+    let is_last = |line: &String| is_stop(line) || line.contains(" exit main ");
+    let until = lines.iter().position(is_last).unwrap_or(lines.len() - 1);
     let mut breaches = Vec::new();
     for (at, next) in lines[..=until].iter().enumerate() {
-        let Some(time) = seconds(next).filter(|time| *time > 0.0005) else {
+        let Some(time) = seconds(next).filter(|time| *time > BEGIN) else {
             continue;
         };
-        let before = lines[..at].iter().filter_map(|line| seconds(line)).fold(0.0005, f64::max);
+        let before = lines[..at].iter().filter_map(|line| seconds(line)).fold(BEGIN, f64::max);
         let step = (time - before) / (1 + records.len()) as f64;
         let times: Vec<f64> = (1..=records.len()).map(|i| before + step * i as f64).collect();
         let record = |(time, line): (&f64, &&str)| format!("+{time} {}", line.replace("BY", by).replace("HOME", home));
@@ -88,6 +92,8 @@ fn with_each(text: &str, records: &[&str]) -> Vec<String> {
         for lost in times.chunks(1).chain([&times[..]]) {
             let broken = rule.lose(lost).err();
             breaches.extend(broken.map(|breach| format!("{}: {breach}\n{script}", records.join("; "))));
+            let broken = rule.miss(lost).err();
+            breaches.extend(broken.map(|breach| format!("{}; GAP: {breach}\n{script}", records.join("; "))));
         }
     }
     breaches

@@ -57,7 +57,7 @@ impl Life<'_> {
             inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
-            gap_of_ooms: ledger.has_gap(execs_from.min(ooms_from), end),
+            gap_below: ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), end),
             late_start: late.map(|(_, to)| to).max(),
             over_cap: timeline.over_cap_matters,
             earlier_stop: self.has_earlier_stop(),
@@ -80,7 +80,8 @@ impl Life<'_> {
         let stop_reach = self.stop_reach();
         let mut late = self.ledger.late_gaps(born, end, stop_reach);
         let is_late_start = late.any(|(from, to)| from <= born || from == to);
-        let within = self.ledger.gaps(begin, until.max(end.plus(self.context.reorder)));
+        let within = self.ledger.gaps_between(begin, until.max(end.plus(self.context.reorder)));
+        let within = within.filter_map(|gap| Some((gap.from, gap.to?)));
         let late = missing.late_start.map(|_| self.ledger.late_gaps(born, end, stop_reach));
         let mut unobserved: Vec<(Boot, Boot)> = within.chain(late.into_iter().flatten()).collect();
         unobserved.sort_unstable();
@@ -149,10 +150,14 @@ impl Life<'_> {
         }
     }
 
+    /// From when on the end of a program below the main process counts: from shortly before the stop.
+    fn below_from(&self) -> Boot {
+        self.begin.minus(PASSED_ON).max(self.born)
+    }
+
     /// What was about the way of the stop signal inside, which does not end before the last process does.
     fn lost_inside(&self) -> Vec<Hole> {
-        // A program that was killed or ended shortly before the stop counts, too.
-        let from = self.begin.minus(PASSED_ON).max(self.born);
+        let from = self.below_from();
         // The others of a unit end later.
         let until = match self.state.others() {
             Others::None => self.until,
