@@ -6,10 +6,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, ProcessExit, Task};
+use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, Kind, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
-use crate::ledger::{Drops, Span};
+use crate::ledger::{Drops, Hole, Span, Why};
 use crate::termination::{InnerProcess, MainExit, MainProcess, Role};
 use crate::time::Boot;
 use crate::tolerances::{ANNOUNCE, REFUSED_LATE, REFUSED_ON, REFUSED_PAUSE, SOCKETS_CLOSED, START_SLACK, TOGETHER};
@@ -142,6 +142,36 @@ pub(super) struct Candidate {
     pub sockets: Option<(HeldSockets, bool)>,
     /// Who started it, by the first record.
     pub parent: Pid,
+}
+
+/// A process that served clients until its exit, by the exit's record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub id: ProcessId,
+    comm: Comm,
+    /// See [`Candidate::came`].
+    came: Option<Boot>,
+    pub at: Boot,
+    pub status: ExitStatus,
+    pub held: HeldSockets,
+    /// With a socket that no probe observes.
+    pub unobserved: bool,
+    pub is_own: bool,
+}
+
+impl Served {
+    pub fn process(&self) -> InnerProcess {
+        InnerProcess {
+            tgid: self.id.tgid,
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    /// Of a later life than the one that terminated at `end`.
+    pub fn is_after(&self, end: Boot) -> bool {
+        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+    }
 }
 
 impl State {
@@ -289,6 +319,34 @@ impl State {
             fact.sender.role == Role::Runtime && fact.is_stop() && is_other
         };
         signals.iter().filter(is_with)
+    }
+
+    /// In the order of arrival, the possible main processes last.
+    pub fn served(&self) -> impl Iterator<Item = Served> {
+        let exits = self.exits.iter().filter(|(_, exit)| exit.served()).map(|(at, exit)| Served {
+            id: ProcessId::of(&exit.task),
+            comm: exit.task.comm,
+            came: None,
+            at: *at,
+            status: exit.status,
+            held: exit.held.unwrap_or_default(),
+            unobserved: exit.unobserved,
+            is_own: exit.is_own,
+        });
+        let candidates = self.candidates.iter().filter_map(|of| {
+            let ((held, unobserved), exit) = of.sockets.zip(of.exit)?;
+            Some(Served {
+                id: of.id,
+                comm: of.comm,
+                came: of.came,
+                at: exit.at,
+                status: exit.status,
+                held,
+                unobserved,
+                is_own: false,
+            })
+        });
+        exits.chain(candidates)
     }
 
     fn exit_of(&self, id: &ProcessId) -> Option<&(Boot, ProcessExit)> {
@@ -502,9 +560,22 @@ impl State {
         self.newest_exit = self.newest_exit.max(at);
         let cap = if self.timeline.is_some() { cap } else { EXITS };
         while self.exits.len() > cap {
-            self.exits.pop_front();
             if self.timeline.is_some() {
+                self.exits.pop_front();
                 self.rare_mut().exits_dropped += 1;
+                continue;
+            }
+            // Helpers come and go, by the hundred: first those on which nothing rests.
+            let is_plain = |(_, exit): &(Boot, ProcessExit)| {
+                let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
+                !exit.served() && !by_fault
+            };
+            let plain = self.exits.iter().position(is_plain);
+            let dropped = self.exits.remove(plain.unwrap_or(0));
+            if let Some((at, _)) = dropped.filter(|of| !is_plain(of)) {
+                self.rare_mut()
+                    .drops
+                    .add(Hole::of(Why::Dropped, Kind::ProcessExit, at, at, 1));
             }
         }
     }
