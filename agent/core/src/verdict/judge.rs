@@ -1,15 +1,15 @@
 //! Facts → axes. Pure: the same facts give the same verdict, in any order of arrival.
 //!
-//! A finding that rests on the absence of an event names the kinds of evidence that would have shown the event; if one of these
-//! kinds was lost or not active, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
+//! A finding that rests on the absence of an event asks for the evidence that would have shown the event (`doubt`); where some of this
+//! may be missing, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
 
+mod doubt;
 mod hook;
 mod inside;
 mod kernel;
 mod kubernetes;
 mod shutdown;
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, disagreement, evidence, sentence, table};
@@ -17,11 +17,13 @@ use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
 use crate::kubernetes::PodContext;
-use crate::ledger::{self, Hole, MainUnsure, not_kept};
-use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
+use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 
 pub use inside::is_at_once;
 
+use doubt::{Ask, doubt};
+
+pub(super) use doubt::{may_have_been_stopped_before, may_have_begun_before};
 pub(super) use hook::{Hook, HookEnd, quoted};
 pub(super) use inside::{outlived_main, worst};
 pub(super) use shutdown::{by_systemd_shutdown, own_grace};
@@ -85,12 +87,8 @@ pub(super) struct Finding {
     pub exit: Exit,
     pub cause: Cause,
     pub why: Why,
-    /// A lost record of these kinds could have changed the finding.
-    absent: &'static [Kind],
-    /// These records count until the last process of the subject is gone, not only until the exit.
-    inside: bool,
-    /// The finding depends on the absence of an earlier stop signal.
-    no_stop_seen: bool,
+    /// Which absences it rests on.
+    rests: &'static [Ask],
 }
 
 impl Finding {
@@ -297,104 +295,9 @@ fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) ->
     }
 }
 
-/// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
-/// is only the least.
-pub(super) fn may_have_begun_before(case: &Case<'_>) -> bool {
-    case.stop().is_some() && (case.missing.earlier_stop || gap_may_hide_stop(case))
-}
-
-fn gap_may_hide_stop(case: &Case<'_>) -> bool {
-    let until = case.missing.gap_before_stop;
-    until.is_some_and(|until| !kubernetes::was_not_asked_before(case, until))
-}
-
-/// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
-/// proven by a handler that did not run: a signal that was handled leaves no trace.
-pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
-    case.missing
-        .late_start
-        .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
-}
-
 /// A systemd unit is the only one of its kind, so its clients are refused at every restart, which takes a moment. No setting of the
 /// unit avoids that, except for a socket unit.
 fn is_usual(row: &table::Row, facts: &TerminationFacts) -> bool {
     let is_refused = matches!(row.traffic, [TrafficAxis::Refused | TrafficAxis::RefusedNewPeers]);
     row.exit == Exit::Clean && is_refused && matches!(facts.subject, Subject::Unit { .. })
-}
-
-/// What became of the stop signal, or the time since, would be different with an earlier one.
-fn rests_on_first_stop(exit: Exit) -> bool {
-    let by_answer = matches!(exit, Exit::IgnoredStopSignal | Exit::BlockedStopSignal);
-    by_answer || matches!(exit, Exit::SidecarStarved | Exit::PrestopOverran | Exit::TruncatedByShutdown)
-}
-
-/// Another party's signal than the runtime's counts as the stop only where the runtime's own was not before it; and what became of a stop
-/// signal is different for a second one.
-fn may_be_later(case: &Case<'_>, exit: Exit) -> bool {
-    case.stop()
-        .is_some_and(|stop| stop.sender.role != Role::Runtime || rests_on_first_stop(exit))
-}
-
-/// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
-fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
-    let holes = &case.missing;
-    let is_absent = |hole: &&Hole| finding.absent.iter().any(|kind| hole.is_of(*kind));
-    let inside = holes.lost_inside.iter().filter(|_| finding.inside);
-    let lost: Vec<Hole> = holes.lost.iter().chain(inside).filter(is_absent).copied().collect();
-    let inactive = holes.inactive.iter().filter(|kind| finding.absent.contains(kind));
-    let inactive: Vec<Kind> = inactive.copied().collect();
-    // An error is as unclean with the end of another process as without.
-    let of_others = |kind: &Kind| matches!(kind, Kind::OomVictim | Kind::ProcessExec);
-    let rests_on_others = finding.exit != Exit::NonzeroExit && finding.absent.iter().any(of_others);
-    let missing = if let Some(unsure) = &holes.main_unsure {
-        match unsure {
-            MainUnsure::Inactive(kind) => Missing::Inactive(vec![*kind]),
-            MainUnsure::Lost(lost) => Missing::records(lost),
-            MainUnsure::MayBeCommand => Missing::Main,
-        }
-    } else if holes.earlier_stop && rests_on_first_stop(finding.exit) {
-        Missing::Lost(vec![Kind::SignalGenerate])
-    } else if gap_may_hide_stop(case) && rests_on_first_stop(finding.exit) {
-        Missing::Gap
-    } else if may_be_later(case, finding.exit) && may_have_been_stopped_before(case) {
-        Missing::late_start(case)
-    } else if finding.absent.is_empty() {
-        return finding;
-    } else if finding.no_stop_seen && may_have_been_stopped_before(case) {
-        Missing::late_start(case)
-    } else if !inactive.is_empty() {
-        Missing::Inactive(inactive)
-    } else if !lost.is_empty() {
-        Missing::records(&lost)
-    } else if holes.gap || rests_on_others && holes.gap_below {
-        Missing::Gap
-    } else if holes.over_cap || finding.inside && holes.over_cap_inside {
-        Missing::OverCap
-    } else {
-        return finding;
-    };
-    kernel::unknown(case, missing)
-}
-
-impl Missing {
-    fn late_start(case: &Case<'_>) -> Missing {
-        if case.missing.begins_late {
-            Missing::NotRecorded
-        } else {
-            Missing::LateStart
-        }
-    }
-
-    /// Of records that may be missing.
-    fn records(holes: &[Hole]) -> Missing {
-        match not_kept(holes) {
-            Some(ledger::Why::NotRecorded) => Missing::NotRecorded,
-            Some(_) => Missing::Damaged,
-            None => {
-                let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
-                Missing::Lost(kinds.into_iter().collect())
-            }
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! The main process's own answer goes first where it is proven. A process that got the signal from another one decides only if it held
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
+use super::doubt::{self, Ask, INSIDE, INSIDE_NOR_STOP};
 use super::kernel::{finding, unknown};
 use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
@@ -12,11 +13,6 @@ use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::{AFTER_DISCARD, CHILD_REACH, NO_TIME, REFLEX};
 use crate::verdict::{Cause, Exit};
-
-/// What the way inside rests on.
-const INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
-/// What could show that a reflex was none.
-const REFLEX_ABSENT: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::Tcp];
 
 /// What a process did with a stop signal until it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,10 +175,12 @@ pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
         Exit::KilledByOther if is_reason && found.cause == Cause::Completed => Cause::External,
         _ => found.cause,
     };
-    Finding {
-        no_stop_seen: found.no_stop_seen,
-        ..inside(exit, cause, Why::Below(Box::new(found.why)))
-    }
+    let rests = if found.rests.contains(&Ask::NoStop) {
+        INSIDE_NOR_STOP
+    } else {
+        INSIDE
+    };
+    finding(exit, cause, Why::Below(Box::new(found.why)), rests)
 }
 
 /// Of the programs that were killed.
@@ -237,10 +235,7 @@ pub(super) fn reflex(case: &Case<'_>, cause: Cause, why: Why) -> Finding {
     if gaps.over_cap > 0 {
         return unknown(case, Missing::OverCap);
     }
-    Finding {
-        absent: REFLEX_ABSENT,
-        ..inside(Exit::DefaultAction, cause, why)
-    }
+    finding(Exit::DefaultAction, cause, why, doubt::REFLEX)
 }
 
 /// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
@@ -252,10 +247,7 @@ pub(super) fn raised_then_failed(case: &Case<'_>, stop: &Stop, exit_at: Boot) ->
 }
 
 pub(super) fn inside(exit: Exit, cause: Cause, why: Why) -> Finding {
-    Finding {
-        inside: true,
-        ..finding(exit, cause, why, INSIDE)
-    }
+    finding(exit, cause, why, INSIDE)
 }
 
 fn held(case: &Case<'_>, of: usize, cause: Cause) -> Finding {
