@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
+use crate::event::{Disposition, ExitStatus, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
-use crate::ledger::{Hole, MissingEvidence};
+use crate::ledger::MissingEvidence;
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -569,6 +569,11 @@ impl TerminationFacts {
         self.open == Open::ObservationEnded && self.exit.is_none()
     }
 
+    /// Without an observed stop signal: when the first one may have come, if its record is lost.
+    pub fn stop_lost_since(&self) -> Option<Boot> {
+        self.missing.stop_lost_since().filter(|_| self.stop.is_none())
+    }
+
     /// The pod's sandbox, by its runtime's annotation.
     pub fn is_sandbox(&self) -> bool {
         self.container.as_ref().is_some_and(|container| container.sandbox)
@@ -611,15 +616,17 @@ impl TerminationFacts {
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> TerminationFacts {
         let reach = grace.max(LATE_REACH);
-        let (begin, end) = (self.begin, self.end);
-        let missing = &mut self.missing;
-        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > end);
-        let is_over = |hole: &Hole| hole.kind == Some(Kind::SignalGenerate) && hole.to.is_some_and(|to| to.plus(reach) <= end);
-        missing.lost.retain(|hole| !is_over(hole));
+        // The exit of a process that is killed may be late.
+        let deadline = self.kill.as_ref().map_or(self.begin, |kill| kill.at);
+        let (begin, missing) = (self.begin, &mut self.missing);
+        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > deadline);
+        missing
+            .stops
+            .retain(|hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
         self.gaps.late_start &= missing.late_start.is_some();
         self.gaps
             .unobserved
-            .retain(|gap| gap.until > begin || gap.until.plus(reach) > end);
+            .retain(|gap| gap.until > begin || gap.until.plus(reach) > deadline);
         self
     }
 

@@ -1,5 +1,5 @@
-//! Every constant of time by which facts and verdicts are made, once, with what was measured for it. Where nothing was measured, the number is
-//! chosen: its comment has only the reason.
+//! Every constant of time by which the facts and verdicts of terminations and shutdowns are made, once, with what was measured for it. Where
+//! nothing was measured, the number is chosen: its comment has only the reason. The observer's and the rollouts' are with these.
 
 use std::time::Duration;
 
@@ -44,8 +44,10 @@ pub const ABORT_REACH: Duration = Duration::from_millis(100);
 pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);
 /// `mark_victim` comes just after the SIGKILL and possibly just after the exit.
 pub const OOM_SLACK: Duration = Duration::from_secs(1);
-/// An init or a wrapper passes the status of its child on this soon.
-pub const CHILD_REACH: Duration = Duration::from_millis(300);
+/// An init or a wrapper passes the status of its child on this soon: the same status shows that.
+pub const CHILD_REACH: Duration = Duration::from_secs(1);
+/// A wrapper that only waited for its child exits this soon after it: nothing but the time shows that.
+pub const ONLY_WAITED: Duration = Duration::from_millis(300);
 /// The same of a wrapper that cleans up.
 pub const PASSED_ON: Duration = Duration::from_secs(10);
 /// An exit so soon after a second signal that the kernel discarded follows from it.

@@ -63,7 +63,7 @@ impl Default for Limits {
             reorder: Duration::from_millis(200),
             // Sockets are closed and cgroups removed after the exit: far more than a busy node needs.
             linger: Duration::from_secs(2),
-            // As long as a stop signal can be the reason of an exit (`finish::STOP_REACH`).
+            // As long as a stop signal can be the reason of an exit (`tolerances::STOP_REACH`).
             idle: Duration::from_secs(3_600),
         }
     }

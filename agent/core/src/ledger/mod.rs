@@ -1,7 +1,7 @@
 //! What is known of the evidence of one subject, and what may be missing.
 //!
-//! [`Coverage`] is of the whole observation, [`Drops`] are one subject's. A [`Ledger`] joins both for one subject, and is their only reader:
-//! no other code decides whether a record could have been there.
+//! [`Coverage`] is of the whole observation, [`Drops`] are one subject's. A [`Ledger`] joins both for one subject, and is their only reader.
+//! What a timeline itself dropped, it counts.
 
 mod coverage;
 mod drops;
@@ -21,6 +21,7 @@ pub use missing::{MainUnsure, MissingEvidence, not_kept};
 
 pub(crate) use coverage::Coverage;
 pub(crate) use drops::{Drops, Span};
+pub(crate) use missing::merged;
 pub(crate) use place::{Home, LossPlace};
 
 /// See the module.

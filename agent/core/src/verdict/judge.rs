@@ -199,6 +199,8 @@ pub(super) enum Missing {
     Gap,
     OverCap,
     Lost(Vec<Kind>),
+    /// The record of a signal, long before, that may have been the stop signal.
+    StopLost,
     /// The recording begins after it.
     NotRecorded,
     /// A part of the recording or of the journal is damaged or missing.

@@ -540,6 +540,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         },
         Missing::OverCap => "epitaph did not keep all of its evidence: too much came, or its memory for evidence was full".to_owned(),
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
+        Missing::StopLost => "kernel records of sent signals were lost before, and one of these may have been a stop signal".to_owned(),
         Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
         Missing::Damaged => {
             "a part of the journal or of the recording is damaged or was not written, and it may have had the evidence"
@@ -636,7 +637,7 @@ fn late_start(case: &Case<'_>) -> String {
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
     let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-    let why = match case.missing.earlier_stop {
+    let why = match case.missing.earlier_stop.is_some() {
         true => "the record of an earlier stop signal may be lost".to_owned(),
         false => format!("epitaph did not observe for part of the time before this {first}"),
     };

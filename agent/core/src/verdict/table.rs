@@ -196,7 +196,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 140,
-        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit. Or a fault or an abort terminated a process below PID 1: either PID 1 exited with 128 + that signal within 0.3 s, or the stop signal had been forwarded to that process.",
+        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit. Or a fault or an abort terminated a process below PID 1: either PID 1 exited with 128 + that signal within a second, or the stop signal had been forwarded to that process.",
         proof: "The exit status of the process has the signal. For the main process, the sender was the process itself, or the kernel because of it; for a process below PID 1 without a stop signal, the sender is not known.",
         remedy: "Look at the core dump or the last lines of the log: the fault is in the program.",
     },

@@ -96,7 +96,7 @@ impl Life {
             cgroup: facts.key.cgroup,
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
-            stop_lost_since: facts.missing.stop_lost_since,
+            stop_lost_since: facts.stop_lost_since(),
             end: Some(facts.end),
             end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
             code: facts.exit.map(|exit| exit.status.reported_code()),

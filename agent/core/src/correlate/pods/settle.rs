@@ -125,8 +125,10 @@ impl Pod {
 
     /// The observation began so late that a stop signal may have come before.
     pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
-        let late = held.facts.missing.late_start;
-        late.is_some_and(|since| !self.is_long_before(since, held.facts.end))
+        let missing = &held.facts.missing;
+        let stops = missing.stops.iter().filter_map(|hole| hole.to);
+        let mut late = stops.chain(missing.late_start);
+        late.any(|since| !self.is_long_before(since, held.facts.end))
     }
 
     /// When a held termination of a pod that continues is reported separately, even if incomplete.
@@ -331,13 +333,17 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         self.name_victims(&mut facts, &held.id);
-        let life = Life::of(&facts, &held.id);
+        let mut life = Life::of(&facts, &held.id);
         let is_unreported = missing.is_some();
-        let mut context = self.context(api, &life, missing, now);
+        let mut context = self.context(api, &life, missing.clone(), now);
         // A request that was not shown can have asked for a longer grace period.
         let is_shown = context.as_ref().is_some_and(|context| !context.may_miss_request);
         if let Some(longest) = self.longest_stop().filter(|_| is_shown) {
             facts = facts.with_grace(longest);
+            if facts.stop_lost_since() != life.stop_lost_since {
+                life = Life::of(&facts, &held.id);
+                context = self.context(api, &life, missing, now);
+            }
         }
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);

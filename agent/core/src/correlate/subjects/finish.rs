@@ -56,7 +56,7 @@ struct Life<'a> {
     main: Option<Candidate>,
     /// The stop signal.
     stop: Option<&'a SignalFact>,
-    /// It is the one that asked, and not another party's, nor one that was only handled last: before these, that one may be missing.
+    /// It is the runtime's. Before another party's, and one that was only handled last, the runtime's may be missing.
     is_asked_for: bool,
     kill: Option<&'a SignalFact>,
     fatal: Option<Fatal>,
@@ -116,7 +116,7 @@ impl<'a> Life<'a> {
             ledger: context.ledger(own, state),
             main,
             stop,
-            is_asked_for: asked.is_some_and(|fact| by_runtime(fact) || state.requested.is_some()),
+            is_asked_for: asked.is_some_and(by_runtime),
             kill,
             born: main.as_ref().map_or(Boot(0), |main| main.id.start),
             begin: first.or(fatal.as_ref().map(|fatal| fatal.at)).unwrap_or(end),

@@ -559,23 +559,21 @@ impl State {
         self.exits.push_back((at, *exit));
         self.newest_exit = self.newest_exit.max(at);
         let cap = if self.timeline.is_some() { cap } else { EXITS };
+        // Helpers come and go, by the hundred: first those on which nothing rests.
+        let is_plain = |(_, exit): &(Boot, ProcessExit)| {
+            let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
+            !exit.served() && !by_fault
+        };
         while self.exits.len() > cap {
-            if self.timeline.is_some() {
-                self.exits.pop_front();
-                self.rare_mut().exits_dropped += 1;
-                continue;
-            }
-            // Helpers come and go, by the hundred: first those on which nothing rests.
-            let is_plain = |(_, exit): &(Boot, ProcessExit)| {
-                let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
-                !exit.served() && !by_fault
-            };
             let plain = self.exits.iter().position(is_plain);
             let dropped = self.exits.remove(plain.unwrap_or(0));
             if let Some((at, _)) = dropped.filter(|of| !is_plain(of)) {
                 self.rare_mut()
                     .drops
                     .add(Hole::of(Why::Dropped, Kind::ProcessExit, at, at, 1));
+            }
+            if self.timeline.is_some() {
+                self.rare_mut().exits_dropped += 1;
             }
         }
     }

@@ -126,9 +126,9 @@ fn the_end_of_a_server_is_kept_before_those_of_helpers() {
     check(
         &container(&format!("{script}+1.5 exit main 0")),
         expect![[r#"
-        crashed: Crash/Crashed/Unknown
-          `server` was terminated by SIGSEGV, and 0.5 s later PID 1 `app` exited with code 0
-          fix: look at the core dump or the last lines of the log: the fault is in the program
-    "#]],
+            crashed: Crash/Crashed/Unknown
+              `server` was terminated by SIGSEGV, and PID 1 `app` exited with code 0
+              fix: look at the core dump or the last lines of the log: the fault is in the program
+        "#]],
     );
 }

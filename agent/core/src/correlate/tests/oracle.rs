@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
+use super::container;
 use super::pods::properties::ends;
+use super::pods::web;
 use super::properties::deaths;
 use crate::fixtures::monotone::Rule;
 use crate::fixtures::script;
@@ -45,6 +47,45 @@ fn what_a_hole_allows_makes_no_verdict_cleaner_and_blames_no_other() {
 #[test]
 fn what_a_hole_allows_makes_no_pods_verdict_cleaner_and_blames_no_other() {
     check(ends());
+}
+
+/// Found by a reader: the script behind its begin, and when its record is lost, or nobody observes.
+#[test]
+fn histories_that_broke_the_rule() {
+    let of_pods = [
+        // The exit of a killed process is late, and the stop signal of as long ago is not over.
+        (
+            "+1.05 pod web deleted=+1:30\n+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+31.3 KILL runc -> main\n+660 exit main KILL",
+            1.3,
+        ),
+        // Of a long grace period the stop signal may be long ago.
+        (
+            "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
+            +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0",
+            1.0,
+        ),
+        // A code for which a rule restarts the container leaves the end of a program below what it was.
+        (
+            "pod web app app.rule=restart:3\n-58 pod web app=running\nproc helper in=web:app pid=130 ns=9 start=+0 parent=main comm=helper
+            +1 KILL bash -> helper already-armed\n+1.001 exit helper KILL serving\n+1.2 exit main 3",
+            1.0,
+        ),
+    ];
+    // Clients count from the stop signal on, as long ago as it was.
+    let of_none =
+        "+1 TERM runc -> main handler armed\n+1.001 enter main TERM\n+2 tcp app closed 80\n+2.5 tcp app refused 80 5002
+        +1500 exit main 0 armed";
+    let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));
+    let breaches: Vec<String> = scripts
+        .into_iter()
+        .chain([(container(of_none), 1.0)])
+        .filter_map(|(text, lost)| {
+            let at = script::ZERO.plus(Duration::from_secs_f64(lost));
+            let broken = Rule::of(&script::parse(&text).inputs).lose(&[at]).err();
+            broken.map(|breach| format!("{breach}\n{text}"))
+        })
+        .collect();
+    assert!(breaches.is_empty(), "{}", breaches.join("\n\n"));
 }
 
 fn check(scripts: Vec<String>) {

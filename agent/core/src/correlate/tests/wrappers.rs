@@ -40,7 +40,7 @@ fn what_the_programs_exit_cut_belongs_to_the_termination() {
         ),
         expect![[r#"
             crashed: Crash/Crashed/Cut
-              `server` was terminated by SIGSEGV, and 0.4 s later PID 1 `sh` exited with code 139; 1 open connection was dropped at exit, with an unanswered request; 1 connection was reset (in the accept queue when the listener closed); 1 connection was refused in the 0.2 s after the listener closed (10.0.0.2)
+              `server` was terminated by SIGSEGV, and PID 1 `sh` exited with code 139; 1 open connection was dropped at exit, with an unanswered request; 1 connection was reset (in the accept queue when the listener closed); 1 connection was refused in the 0.2 s after the listener closed (10.0.0.2)
               fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );

@@ -92,7 +92,7 @@ impl Ask {
 /// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
 /// is only the least.
 pub(in crate::verdict) fn may_have_begun_before(case: &Case<'_>) -> bool {
-    case.stop().is_some() && (case.missing.earlier_stop || gap_may_hide_stop(case))
+    case.stop().is_some() && (case.missing.earlier_stop.is_some() || gap_may_hide_stop(case))
 }
 
 fn gap_may_hide_stop(case: &Case<'_>) -> bool {
@@ -140,8 +140,11 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
         Some(MainUnsure::MayBeCommand) => return Some(Missing::Main),
         None => {}
     }
-    if rests_on_first_stop(finding.exit) && holes.earlier_stop {
-        return Some(Missing::Lost(vec![Kind::SignalGenerate]));
+    if rests_on_first_stop(finding.exit)
+        && let Some(hidden) = &holes.earlier_stop
+    {
+        let not_kept = not_kept(hidden).map(|_| Missing::records(hidden));
+        return Some(not_kept.unwrap_or_else(|| Missing::Lost(vec![Kind::SignalGenerate])));
     }
     if rests_on_first_stop(finding.exit) && gap_may_hide_stop(case) {
         return Some(Missing::Gap);
@@ -162,6 +165,10 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let lost: Vec<Hole> = of_main.chain(holes.lost_inside.iter().filter(each)).copied().collect();
     if !lost.is_empty() {
         return Some(Missing::records(&lost));
+    }
+    if rests.contains(&Ask::NoStop) && !holes.stops.is_empty() {
+        let not_kept = not_kept(&holes.stops).map(|_| Missing::records(&holes.stops));
+        return Some(not_kept.unwrap_or(Missing::StopLost));
     }
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));

@@ -11,7 +11,7 @@ use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
-use crate::tolerances::{AFTER_DISCARD, CHILD_REACH, NO_TIME, REFLEX};
+use crate::tolerances::{AFTER_DISCARD, NO_TIME, ONLY_WAITED, REFLEX};
 use crate::verdict::{Cause, Exit};
 
 /// What a process did with a stop signal until it ended.
@@ -125,7 +125,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(match (forwards[of].handler_entered, proof) {
             (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
-            _ => reflex(case, cause, why),
+            _ => reflex(case, Exit::DefaultAction, cause, why),
         });
     }
     if let Some(of) = first(&|forward| abandoned(case, forward)) {
@@ -202,7 +202,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
         return exited(case, cause).map(|_| unknown(case, Missing::Lost(vec![Kind::ProcessExit])));
     }
     let last = forwards.iter().filter_map(|forward| forward.exit).map(|exit| exit.at).max()?;
-    (case.end.since(last) <= CHILD_REACH).then(|| exited(case, cause)).flatten()
+    (case.end.since(last) <= ONLY_WAITED).then(|| exited(case, cause)).flatten()
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
@@ -227,7 +227,7 @@ pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
 }
 
 /// The finding of a handler that was a reflex, or that looks so because a listener's end may not be recorded.
-pub(super) fn reflex(case: &Case<'_>, cause: Cause, why: Why) -> Finding {
+pub(super) fn reflex(case: &Case<'_>, exit: Exit, cause: Cause, why: Why) -> Finding {
     let gaps = &case.gaps;
     if gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name()) {
         return unknown(case, Missing::Lost(vec![Kind::Tcp]));
@@ -235,7 +235,7 @@ pub(super) fn reflex(case: &Case<'_>, cause: Cause, why: Why) -> Finding {
     if gaps.over_cap > 0 {
         return unknown(case, Missing::OverCap);
     }
-    finding(Exit::DefaultAction, cause, why, doubt::REFLEX)
+    finding(exit, cause, why, doubt::REFLEX)
 }
 
 /// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
@@ -415,8 +415,8 @@ enum Proof {
 /// the child has exited, or does not wait for a child with clients, as the trap of a shell that exits. An application that stops a helper has more to do.
 fn relays(case: &Case<'_>, forward: &Forward) -> bool {
     let follows = |other: &Forward| match forward.exit.zip(other.exit) {
-        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= CHILD_REACH,
-        Some((own, childs)) => own.at.since(childs.at) <= CHILD_REACH,
+        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= ONLY_WAITED,
+        Some((own, childs)) => own.at.since(childs.at) <= ONLY_WAITED,
         None => may_miss_exits(case),
     };
     let mut others = case.inside.forwards.iter();

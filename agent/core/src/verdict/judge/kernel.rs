@@ -124,7 +124,7 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     // Of a main process that read the signal, another process may have held up the exit.
     match answer {
         Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, PROVEN),
-        Answer::RaisedInVain => finding(Exit::IgnoredStopSignal, cause, Why::RaisedInVain, PROVEN),
+        Answer::RaisedInVain => reflex(case, Exit::IgnoredStopSignal, cause, Why::RaisedInVain),
         // Unless it sent the signal on, unseen.
         Answer::Unread(how) => inside(Exit::BlockedStopSignal, cause, Why::Blocked(how)),
         Answer::Handled | Answer::Read => {
@@ -156,7 +156,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         .is_some_and(|stop| stop.signal == signal && stop.disposition == Disposition::Handler);
     if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
         if is_reflex(case, stop.handler_entered, stop.raised_again) {
-            return reflex(case, cause(case, Cause::Unknown), Why::RaisedAgain);
+            return reflex(case, Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain);
         }
         if stop.handler_entered.is_some() {
             // A wrapper raises the signal again, too, once its child has ended by it.
@@ -316,7 +316,7 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     // PID 1 has no default action: a language runtime exits by itself after its second signal.
     let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
     if is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again) {
-        return reflex(case, cause, Why::RaisedAgain);
+        return reflex(case, Exit::DefaultAction, cause, Why::RaisedAgain);
     }
     if !is_signal_code && inside::raised_then_failed(case, stop, at) {
         return clean(case, Why::RaisedThenFailed);
@@ -376,6 +376,7 @@ fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
     let may_miss = case.missing.over_cap
         || case.missing.may_lack(Kind::SignalGenerate)
+        || !case.missing.stops.is_empty()
         || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::doubt::{NO_EXIT, PROVEN};
+use super::doubt::{CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
 use super::kernel::{finding, unknown, unless_worse_below};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
 use crate::event::ExitStatus;
@@ -79,7 +79,7 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
                 Cause::Crash => Cause::Completed,
                 cause => cause,
             };
-            unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, PROVEN))
+            unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, CLEAN_INSIDE))
         }
         // The manifest has foreseen the code: what it asks for follows.
         Why::Nonzero if case.stop().is_none() && context.is_listed => {
@@ -91,7 +91,7 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
                 exit: Exit::Clean,
                 cause,
                 why: Why::Listed,
-                ..found
+                rests: COMPLETED,
             };
             unless_worse_below(case, listed)
         }
@@ -141,7 +141,7 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
         return unknown(case, Missing::Request);
     }
     if is_forced(context) {
-        return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, PROVEN);
+        return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, found.rests);
     }
     let Some(spent) = Spent::of(case) else { return found };
     let Some((grace, left)) = context.grace.zip(spent.left) else {
@@ -154,12 +154,12 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
         return found;
     }
     if is_starved(context, &spent, grace) {
-        return finding(Exit::SidecarStarved, found.cause, Why::Starved, PROVEN);
+        return finding(Exit::SidecarStarved, found.cause, Why::Starved, found.rests);
     }
     // A hook that was slow to start took more of the grace period than the hook's process shows.
     let was_cut = Hook::of(case).is_some_and(|hook| hook.end == HookEnd::Cut);
     if was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
-        return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, PROVEN);
+        return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, found.rests);
     }
     found
 }

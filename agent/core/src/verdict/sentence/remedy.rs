@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Disposition, ExitStatus};
+use crate::event::{Disposition, ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
 use crate::time::Boot;
@@ -420,6 +420,19 @@ fn noise(case: &Case<'_>) -> Option<(u64, Duration)> {
     (count >= NOISE * time.as_secs().max(1)).then_some((count, time))
 }
 
+fn of_records(case: &Case<'_>, kinds: &[Kind]) -> String {
+    let Some((count, time)) = noise(case) else {
+        return lost(case);
+    };
+    format!(
+        "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
+         does not change the budget",
+        super::subject(case),
+        super::records(kinds),
+        seconds(time)
+    )
+}
+
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
 fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
     match missing {
@@ -435,15 +448,8 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
              or unit many signals: a limited number is kept for one termination"
                 .to_owned()
         }
-        Missing::Lost(kinds) => noise(case).map_or_else(|| lost(case), |(count, time)| {
-            format!(
-                "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
-                 does not change the budget",
-                super::subject(case),
-                super::records(kinds),
-                seconds(time)
-            )
-        }),
+        Missing::Lost(kinds) => of_records(case, kinds),
+        Missing::StopLost => of_records(case, &[Kind::SignalGenerate]),
         Missing::NotRecorded => {
             "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
         }

@@ -6,7 +6,7 @@ use super::Life;
 use crate::attribute::Subject;
 use crate::event::{Disposition, Kind, SignalResult};
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, Ledger, MainUnsure, MissingEvidence, Why};
+use crate::ledger::{Hole, Ledger, MainUnsure, MissingEvidence, Why, merged};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
 
@@ -36,13 +36,21 @@ impl Life<'_> {
         let execs_from = others.map(|oom| oom.start.minus(LATE_REACH).max(born)).min();
         let execs_from = execs_from.filter(|from| *from < end).unwrap_or(end);
         let from = |hole: &Hole| match hole.kind {
-            Some(Kind::SignalGenerate) => stops_from,
             Some(Kind::OomVictim) => reach.min(ooms_from),
             Some(Kind::ProcessExec) => reach.min(execs_from),
             _ => reach,
         };
-        let lost = ledger.of_main(stops_from.min(ooms_from).min(execs_from), end);
+        let since = |hole: &Hole, from: Boot| Hole {
+            from: hole.from.max(from),
+            ..*hole
+        };
+        let lost = ledger.of_main(reach.min(ooms_from).min(execs_from), end);
         let lost = lost.filter(|hole| hole.overlaps(from(hole), end));
+        let lost = merged(lost.map(|hole| since(hole, from(hole))));
+        let stops = ledger
+            .of_main(stops_from, reach)
+            .filter(|hole| hole.is_of(Kind::SignalGenerate));
+        let stops = merged(stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from)));
         // A process without an exit may be one whose exit was dropped.
         let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
         let exits_matter = self.state.rare().exits_dropped > 0 && lacks_exit;
@@ -50,8 +58,16 @@ impl Life<'_> {
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
         let before_stop = before_stop.filter(|(from, to)| self.is_asked_for && born < *from && from < to);
         MissingEvidence {
-            lost: lost.copied().collect(),
-            own_lost: ledger.own_lost(reach, end),
+            own_lost: ledger.own_lost(
+                if lost.is_empty() && !stops.is_empty() {
+                    stops_from
+                } else {
+                    reach
+                },
+                end,
+            ),
+            lost,
+            stops,
             lost_inside: self.lost_inside(),
             over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter,
             inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
@@ -60,16 +76,12 @@ impl Life<'_> {
             gap_below: ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), end),
             late_start: late.map(|(_, to)| to).max(),
             over_cap: timeline.over_cap_matters,
-            earlier_stop: self.has_earlier_stop(),
+            earlier_stop: self.earlier_stop(),
             gap_before_stop: before_stop.map(|(_, to)| to).max(),
             main_unsure: self.main_unsure(),
             begins_late: {
                 let mut holes = ledger.of_main(end.minus(LATE_REACH).max(born), end);
                 holes.any(|hole| hole.why == Why::NotRecorded)
-            },
-            stop_lost_since: match self.stop {
-                None => ledger.lacks_since(Kind::SignalGenerate, reach, end),
-                Some(_) => None,
             },
         }
     }
@@ -100,17 +112,15 @@ impl Life<'_> {
     /// By kind, what the kernel lost. Lost events of sockets count from the clients' time on, and those of a damaged recording, too: the
     /// severity depends on them.
     fn lost_records(&self) -> Vec<(&'static str, u64)> {
-        let (reach, stops_from, until) = (self.reach(), self.stops_from(), self.until);
+        let (reach, until) = (self.reach(), self.until);
         let sockets_from = reach.min(self.clients_since());
         let is_stated = |hole: &&Hole| match (hole.why, hole.kind) {
             (Why::NotRecorded, _) => false,
             (_, Some(Kind::Tcp)) => hole.overlaps(sockets_from, until),
-            (Why::Damaged, _) => false,
-            (_, Some(Kind::SignalGenerate)) => hole.overlaps(stops_from, until),
-            _ => hole.overlaps(reach, until),
+            (why, _) => why != Why::Damaged && hole.overlaps(reach, until),
         };
         let mut sums: Vec<(Kind, u64)> = Vec::new();
-        for hole in self.ledger.of_all(stops_from.min(sockets_from), until).filter(is_stated) {
+        for hole in self.ledger.of_all(reach.min(sockets_from), until).filter(is_stated) {
             let Some((kind, most)) = hole.kind.zip(hole.most) else {
                 continue;
             };
@@ -133,7 +143,7 @@ impl Life<'_> {
     }
 
     /// The same of a stop signal.
-    fn stops_from(&self) -> Boot {
+    pub fn stops_from(&self) -> Boot {
         if self.is_asked_for {
             self.begin
         } else {
@@ -151,7 +161,7 @@ impl Life<'_> {
     }
 
     /// From when on the end of a program below the main process counts: from shortly before the stop.
-    fn below_from(&self) -> Boot {
+    pub fn below_from(&self) -> Boot {
         self.begin.minus(PASSED_ON).max(self.born)
     }
 
@@ -168,16 +178,16 @@ impl Life<'_> {
         let is_early = |hole: &&Hole| is_of(hole, &[Kind::SignalGenerate, Kind::ProcessExit]);
         let is_late = |hole: &&Hole| is_of(hole, &[Kind::SignalDeliver]) && hole.overlaps(self.begin, until);
         let lost = self.ledger.of_all(from, until);
-        lost.filter(|hole| is_early(hole) || is_late(hole)).copied().collect()
+        merged(lost.filter(|hole| is_early(hole) || is_late(hole)).copied())
     }
 
     /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
     /// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
-    fn has_earlier_stop(&self) -> bool {
-        let Some(stop) = self.stop else { return false };
+    fn earlier_stop(&self) -> Option<Vec<Hole>> {
+        let stop = self.stop?;
         let is_discarded = stop.signal.result == SignalResult::Ignored;
         if is_discarded && stop.signal.disposition != Disposition::Default {
-            return false;
+            return None;
         }
         let since = stop.at.minus(RUN_GAP);
         let entered = self.timeline.delivers.iter().any(|(at, deliver)| {
@@ -193,7 +203,9 @@ impl Life<'_> {
         let entered = entered || lost(Kind::SignalDeliver) && self.timeline.signals.iter().any(handled);
         // Of an entry without a loss, the signal is observed: another party's.
         let is_unexplained = entered && (is_discarded || lost(Kind::SignalGenerate));
-        is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
+        let is_earlier = is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver);
+        let hides = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::SignalDeliver);
+        is_earlier.then(|| merged(self.ledger.of_main(since, stop.at).filter(hides).copied()))
     }
 
     /// Why another process may be the main process.
@@ -206,8 +218,7 @@ impl Life<'_> {
             if !self.ledger.sees(kind) {
                 return Some(MainUnsure::Inactive(kind));
             }
-            let lost = self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind));
-            let lost: Vec<Hole> = lost.copied().collect();
+            let lost = merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied());
             (!lost.is_empty()).then_some(MainUnsure::Lost(lost))
         };
         // Also one that comes later, as an init's after the runtime's own first stage.

@@ -10,7 +10,7 @@ use crate::time::Boot;
 use crate::correlate::subjects::inside::{self, Unseen, is_same, killed, killed_by_end_of, unseen};
 use crate::correlate::subjects::subject::{INIT, Others};
 use crate::correlate::subjects::traffic::Window;
-use crate::tolerances::{PASSED_ON, RUN_GAP};
+use crate::tolerances::RUN_GAP;
 
 /// How far the sockets were observed.
 #[derive(Clone, Copy)]
@@ -49,15 +49,10 @@ impl Life<'_> {
         self.stop.is_none() && self.state.requested.is_none()
     }
 
-    /// From when on an exit of a program counts that nobody asked for.
-    fn own_from(&self) -> Boot {
-        self.begin.minus(PASSED_ON).max(self.born)
-    }
-
     fn own_since(&self) -> Option<Boot> {
         let own_exits = &self.state.rare().own_exits;
         self.is_unasked()
-            .then(|| own_exits.since(self.own_from(), self.begin))
+            .then(|| own_exits.since(self.below_from(), self.begin))
             .flatten()
     }
 
@@ -70,7 +65,7 @@ impl Life<'_> {
     /// What a process had open is in the record of its exit, and of the handler that may close it before.
     fn exits_since(&self) -> Boot {
         if self.is_unasked() {
-            self.own_from()
+            self.below_from()
         } else {
             self.clients_since()
         }
@@ -113,11 +108,11 @@ impl Life<'_> {
         let is_asked = self.stop.is_some() || state.requested.is_some();
         let from = if is_asked { since } else { self.end };
         // A signal of longer ago would be another request.
-        let first_stop = from.minus(RUN_GAP).max(self.born).min(self.reach());
+        let first_stop = from.minus(RUN_GAP).max(self.born).min(self.stops_from());
         let own_exits = self.is_unasked().then(|| &state.rare().own_exits);
         let is_recorded = own_exits.is_none_or(|own| {
             let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));
-            is_watched && !own.has_unrecorded(self.own_from(), self.end)
+            is_watched && !own.has_unrecorded(self.below_from(), self.end)
         });
         !ledger.has_gap(since, until)
             && self.timeline.sockets.over_cap() == 0
