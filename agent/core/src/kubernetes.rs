@@ -14,6 +14,7 @@ use crate::ids::Signal;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
+use crate::tolerances::{KUBELET_MINIMUM, SLOW_KILL};
 
 /// The Kubernetes context of one container's termination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,15 +131,6 @@ impl Asker {
     }
 }
 
-/// The API's times, and the kubelet's counts, are whole seconds.
-pub const RESOLUTION: Duration = Duration::from_secs(1);
-
-/// A busy kubelet and runtime may send the SIGKILL this long after the grace period.
-pub const SLOW_KILL: Duration = Duration::from_secs(10);
-
-/// Least time between a stop signal and the SIGKILL, even if less is left of the grace period.
-const LEAST_WAIT: Duration = Duration::from_secs(2);
-
 impl Request {
     /// `terminationGracePeriodSeconds`, if the request asked for another grace period than that.
     pub fn overridden(&self) -> Option<Duration> {
@@ -226,7 +218,7 @@ impl PodContext {
             // The kubelet runs the hook first, and no evidence shows when.
             None => stop.filter(|_| self.pre_stop.is_none())?,
         };
-        let least = stop.map(|stop| stop.plus(LEAST_WAIT));
+        let least = stop.map(|stop| stop.plus(KUBELET_MINIMUM));
         Some(begin.plus(grace)).max(least)
     }
 }

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
+use crate::event::{Disposition, ExitStatus, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal, SystemCall};
+use crate::ledger::MissingEvidence;
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
+use crate::tolerances::LATE_REACH;
 
 pub use forward::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, RaisedAgain, Unsignalled};
 
@@ -546,65 +548,6 @@ pub struct Fatal {
     pub sender: Actor,
 }
 
-/// A process that was running when the observation began and ends this soon may have been asked to stop before, whatever its grace period.
-pub const LATE_REACH: Duration = Duration::from_secs(600);
-
-/// Evidence that may be missing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MissingEvidence {
-    /// Records lost during the termination.
-    pub lost: Vec<Kind>,
-    /// How many of its own processes' records were lost, and in which time; None if some were, or may have been, of others.
-    pub own_lost: Option<(u64, Duration)>,
-    /// The same of what matters only to processes other than the main process: until the last of them was gone.
-    pub lost_inside: Vec<Kind>,
-    /// Facts about these processes were dropped.
-    pub over_cap_inside: bool,
-    /// Probes that were not active.
-    pub inactive: Vec<Kind>,
-    /// A time without observation overlaps this termination.
-    pub gap: bool,
-    /// The same of the time from which on an OOM kill of another process counts, and of the life of such a victim.
-    pub gap_of_ooms: bool,
-    /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
-    pub late_start: Option<Boot>,
-    /// More facts than one timeline keeps.
-    pub over_cap: bool,
-    /// The main process got a stop signal before the first one that was observed.
-    pub earlier_stop: bool,
-    /// The same, in a gap of the observation that ended then.
-    pub gap_before_stop: Option<Boot>,
-    /// Another process may have been the main process.
-    pub main_unsure: Option<MainUnsure>,
-    /// What is missing was not lost: the recording begins after it.
-    pub not_recorded: bool,
-    /// The same, or a part of the recording or of the journal is damaged or missing.
-    pub damaged: bool,
-    /// The recording begins so shortly before the end that a stop signal may have come before.
-    pub begins_late: bool,
-    /// Without an observed stop signal: when the first one may have come, if its record is lost.
-    pub stop_lost_since: Option<Boot>,
-}
-
-/// Why another process may have been the main process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MainUnsure {
-    /// A record of this kind may be lost, as that of its exec.
-    Lost(Kind),
-    /// A process of a unit that began unobserved, and not long before its end: systemd also runs commands before and after the main
-    /// process (`ExecStartPre=`, `ExecStopPost=`).
-    MayBeCommand,
-}
-
-impl MissingEvidence {
-    /// Records of that kind were lost.
-    pub fn lose(&mut self, kind: Kind) {
-        if !self.lost.contains(&kind) {
-            self.lost.push(kind);
-        }
-    }
-}
-
 /// Why the exit of the main process was not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Open {
@@ -626,6 +569,11 @@ impl TerminationFacts {
     /// The observation ended first: the next observation reports the termination.
     pub fn is_still_ending(&self) -> bool {
         self.open == Open::ObservationEnded && self.exit.is_none()
+    }
+
+    /// Without an observed stop signal: when the first one may have come, if its record is lost.
+    pub fn stop_lost_since(&self) -> Option<Boot> {
+        self.missing.stop_lost_since().filter(|_| self.stop.is_none())
     }
 
     /// The pod's sandbox, by its runtime's annotation.
@@ -665,18 +613,22 @@ impl TerminationFacts {
         self
     }
 
-    /// Of a container with this grace period at most: a stop that began longer ago was over, so a gap from before hides no stop signal
-    /// of this termination.
+    /// Of a container with this grace period at most: a stop that began longer ago was over, so neither a gap nor a loss from before hides a
+    /// stop signal of this termination.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> TerminationFacts {
         let reach = grace.max(LATE_REACH);
-        let (begin, end) = (self.begin, self.end);
-        let missing = &mut self.missing;
-        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > end);
+        // The exit of a process that is killed may be late.
+        let deadline = self.kill.as_ref().map_or(self.begin, |kill| kill.at);
+        let (begin, missing) = (self.begin, &mut self.missing);
+        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > deadline);
+        missing
+            .stops
+            .retain(|hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
         self.gaps.late_start &= missing.late_start.is_some();
         self.gaps
             .unobserved
-            .retain(|gap| gap.until > begin || gap.until.plus(reach) > end);
+            .retain(|gap| gap.until > begin || gap.until.plus(reach) > deadline);
         self
     }
 

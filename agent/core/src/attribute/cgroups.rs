@@ -5,7 +5,6 @@ mod bounds;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::map::Map;
 use super::path::{self, Nodes, Place};
@@ -13,9 +12,7 @@ use super::{Attribution, UnknownCgroup};
 use crate::ids::CgroupId;
 use crate::input::CgroupFact;
 use crate::time::Boot;
-
-/// How long a removed cgroup answers: longer than any reorder window and any lag of the reader.
-pub(super) const KEEP_REMOVED: Duration = Duration::from_secs(120);
+use crate::tolerances::KEEP_REMOVED;
 
 /// Cgroups nested in one container or unit with a path of their own.
 const NESTED: usize = 1_024;

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-use super::cgroups::KEEP_REMOVED;
 use super::map::{Map, table};
 use super::{Attribution, UnknownCgroup};
 use crate::event::Task;
 use crate::ids::Pid;
 use crate::input::ProcessFact;
 use crate::time::Boot;
+use crate::tolerances::KEEP_REMOVED;
 
 /// `/proc/PID/stat` counts in clock ticks.
 const TICK: u64 = crate::time::TICK_NS;

@@ -5,19 +5,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::slim;
 use crate::container::ContainerFact;
 use crate::ids::ContainerId;
 use crate::time::Boot;
-
-use super::limits::KEEP_FINISHED;
+use crate::tolerances::{KEEP_FINISHED, WANTED_FOR};
 
 /// Bytes of all for each container that waits to be asked for: at most half of them. A container beyond is asked for when it is seen again.
 const WANTED: usize = 512;
-/// A replay, and an agent without directories of runtimes, take no questions.
-const WANTED_FOR: Duration = Duration::from_secs(10);
 /// Of a container in the map and in the lists, each of which keeps up to four times the room that it needs; and the text of the id.
 const ENTRY: usize = 4 * (size_of::<(ContainerId, Known)>() + 1) + 4 * 2 * size_of::<(Boot, ContainerId)>() + 96;
 

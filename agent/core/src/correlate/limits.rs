@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What has terminated is remembered this long for its late events: a little longer than the index answers for its cgroups.
-pub(super) const KEEP_FINISHED: Duration = Duration::from_secs(150);
-
 /// Steps of the wall clock that are kept.
 pub(super) const STEPS: usize = 256;
 
@@ -60,13 +57,13 @@ impl Default for Limits {
             connections: 4_096,
             // The name is looked up at once: the waiting events are a burst.
             pending: 1_024,
-            // Events of a removed cgroup arrive for two minutes at most (`attribute::cgroups::KEEP_REMOVED`).
+            // Events of a removed cgroup arrive for two minutes at most (`KEEP_REMOVED`).
             index_dead: 8_192,
             // The ring buffer is drained by wakeups and at least with each tick of 200 ms.
             reorder: Duration::from_millis(200),
             // Sockets are closed and cgroups removed after the exit: far more than a busy node needs.
             linger: Duration::from_secs(2),
-            // As long as a stop signal can be the reason of an exit (`finish::STOP_REACH`).
+            // As long as a stop signal can be the reason of an exit (`tolerances::STOP_REACH`).
             idle: Duration::from_secs(3_600),
         }
     }

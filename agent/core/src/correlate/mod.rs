@@ -23,7 +23,6 @@ mod units;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question, Subject};
@@ -31,11 +30,13 @@ use crate::container::ContainerFact;
 use crate::event::Event;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
+use crate::ledger::{Hole, LossPlace, Whose, Why};
 use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::termination::Open;
 use crate::time::Boot;
+use crate::tolerances::BEHIND;
 
 pub use attribution::KUBELET_UNITS;
 use attribution::{Attributor, Taker};
@@ -44,7 +45,7 @@ pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
 use node::{FromNode, NodeMachine, RunningPod};
 use pods::{FromPods, Pods, PreviousPods};
-use subjects::{Hole, LossPlace, Scan, SubjectEvent, Subjects, Whose};
+use subjects::{Scan, SubjectEvent, Subjects};
 pub use units::ReportedUnits;
 
 /// See the module.
@@ -70,10 +71,6 @@ pub struct Correlator {
 
 /// Subject events for which memory is kept.
 const KEPT: usize = 16;
-
-/// Pods and the node wait for their containers' records if a busy caller is further behind: less than the shortest time after which a pod is
-/// reported without a container's termination.
-const BEHIND: Duration = Duration::from_secs(1);
 
 impl Correlator {
     pub fn new(limits: Limits) -> Correlator {
@@ -221,24 +218,27 @@ impl Correlator {
                 count,
             } => match (scope, LossPlace::of(scope, self.attribution.index())) {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
-                (LossScope::NotRecorded | LossScope::Damaged, _) => {
-                    let why = match scope {
-                        LossScope::Damaged => Hole::Damaged,
-                        _ => Hole::NotRecorded,
-                    };
-                    self.node.lost_records(kind, None);
-                    self.subjects.not_kept(now, kind, why, since);
-                }
-                (LossScope::Others(_), Some(place)) => self.subjects.lost(now, kind, Whose::Others, place, since, count),
+                (_, None) => {}
                 (_, Some(place)) => {
+                    let (why, most) = match scope {
+                        LossScope::Damaged => (Why::Damaged, 1),
+                        LossScope::NotRecorded => (Why::NotRecorded, 1),
+                        _ => (Why::Lost, count),
+                    };
+                    let whose = match scope {
+                        LossScope::Others(_) => Whose::Others,
+                        _ => Whose::Any,
+                    };
                     let own = match scope {
                         LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
                         _ => None,
                     };
-                    self.node.lost_records(kind, own);
-                    self.subjects.lost(now, kind, Whose::Any, place, since, count);
+                    if whose == Whose::Any {
+                        self.node.lost_records(kind, own);
+                    }
+                    let hole = Hole::of(why, kind, since, now, most);
+                    self.subjects.lost(Hole { whose, ..hole }, place);
                 }
-                (_, None) => {}
             },
             Input::Clock(offset) => {
                 self.node.clock(offset);

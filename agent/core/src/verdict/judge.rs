@@ -1,8 +1,9 @@
 //! Facts → axes. Pure: the same facts give the same verdict, in any order of arrival.
 //!
-//! A finding that rests on the absence of an event names the kinds of evidence that would have shown the event; if one of these
-//! kinds was lost or not active, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
+//! A finding that rests on the absence of an event asks for the evidence that would have shown the event (`doubt`); where some of this
+//! may be missing, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
 
+mod doubt;
 mod hook;
 mod inside;
 mod kernel;
@@ -10,23 +11,22 @@ mod kubernetes;
 mod shutdown;
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, disagreement, evidence, sentence, table};
 use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::{Comm, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Fatal, Kill, MainProcess, MainUnsure, OomKill, Open, Role, Stop, TerminationFacts, Traffic};
+use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 
 pub use inside::is_at_once;
 
+use doubt::{Ask, doubt};
+
+pub(super) use doubt::{may_have_been_stopped_before, may_have_begun_before};
 pub(super) use hook::{Hook, HookEnd, quoted};
 pub(super) use inside::{outlived_main, worst};
 pub(super) use shutdown::{by_systemd_shutdown, own_grace};
-
-/// If the main process exits this soon after the OOM kill of a child, the OOM kill is the reason.
-pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);
 
 /// One termination's facts, with their Kubernetes context.
 #[derive(Clone, Copy, Debug)]
@@ -87,12 +87,8 @@ pub(super) struct Finding {
     pub exit: Exit,
     pub cause: Cause,
     pub why: Why,
-    /// A lost record of these kinds could have changed the finding.
-    absent: &'static [Kind],
-    /// These records count until the last process of the subject is gone, not only until the exit.
-    inside: bool,
-    /// The finding depends on the absence of an earlier stop signal.
-    no_stop_seen: bool,
+    /// Which absences it rests on.
+    rests: &'static [Ask],
 }
 
 impl Finding {
@@ -203,6 +199,8 @@ pub(super) enum Missing {
     Gap,
     OverCap,
     Lost(Vec<Kind>),
+    /// The record of a signal, long before, that may have been the stop signal.
+    StopLost,
     /// The recording begins after it.
     NotRecorded,
     /// A part of the recording or of the journal is damaged or missing.
@@ -299,93 +297,9 @@ fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) ->
     }
 }
 
-/// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
-/// is only the least.
-pub(super) fn may_have_begun_before(case: &Case<'_>) -> bool {
-    case.stop().is_some() && (case.missing.earlier_stop || gap_may_hide_stop(case))
-}
-
-fn gap_may_hide_stop(case: &Case<'_>) -> bool {
-    let until = case.missing.gap_before_stop;
-    until.is_some_and(|until| !kubernetes::was_not_asked_before(case, until))
-}
-
-/// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
-/// proven by a handler that did not run: a signal that was handled leaves no trace.
-pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
-    case.missing
-        .late_start
-        .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
-}
-
 /// A systemd unit is the only one of its kind, so its clients are refused at every restart, which takes a moment. No setting of the
 /// unit avoids that, except for a socket unit.
 fn is_usual(row: &table::Row, facts: &TerminationFacts) -> bool {
     let is_refused = matches!(row.traffic, [TrafficAxis::Refused | TrafficAxis::RefusedNewPeers]);
     row.exit == Exit::Clean && is_refused && matches!(facts.subject, Subject::Unit { .. })
-}
-
-/// What became of the stop signal, or the time since, would be different with an earlier one.
-fn rests_on_first_stop(exit: Exit) -> bool {
-    let by_answer = matches!(exit, Exit::IgnoredStopSignal | Exit::BlockedStopSignal);
-    by_answer || matches!(exit, Exit::SidecarStarved | Exit::PrestopOverran | Exit::TruncatedByShutdown)
-}
-
-/// Another party's signal than the runtime's counts as the stop only where the runtime's own was not before it; and what became of a stop
-/// signal is different for a second one.
-fn may_be_later(case: &Case<'_>, exit: Exit) -> bool {
-    case.stop()
-        .is_some_and(|stop| stop.sender.role != Role::Runtime || rests_on_first_stop(exit))
-}
-
-/// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
-fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
-    let holes = &case.missing;
-    let within = |kinds: &[Kind]| -> Vec<Kind> {
-        let hit = |kind: &&Kind| finding.absent.contains(kind);
-        kinds.iter().filter(hit).copied().collect()
-    };
-    let (mut lost, inactive) = (within(&holes.lost), within(&holes.inactive));
-    if finding.inside {
-        let of_others = within(&holes.lost_inside)
-            .into_iter()
-            .filter(|kind| !holes.lost.contains(kind));
-        lost.extend(of_others.collect::<Vec<_>>());
-    }
-    // An error is as unclean with an OOM kill of another process as without.
-    let rests_on_ooms = finding.exit != Exit::NonzeroExit && !within(&[Kind::OomVictim, Kind::ProcessExec]).is_empty();
-    let missing = if let Some(unsure) = holes.main_unsure {
-        match unsure {
-            MainUnsure::Lost(kind) if holes.inactive.contains(&kind) => Missing::Inactive(vec![kind]),
-            MainUnsure::Lost(kind) => Missing::Lost(vec![kind]),
-            MainUnsure::MayBeCommand => Missing::Main,
-        }
-    } else if holes.earlier_stop && rests_on_first_stop(finding.exit) {
-        Missing::Lost(vec![Kind::SignalGenerate])
-    } else if gap_may_hide_stop(case) && rests_on_first_stop(finding.exit) {
-        Missing::Gap
-    } else if may_be_later(case, finding.exit) && may_have_been_stopped_before(case) {
-        Missing::LateStart
-    } else if finding.absent.is_empty() {
-        return finding;
-    } else if finding.no_stop_seen && may_have_been_stopped_before(case) {
-        Missing::LateStart
-    } else if !inactive.is_empty() {
-        Missing::Inactive(inactive)
-    } else if !lost.is_empty() {
-        Missing::Lost(lost)
-    } else if holes.gap || rests_on_ooms && holes.gap_of_ooms {
-        Missing::Gap
-    } else if holes.over_cap || finding.inside && holes.over_cap_inside {
-        Missing::OverCap
-    } else {
-        return finding;
-    };
-    let missing = match missing {
-        Missing::Lost(_) if holes.not_recorded => Missing::NotRecorded,
-        Missing::LateStart if holes.begins_late => Missing::NotRecorded,
-        Missing::Lost(_) if holes.damaged => Missing::Damaged,
-        missing => missing,
-    };
-    kernel::unknown(case, missing)
 }

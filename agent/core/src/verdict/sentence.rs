@@ -21,9 +21,8 @@ use crate::termination::{
     Actor, ClientPeer, Fatal, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
 };
 use crate::time::Boot;
+use crate::tolerances::{CHILD_REACH, HANDLER_LATE, YOUNG};
 
-/// A wrapper passes the status of its child on sooner.
-const LATER: Duration = Duration::from_secs(1);
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
 pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
 
@@ -168,7 +167,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 None if finding.why == Why::AfterGrace => {
                     "which reads the signal without a handler (signalfd or sigwait)".to_owned()
                 }
-                Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
+                Some((stop, at)) if at.since(stop.at) >= HANDLER_LATE => {
                     format!("the handler started {} later", seconds(at.since(stop.at)))
                 }
                 _ => "the handler started".to_owned(),
@@ -529,7 +528,7 @@ fn refused_call(case: &Case<'_>) -> Option<SystemCall> {
 fn child_crashed(case: &Case<'_>, who: &str) -> String {
     let child = case.failed_child.map_or(String::new(), |child| {
         let later = match case.exit.map(|exit| exit.at.since(child.exit.at)) {
-            Some(later) if later >= LATER => format!(" {} later", seconds(later)),
+            Some(later) if later >= CHILD_REACH => format!(" {} later", seconds(later)),
             _ => String::new(),
         };
         format!(
@@ -554,6 +553,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         },
         Missing::OverCap => "epitaph did not keep all of its evidence: too much came, or its memory for evidence was full".to_owned(),
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
+        Missing::StopLost => "kernel records of sent signals were lost before, and one of these may have been a stop signal".to_owned(),
         Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
         Missing::Damaged => {
             "a part of the journal or of the recording is damaged or was not written, and it may have had the evidence"
@@ -650,7 +650,7 @@ fn late_start(case: &Case<'_>) -> String {
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
     let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-    let why = match case.missing.earlier_stop {
+    let why = match case.missing.earlier_stop.is_some() {
         true => "the record of an earlier stop signal may be lost".to_owned(),
         false => format!("epitaph did not observe for part of the time before this {first}"),
     };
@@ -873,7 +873,7 @@ fn by_itself(case: &Case<'_>) -> String {
 fn young(case: &Case<'_>) -> String {
     let lived = case.main().zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
     match lived {
-        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < Duration::from_secs(1) => {
+        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < YOUNG => {
             format!(", {} after the start", seconds(lived))
         }
         _ => String::new(),

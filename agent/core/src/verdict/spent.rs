@@ -8,9 +8,6 @@ use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
 
-/// The kubelet leaves at least this after the stop signal, however long the hook ran.
-pub(super) const KUBELET_MINIMUM: Duration = Duration::from_secs(2);
-
 pub(super) struct Spent {
     /// Begin of the preStop hook, otherwise of the wait for the main containers, otherwise the stop signal.
     pub begin: Boot,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::super::map::{slim, table};
-use super::{Cgroup, Cgroups, KEEP_REMOVED, NESTED};
+use super::{Cgroup, Cgroups, NESTED};
 use crate::ids::CgroupId;
 use crate::time::Boot;
+use crate::tolerances::KEEP_REMOVED;
 
 /// Cgroups nested in one container or unit without a path.
 const NESTED_WITHOUT: usize = 3 * NESTED;

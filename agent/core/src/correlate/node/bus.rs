@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use super::{APART, FromNode, LOCKS, Left, NodeMachine, SPOOF_SLACK, TEXT};
+use super::{FromNode, LOCKS, Left, NodeMachine, TEXT};
 use crate::ids::PodUid;
 use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, OwnLock, ShutdownKind, SignalSender};
 use crate::report::Report;
 use crate::shutdown::{Ending, Lock, NodeDown};
 use crate::text::bounded;
 use crate::time::Boot;
-
-/// A lost message explains a later shutdown no longer than this, or than logind's limit: a shutdown takes minutes.
-const REACH: Duration = Duration::from_secs(600);
+use crate::tolerances::{BUS_APART, BUS_REACH, SPOOF_SLACK};
 
 /// Whether messages may be missing.
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ impl Bus {
 
     /// Why the begin of a shutdown at `at` may have been missed; None if it was observed.
     pub fn doubt(&self, at: Boot, limit: Option<Duration>) -> Option<String> {
-        let reach = limit.unwrap_or_default().max(REACH);
+        let reach = limit.unwrap_or_default().max(BUS_REACH);
         let gap = self.gap.as_ref().filter(|(when, _)| when.plus(reach) >= at);
         match self.connected {
             Some(since) if since <= at => gap.map(|(_, reason)| reason.clone()),
@@ -94,7 +92,7 @@ impl NodeMachine {
         }
         let Some(open) = &mut self.open else { return };
         let signs = &open.facts.signs;
-        if signs.prepared.is_none_or(|at| now.since(at) < APART) || signs.services().is_some() && open.resumed.is_none() {
+        if signs.prepared.is_none_or(|at| now.since(at) < BUS_APART) || signs.services().is_some() && open.resumed.is_none() {
             return;
         }
         match open.resumed {

@@ -1,15 +1,13 @@
 //! The facts of a shutdown that is over: its delay, the kubelet's phases, and which pods were cut.
 
+use super::NodeMachine;
 use super::open::InProgress;
-use super::{APART, NodeMachine};
 use crate::node::{InhibitMode, KubeletShutdown, PriorityPeriod};
 use crate::shutdown::{Cut, Delay, Ending, NodeShutdownFacts, Phase, PodInShutdown};
 use crate::time::Boot;
+use crate::tolerances::{BUS_APART, LOGIND_TIMER};
 use crate::verdict::ShutdownOutcome;
 use crate::verdict::judge_shutdown;
-
-/// logind's timer and the arrival of its effects.
-const TIMER: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl InProgress {
     /// `now`: the last that was observed.
@@ -31,7 +29,7 @@ impl InProgress {
         if let Some(over) = facts.delay.and_then(|delay| delay.end) {
             for lock in &mut facts.locks {
                 let is_delay = lock.lock.mode == InhibitMode::Delay;
-                lock.outlasted = is_delay && lock.released.is_none_or(|at| at > over.plus(APART));
+                lock.outlasted = is_delay && lock.released.is_none_or(|at| at > over.plus(BUS_APART));
             }
         }
         facts.more_pods = self.runs.more;
@@ -113,7 +111,7 @@ fn delay(facts: &NodeShutdownFacts, limit: Option<std::time::Duration>) -> Optio
     };
     let expired = end
         .zip(by_limit)
-        .is_some_and(|(end, by_limit)| end.plus(TIMER) >= by_limit && held(end));
+        .is_some_and(|(end, by_limit)| end.plus(LOGIND_TIMER) >= by_limit && held(end));
     Some(Delay {
         limit,
         begin,
@@ -152,7 +150,7 @@ fn phases(facts: &mut NodeShutdownFacts) {
         let (mut last, mut overran) = (begin, false);
         for pod in members {
             match pod.ended {
-                Some(ended) if ended <= until.plus(APART) => last = last.max(ended),
+                Some(ended) if ended <= until.plus(BUS_APART) => last = last.max(ended),
                 _ => overran = true,
             }
         }

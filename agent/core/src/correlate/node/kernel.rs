@@ -2,7 +2,6 @@
 //! to pods and services alike.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::open::InProgress;
 use super::{FromNode, NodeMachine};
@@ -12,6 +11,7 @@ use crate::ids::{CgroupId, Pid, PodUid, Signal};
 use crate::node::ShutdownKind;
 use crate::shutdown::{InitSignal, Signs};
 use crate::time::Boot;
+use crate::tolerances::STOP_SWEEP;
 
 const INIT: Pid = Pid(1);
 /// `comm` of `/usr/lib/systemd/systemd-shutdown`, which PID 1 executes at the end.
@@ -19,9 +19,7 @@ const SHUTDOWN: &[u8] = b"systemd-shutdow";
 /// glibc's SIGRTMIN.
 const RTMIN: u8 = 34;
 
-/// systemd sends the stop signals of a shutdown to all units that do not wait for others, one after the other.
-const SWEEP: Duration = Duration::from_secs(10);
-/// Pods, and services, that are stopped within [`SWEEP`]: fewer are an administrator's `systemctl stop`.
+/// Pods, and services, that are stopped within [`STOP_SWEEP`]: fewer are an administrator's `systemctl stop`.
 const SWEPT: usize = 2;
 /// Most stop signals that are kept of one.
 const STOPS: usize = 512;
@@ -43,7 +41,7 @@ struct Stop {
 impl Sweep {
     /// When it began, once it is one.
     fn add(&mut self, stop: Stop) -> Option<Boot> {
-        let since = stop.at.minus(SWEEP);
+        let since = stop.at.minus(STOP_SWEEP);
         self.stops.retain(|known| known.at >= since);
         if self.stops.len() < STOPS {
             self.stops.push(stop);

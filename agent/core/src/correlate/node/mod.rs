@@ -25,6 +25,7 @@ use crate::report::{Report, Termination};
 use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
+use crate::tolerances::{JOBS_DONE, OOMD, STILL_UP};
 use crate::verdict::{Cause, TrafficAxis};
 
 use bus::Bus;
@@ -39,18 +40,8 @@ pub(super) use pods::RunningPod;
 const LOCKS: usize = 64;
 /// Most kills by systemd-oomd that are kept: it pauses for seconds after each.
 const OOM_KILLS: usize = 16;
-/// systemd-oomd emits its signal as soon as it has sent every SIGKILL.
-const OOMD: Duration = Duration::from_secs(2);
 /// Bytes of a text from the bus.
 const TEXT: usize = 256;
-/// Messages of two senders on the bus may arrive in either order within this.
-const APART: Duration = Duration::from_secs(1);
-/// A kubelet acts on a spoofed signal for its periods, and the runtime for a moment more.
-const SPOOF_SLACK: Duration = Duration::from_secs(30);
-/// A job for a shutdown that is gone, while the machine still runs after this: cancelled.
-const STILL_UP: Duration = Duration::from_secs(30);
-/// The same where systemd's jobs are not observed: after this time (JobTimeoutSec of its targets) systemd ends the machine by force.
-const JOBS_DONE: Duration = Duration::from_secs(30 * 60);
 
 /// The effects of an input outside the node.
 #[derive(Debug, Default)]

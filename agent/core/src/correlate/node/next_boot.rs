@@ -1,8 +1,6 @@
 //! The next boot completes the story: the shutdown that was in progress, or that nothing had announced, the time in which the node was
 //! down, and the pods that stayed Ready in the API meanwhile.
 
-use std::time::Duration;
-
 use super::stayed_ready::StayedReady;
 use super::{FromNode, NodeMachine, RunningPod, report};
 use crate::ids::ContainerId;
@@ -12,11 +10,7 @@ use crate::pod::{ApiClock, PodFact, PodsState};
 use crate::report::Report;
 use crate::shutdown::{Ending, NodeDown, NodeShutdownFacts, ShutdownKey};
 use crate::time::{Boot, WallOffset};
-
-/// The sources of the kubelet's files and of the pods begin with the agent.
-const HOLD: Duration = Duration::from_secs(30);
-/// The kubelet's clock is the node's; its times are of its own begin of the shutdown.
-const SLACK: Duration = Duration::from_secs(10);
+use crate::tolerances::{KUBELET_CLOCK, NEXT_BOOT_NODE};
 
 /// A shutdown of the boot before, which waits for the kubelet's state, and for the pods of the API.
 #[derive(Debug)]
@@ -35,7 +29,7 @@ impl Previous {
     pub fn report(mut self, out: &mut FromNode) {
         self.report_down(out);
         let Some(mut facts) = self.facts.take() else { return };
-        let begin = facts.clock.wall(facts.begin.minus(SLACK));
+        let begin = facts.clock.wall(facts.begin.minus(KUBELET_CLOCK));
         let state = self.state.flatten();
         facts.kubelet.state = state.filter(|state| state.started.is_some_and(|started| started >= begin));
         facts.pods_ready = self.ready.count();
@@ -121,7 +115,7 @@ impl NodeMachine {
         let previous = Previous {
             facts,
             down,
-            until: new.since.plus(HOLD),
+            until: new.since.plus(NEXT_BOOT_NODE),
             state: None,
             ready,
         };

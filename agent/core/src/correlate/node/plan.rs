@@ -1,18 +1,13 @@
 //! A shutdown that logind has scheduled: cancelled before its time, or blocked at its time.
 
-use std::time::Duration;
-
 use super::bus::blocks;
 use super::{FromNode, NodeMachine, TEXT};
 use crate::node::{ScheduledShutdown, ShutdownKind};
 use crate::shutdown::Ending;
 use crate::text::bounded;
 use crate::time::Boot;
+use crate::tolerances::{PLAN_BEGINS, PLAN_LATE};
 
-/// logind drops its plan when it begins the shutdown: the signal follows within this.
-const BEGINS: Duration = Duration::from_secs(5);
-/// A shutdown that did not begin this long after its time is blocked, if a block lock is held.
-const LATE: Duration = Duration::from_secs(10);
 /// In front of a type: nothing will happen.
 const DRY: &str = "dry-";
 
@@ -64,8 +59,8 @@ impl NodeMachine {
     pub(super) fn plan_due(&mut self, now: Boot, out: &mut FromNode) {
         let Some(plan) = &self.plan else { return };
         let due = self.clock.boot(plan.plan.at);
-        let blocked = due.plus(LATE) <= now && self.locks.as_ref().is_some_and(|locks| locks.iter().any(blocks));
-        let dropped = plan.dropped.filter(|at| at.plus(BEGINS) <= now);
+        let blocked = due.plus(PLAN_LATE) <= now && self.locks.as_ref().is_some_and(|locks| locks.iter().any(blocks));
+        let dropped = plan.dropped.filter(|at| at.plus(PLAN_BEGINS) <= now);
         if self.open.is_some() || plan.was_blocked && dropped.is_none() {
             return;
         }

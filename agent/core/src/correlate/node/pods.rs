@@ -10,13 +10,12 @@ use crate::pod::{PodFact, PodIdentity};
 use crate::shutdown::{ClientLoss, Cut, StillReady};
 use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
+use crate::tolerances::RESOLUTION;
 
 /// Most pods that are followed: a kubelet runs 110 by default.
 const PODS: usize = 512;
 /// Most containers of each.
 const CONTAINERS: usize = 64;
-/// The kubelet counts grace periods in whole seconds.
-const RESOLUTION: Duration = Duration::from_secs(1);
 
 /// A pod with containers that run.
 #[derive(Clone, Debug)]

@@ -83,5 +83,5 @@ fn bytes(facts: &TerminationFacts) -> usize {
     let lists = traffic.listeners.capacity() * size_of::<ListenerClosed>()
         + traffic.refused_by_port.len() * 2 * size_of::<(u16, Count)>()
         + facts.oom.capacity() * size_of::<OomKill>();
-    texts + lists
+    texts + lists + facts.missing.bytes()
 }

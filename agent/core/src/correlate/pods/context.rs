@@ -1,22 +1,21 @@
 //! The Kubernetes context of one container's termination.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::correlate::limits::STEPS;
 use crate::ids::{CgroupId, ContainerId, Signal};
-use crate::kubernetes::{PodContext, RESOLUTION, Request, StopReason, StopSignal};
+use crate::kubernetes::{PodContext, Request, StopReason, StopSignal};
 use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
+use crate::tolerances::{EVENT_SLACK, HOLD, RESOLUTION};
 use crate::verdict::{self, Cause};
 
 use super::pod::Pod;
 use super::prestop::Runs;
 use super::stop_reason;
 
-const EVENT_SLACK: Duration = Duration::from_secs(1);
 /// Most separate outages of the API that are kept.
 const AWAY: usize = 16;
 
@@ -97,7 +96,7 @@ impl Life {
             cgroup: facts.key.cgroup,
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
-            stop_lost_since: facts.missing.stop_lost_since,
+            stop_lost_since: facts.stop_lost_since(),
             end: Some(facts.end),
             end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
             code: facts.exit.map(|exit| exit.status.reported_code()),
@@ -108,7 +107,7 @@ impl Life {
     /// Whether an Event can be about this life of the container: the previous life had the same name, and Events arrive late.
     pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
         // An Event without a time happened before it arrived; other times are converted from a clock that is corrected now and then.
-        let slack = if event.at.is_some() { EVENT_SLACK } else { super::HOLD };
+        let slack = if event.at.is_some() { EVENT_SLACK } else { HOLD };
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 

@@ -6,6 +6,7 @@ use crate::ids::ContainerId;
 use crate::kubernetes::{Detail, StopReason};
 use crate::pod::{ContainerState, ContainerStatus, Ended, PodFact, RestartAction};
 use crate::time::Boot;
+use crate::tolerances::HOLD;
 use crate::verdict::Cause;
 
 use super::context::Life;
@@ -101,7 +102,7 @@ impl Pod {
     /// Which container began the restart that ended this life, and with which code.
     pub(super) fn trigger(&self, life: &Life) -> Option<Detail> {
         let of_kernel = self.held.iter().filter_map(|held| self.trigger_of(held));
-        let until = life.end.unwrap_or(Boot(u64::MAX)).plus(super::HOLD);
+        let until = life.end.unwrap_or(Boot(u64::MAX)).plus(HOLD);
         let latest = of_kernel
             .chain(self.triggers.iter().cloned())
             .filter(|of| of.at <= until && of.at >= life.start)

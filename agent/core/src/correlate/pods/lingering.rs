@@ -1,23 +1,13 @@
 //! Pods that are still `Terminating` although no container of them runs: what holds them, by what the kernel and the API show.
 
-use std::time::Duration;
-
 use super::pod::{Container, Pod};
 use crate::kubernetes::{FailedKill, HeldFacts, Sandbox};
 use crate::pod::{ContainerState, PodEventsState};
 use crate::report::PodHeld;
 use crate::time::Boot;
+use crate::tolerances::{FRESH_EVENT, LINGERS, LISTED_BEFORE, RESOLUTION};
 use crate::verdict::held::{HeldBy, judge_held};
 
-/// A kubelet needs seconds for all that follows the last exit, and some tens of seconds for a slow volume.
-const HELD: Duration = Duration::from_secs(60);
-/// The Events are listed so long before: an answer takes seconds, and a second list may follow.
-const LISTED: Duration = Duration::from_secs(15);
-/// A kubelet that cannot stop a pod tries again after 10 s to 15 s, each time with an Event: an older one may be of a try before the last, which
-/// was successful.
-const FRESH: Duration = Duration::from_secs(30);
-/// The API has whole seconds.
-const WHOLE: Duration = Duration::from_secs(1);
 /// What is reported of one pod, at most: each layer once, as it goes on.
 const REPORTS: u8 = HeldBy::ALL.len() as u8;
 
@@ -40,15 +30,15 @@ impl Pod {
     /// When to list the pod's Events for this; None: never, or already done.
     pub(super) fn held_asks_at(&self) -> Option<Boot> {
         let since = self.lingers_since().filter(|_| self.lingering.asked.is_none())?;
-        Some(since.plus(HELD - LISTED))
+        Some(since.plus(LINGERS - LISTED_BEFORE))
     }
 
     /// When to look what holds it.
     pub(super) fn held_at(&self) -> Option<Boot> {
         let since = self.lingers_since()?;
         match self.lingering.reported {
-            None => Some(since.plus(HELD)),
-            Some((_, at)) if self.lingering.count < REPORTS => Some(at.plus(HELD)),
+            None => Some(since.plus(LINGERS)),
+            Some((_, at)) if self.lingering.count < REPORTS => Some(at.plus(LINGERS)),
             Some(_) => None,
         }
     }
@@ -101,7 +91,7 @@ impl Pod {
             _ => None,
         };
         // Before the deletion the kubelet stops a pod for other reasons.
-        let of_deletion = |at: Boot| at.plus(WHOLE) >= requested;
+        let of_deletion = |at: Boot| at.plus(RESOLUTION) >= requested;
         let failed = self
             .events
             .iter()
@@ -109,7 +99,7 @@ impl Pod {
         let failed = failed.max_by_key(|(at, _)| *at).map(|(at, event)| FailedKill {
             at: *at,
             message: event.message.clone(),
-            is_fresh: at.plus(FRESH) >= event.seen,
+            is_fresh: at.plus(FRESH_EVENT) >= event.seen,
         });
         Some(HeldFacts {
             pod: fact.pod.clone(),

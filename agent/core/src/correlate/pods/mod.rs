@@ -26,7 +26,6 @@ mod store;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
 use crate::ids::{CgroupId, ContainerId, PodUid};
@@ -44,9 +43,6 @@ pub(super) use next_boot::PreviousPods;
 use pod::{Container, Held, Pod};
 use settle::Step;
 
-/// How long a termination waits for the pod's status. Statuses arrive within 2 to 4 s of an exit, also when a whole pod is deleted; a
-/// busy API server or kubelet needs longer.
-pub(super) const HOLD: Duration = Duration::from_secs(30);
 /// Most ids of reported containers that are kept per pod.
 const REPORTED_IDS: usize = 64;
 

@@ -4,19 +4,16 @@
 //! The pods keep the clock of the boot in which they ran: what the next boot's API shows is converted to it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::ids::{ContainerId, PodUid};
 use crate::input::Observation;
 use crate::pod::{PodFact, PodGone, PodsState};
 use crate::report::Report;
 use crate::time::{Boot, WallOffset};
+use crate::tolerances::NEXT_BOOT_PODS;
 
 use super::pod::Pod;
 use super::{FromPods, Pods};
-
-/// The API server of a cluster that starts with its nodes may be late.
-const HOLD: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(in crate::correlate) struct PreviousPods {
@@ -59,7 +56,7 @@ impl PreviousPods {
                 boot_id,
                 last,
                 clock: next.wall_offset,
-                until: next.since.plus(HOLD),
+                until: next.since.plus(NEXT_BOOT_PODS),
             })
         })
     }

@@ -6,22 +6,18 @@
 //! - Who asked for a shorter grace period than the pod's own, at which the runtime killed a process? Only an Event names a controller.
 //! - How did the preStop hook end? Only an Event reports a failure of a hook whose process was not observed.
 
-use std::time::Duration;
-
 use crate::event::{ExitStatus, Kind};
 use crate::ids::PodUid;
-use crate::kubernetes::{PodContext, RESOLUTION, Request};
+use crate::kubernetes::{PodContext, Request};
+use crate::ledger::MissingEvidence;
 use crate::pod::{PodEventsState, PreStop};
-use crate::termination::{Actor, MissingEvidence, Role, TerminationFacts};
+use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
+use crate::tolerances::{ANNOUNCED, RESOLUTION};
 
 use super::context::{Api, Life};
 use super::pod::{Held, Pod};
 use super::{FromPods, Pods};
-
-/// The caller announces the request with one of its next inputs, after the records that wait: no termination with an open question
-/// is judged before.
-const ANNOUNCED: Duration = Duration::from_millis(200);
 
 impl Pods {
     /// Requests a pod's Events, once for each termination that they can change.
@@ -145,9 +141,8 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
 
 /// But for [`Pod::may_be_stopped_before`].
 fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
-    let of_signals = |kinds: &[Kind]| kinds.contains(&Kind::SignalGenerate);
-    of_signals(&missing.lost)
-        || of_signals(&missing.inactive)
+    missing.may_lack(Kind::SignalGenerate)
+        || missing.inactive.contains(&Kind::SignalGenerate)
         || missing.gap
         || missing.over_cap
         || missing.main_unsure.is_some()

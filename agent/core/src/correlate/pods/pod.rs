@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::ids::{ContainerId, PodUid, Signal};
-use crate::kubernetes::{Reported, SLOW_KILL};
+use crate::kubernetes::Reported;
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
     PodFact, PodGone,
 };
-use crate::termination::{LATE_REACH, TerminationFacts};
+use crate::termination::TerminationFacts;
 use crate::time::Boot;
+use crate::tolerances::{LATE_REACH, SLOW_KILL};
 
 use super::super::Limits;
 use super::super::node::RunningPod;

@@ -13,6 +13,7 @@ use crate::time::Boot;
 use super::context::Life;
 use super::pod::Pod;
 use crate::correlate::subjects::ProcessId;
+use crate::tolerances::HOLD;
 
 /// Most processes from outside that are kept per container; if the pod is known, only those with a hook's name.
 const RUNS: usize = 16;
@@ -151,7 +152,7 @@ impl Pod {
         let failed = self.events.iter().rev().find(|(at, event)| {
             let is_own = event.container.as_deref().is_none_or(|of| of == name);
             // The kubelet may report the failure only after the kill.
-            let in_time = *at >= life.start && life.end.is_none_or(|end| *at <= end.plus(super::HOLD));
+            let in_time = *at >= life.start && life.end.is_none_or(|end| *at <= end.plus(HOLD));
             event.reason == "FailedPreStopHook" && is_own && in_time
         });
         let failed = failed.map(|(_, event)| event.message.clone());

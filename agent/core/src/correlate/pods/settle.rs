@@ -11,35 +11,16 @@ use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, OomKill, OomRole, Role, TerminationFacts};
 use crate::time::Boot;
+use crate::tolerances::{
+    ALIVE_AFTER_GONE, EVENTS_AFTER, EXIT_LOST, HOLD, HOLD_AWAY, HOOK_AFTER, KEEP_FINISHED, OVERDUE, PHASE_AFTER,
+    TERMINAL_AFTER, WATCH_DELAY,
+};
 use crate::verdict::{self, Cause};
 
 use super::context::{Api, Life};
 use super::pod::{Container, Held, Pod, kind};
 use super::stop_reason::may_be_by_shutdown;
-use super::{HOLD, Limits, REPORTED_IDS};
-use crate::correlate::limits::KEEP_FINISHED;
-
-/// A termination waits this long for an API that does not answer: the API server may be restarting, and the agent may have just started.
-const HOLD_AWAY: Duration = Duration::from_secs(60);
-/// The Event that names the cause comes by another watch than the status that shows the restart.
-const EVENTS: Duration = Duration::from_secs(1);
-/// The kubelet sets the terminal phase only when all of the pod is gone, which is slow on a busy node.
-const OVER: Duration = Duration::from_secs(60);
-/// Wait after a terminal phase, for reasons and conditions that are written with the phase or just after.
-const TERMINAL: Duration = Duration::from_secs(2);
-/// For a container that still runs after its pod is gone from the API: a force delete kills within about 3 s of the request; a
-/// longer grace period is added.
-const ALIVE: Duration = Duration::from_secs(60);
-/// An exit that only the pod's status shows: after this time the kernel's record is lost.
-const LOST: Duration = Duration::from_secs(10);
-/// A working watch shows a deletion within this time, even on a busy node.
-const WATCH_DELAY: Duration = Duration::from_secs(1);
-/// The verdict is `stuck` 12 s after the grace period; this leaves room for a grace period of 0, which the kubelet raises to a
-/// second, and for a late kubelet.
-const OVERDUE: Duration = Duration::from_secs(15);
-
-/// The watch shows a deletion, after which a hook begins, this much later at most.
-const HOOK: Duration = Duration::from_secs(5);
+use super::{Limits, REPORTED_IDS};
 
 /// The next step for a pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -144,8 +125,10 @@ impl Pod {
 
     /// The observation began so late that a stop signal may have come before.
     pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
-        let late = held.facts.missing.late_start;
-        late.is_some_and(|since| !self.is_long_before(since, held.facts.end))
+        let missing = &held.facts.missing;
+        let stops = missing.stops.iter().filter_map(|hole| hole.to);
+        let mut late = stops.chain(missing.late_start);
+        late.any(|since| !self.is_long_before(since, held.facts.end))
     }
 
     /// When a held termination of a pod that continues is reported separately, even if incomplete.
@@ -158,10 +141,10 @@ impl Pod {
             return (held.since.plus(hold), None);
         };
         if self.reported.is_some() {
-            return (held.since.plus(EVENTS), None);
+            return (held.since.plus(EVENTS_AFTER), None);
         }
         if let Some(at) = named.succeeded_at {
-            return (at.max(held.since).plus(EVENTS), None);
+            return (at.max(held.since).plus(EVENTS_AFTER), None);
         }
         let Some(reported) = &named.reported else {
             // A container that is never restarted mostly terminates with its pod: a separate report would never get the Kubernetes context.
@@ -172,7 +155,7 @@ impl Pod {
         };
         let shown = named.reported_at.map_or(held.since, |at| at.max(held.since));
         match self.kind(&held.id) {
-            Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (shown.plus(EVENTS), None),
+            Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (shown.plus(EVENTS_AFTER), None),
             // A restart would follow, or there would be no stop: the whole pod is being stopped (the kubelet's own evictions show this
             // only when all of the pod has terminated), which takes up to the grace period.
             _ if self.restarts_after(Some(&named.name), reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
@@ -181,7 +164,7 @@ impl Pod {
             }
             // No container runs or will run: the phase follows once the kubelet has removed the pod.
             _ if self.all_reported() && self.restarts_after(Some(&named.name), reported.exit_code) == Some(false) => {
-                (shown.plus(OVER), None)
+                (shown.plus(PHASE_AFTER), None)
             }
             _ => (shown.plus(hold), None),
         }
@@ -194,10 +177,10 @@ impl Pod {
         for of in self.containers.iter().filter(|of| !of.is_sandbox && of.ended.is_none()) {
             let by_removal = of.over_at(limits);
             let named = self.names.get(&of.id);
-            let by_report = named.and_then(|named| named.reported_at).map(|at| at.plus(LOST));
+            let by_report = named.and_then(|named| named.reported_at).map(|at| at.plus(EXIT_LOST));
             let by_absence = self.gone.as_ref().map(|gone| {
                 let grace = self.deletion.map_or(Duration::ZERO, |(deletion, _)| deletion.grace);
-                gone.seen.plus(grace).plus(ALIVE)
+                gone.seen.plus(grace).plus(ALIVE_AFTER_GONE)
             });
             let first = || [by_removal, by_report, by_absence].into_iter().flatten().min();
             // A container that still counts refusals is known to have exited, and will be reported.
@@ -209,7 +192,7 @@ impl Pod {
         let settled = if let Some(gone) = &self.gone {
             gone.seen.max(last_held.unwrap_or(Boot(0))).plus(limits.reorder)
         } else if self.is_terminal() && self.all_reported() {
-            seen.max(last_held)?.plus(TERMINAL)
+            seen.max(last_held)?.plus(TERMINAL_AFTER)
         } else if self.runs_unseen() {
             // Only the API can show the exit, which takes up to the grace period.
             let grace = self.deletion.map_or(DEFAULT_GRACE, |(deletion, _)| deletion.grace);
@@ -333,7 +316,7 @@ impl Pod {
         let seen = self.deletion.map(|(_, seen)| seen);
         // A hook runs before the stop signal; the deletion may be seen later than the hook.
         let requested = container.stopped.into_iter().chain(seen).min();
-        let since = requested.map(|at| at.minus(HOOK));
+        let since = requested.map(|at| at.minus(HOOK_AFTER));
         self.role_from_outside(name, &container.runs, since, oom)
     }
 
@@ -350,13 +333,17 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         self.name_victims(&mut facts, &held.id);
-        let life = Life::of(&facts, &held.id);
+        let mut life = Life::of(&facts, &held.id);
         let is_unreported = missing.is_some();
-        let mut context = self.context(api, &life, missing, now);
+        let mut context = self.context(api, &life, missing.clone(), now);
         // A request that was not shown can have asked for a longer grace period.
         let is_shown = context.as_ref().is_some_and(|context| !context.may_miss_request);
         if let Some(longest) = self.longest_stop().filter(|_| is_shown) {
             facts = facts.with_grace(longest);
+            if facts.stop_lost_since() != life.stop_lost_since {
+                life = Life::of(&facts, &held.id);
+                context = self.context(api, &life, missing, now);
+            }
         }
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::kubernetes::{Asker, Detail, RESOLUTION, Request, StopReason};
+use crate::kubernetes::{Asker, Detail, Request, StopReason};
 use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone};
 use crate::shutdown::EndedByShutdown;
+use crate::tolerances::{LEAST_GRACE, RESOLUTION, RETRIES_EVICTION, WATCH_DELAY};
 use crate::verdict::Cause;
 
 use crate::time::Boot;
@@ -12,20 +13,14 @@ use crate::time::Boot;
 use super::context::{Api, Life, requested_until};
 use super::pod::Pod;
 
-/// The kubelet's pod worker raises a shorter grace period to this.
-const LEAST_GRACE: Duration = Duration::from_secs(1);
 /// The kubelet's own reason of a DisruptionTarget condition.
 const BY_KUBELET: &str = "TerminationByKubelet";
 /// The reason that the Eviction API sets.
 const BY_EVICTION: &str = "EvictionByEvictionAPI";
-/// The cluster autoscaler announces an eviction once, and tries it for so long.
-const RETRIES_EVICTION: Duration = Duration::from_secs(120);
 /// All that the kubelet's Event says of a container that it ends to restart the pod in place (1.36).
 const RESTARTS_IN_PLACE: &str = "killing";
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
-/// A watch shows within this that a pod is gone.
-const WATCHED: Duration = Duration::from_secs(1);
 
 impl Pod {
     /// Why Kubernetes stopped the pod.
@@ -137,7 +132,7 @@ impl Pod {
             return Some(self.hidden_stop_reason());
         }
         // The pod's removal does not explain a container that exited earlier and without a stop signal.
-        let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
+        let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCH_DELAY) < gone.seen || !gone.watched);
         if self.deletion.is_none() && !life.stop_requested && self.gone.as_ref().is_some_and(ended_before) {
             return self.stop_reason_by_api().or_else(hidden);
         }
@@ -148,7 +143,7 @@ impl Pod {
     /// By the watch: what stopped a container may have come before the deletion was seen, in a record that was lost.
     fn may_have_stopped_before_deletion(&self, stop: Option<Boot>, lost_since: Option<Boot>) -> bool {
         let lost_since = lost_since.filter(|_| stop.is_none());
-        let lost_before = |(_, seen): (_, Boot)| lost_since.is_some_and(|at| at.plus(WATCHED) < seen);
+        let lost_before = |(_, seen): (_, Boot)| lost_since.is_some_and(|at| at.plus(WATCH_DELAY) < seen);
         self.deletion.is_some_and(lost_before)
     }
 
@@ -181,8 +176,8 @@ impl Pod {
             Some(request) if request.latest <= earliest => (false, true),
             // By the watch, unless the API server's clock says otherwise.
             _ => {
-                let later = |(deletion, seen)| seen > latest.plus(WATCHED) && requested_until(deletion, api) > latest;
-                let earlier = |(_, seen): (Deletion, Boot)| seen <= earliest.plus(WATCHED);
+                let later = |(deletion, seen)| seen > latest.plus(WATCH_DELAY) && requested_until(deletion, api) > latest;
+                let earlier = |(_, seen): (Deletion, Boot)| seen <= earliest.plus(WATCH_DELAY);
                 (
                     !was_hidden && self.deletion.is_none_or(later),
                     self.deletion.is_some_and(earlier),

@@ -9,18 +9,16 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use crate::attribute::{slim, table};
 use crate::event::{Client, SERVER_HASHES, Tcp, TcpOp, TcpState, server_hash};
 use crate::ids::CgroupId;
+use crate::ledger::Span;
 use crate::time::Boot;
+use crate::tolerances::PORTS_LAST;
 
 use super::connection::Pair;
-use super::doubt::Span;
 
-/// The kernel gives a client the same port for the same server again, but not before this.
-const PORTS_LAST: Duration = Duration::from_secs(60);
 /// Most addresses of servers that are kept: a pod has one or two.
 const SERVERS: usize = 1_024;
 /// Dropped connects to other addresses are remembered by a hash of the address, and those that were lost in the kernel.

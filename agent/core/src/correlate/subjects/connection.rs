@@ -1,16 +1,11 @@
 //! One connection of a subject, and how it was closed.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::event::{Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::{Boot, TickRate};
-
-/// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later: where its sequence number is not known.
-const SENT_AGAIN: Duration = Duration::from_millis(900);
-/// Between the records of both ends of a connection within one host.
-const SAME_MOMENT: Duration = Duration::from_millis(100);
+use crate::tolerances::{ANSWERS, PAUSE, SAME_MOMENT, SENT_AGAIN};
 
 /// Both ends of a connection, as its server sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -336,10 +331,6 @@ pub(super) fn has_queue(tcp: &Tcp) -> bool {
 
 /// Bytes. A longer answer is mostly written in parts.
 const ANSWER: u64 = 16 << 10;
-/// An answer that is written at once was prepared in less, mostly.
-const ANSWERS: Duration = Duration::from_millis(100);
-/// A stream or a download pauses for less, and a server that speaks first greets its client sooner.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The server had been sending for some time since the client's last byte, more than an answer that is written at once, and until a moment
 /// ago: it may have been in the middle of that.

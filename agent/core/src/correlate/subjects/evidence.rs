@@ -4,18 +4,18 @@ use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
+use crate::ledger::{Hole, LossPlace, Why};
 use crate::report::StopSignalIgnored;
 use crate::termination::{Role, TerminationKey};
 use crate::time::Boot;
+use crate::tolerances::{OWN_WATCH, RUN_GAP, TOUCH};
 use crate::verdict;
 
 use super::clients::Clients;
-use super::coverage::{LossPlace, Whose};
-use super::doubt::Span;
 use super::subject::{Candidate, ProcessId, State};
-use super::timeline::{OomFact, RUN_GAP, SignalFact, Timeline, armed_before_version_4};
+use super::timeline::{OomFact, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
-use super::{SubjectEvent, Subjects, TOUCH, own_exits};
+use super::{SubjectEvent, Subjects};
 use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, Sender, What};
 
 impl Subjects {
@@ -25,8 +25,11 @@ impl Subjects {
             Attributed::Evidence(evidence) => self.evidence(&evidence, out),
             Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject.as_ref(), out),
             Attributed::Dropped { at, kind, of } => match of {
-                Concerned::Cgroup(of) => self.doubt(of, kind, Span::at(at), 1),
-                of => self.coverage.lost(kind, Whose::Any, LossPlace::of_dropped(&of), at, now, 1),
+                Concerned::Cgroup(of) => self.doubt(of, Hole::of(Why::Dropped, kind, at, at, 1)),
+                Concerned::Around { hierarchy, path } => {
+                    self.lost(Hole::of(Why::Lost, kind, at, now, 1), LossPlace::Cgroup { hierarchy, path });
+                }
+                Concerned::Anybody => self.lost(Hole::of(Why::Lost, kind, at, now, 1), LossPlace::Anywhere),
             },
             Attributed::Client { at, tcp, by, of } => {
                 let cap = self.limits.connections.min(Clients::most(self.limits.subjects_bytes() / 4));
@@ -149,7 +152,7 @@ impl Subjects {
             out.push(SubjectEvent::Unwatched(cgroup));
         }
         // As if armed earlier: due after a shorter time.
-        let as_of = self.now.minus(watch.saturating_sub(own_exits::WATCH));
+        let as_of = self.now.minus(watch.saturating_sub(OWN_WATCH));
         if state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH) {
             if let Some(armed) = state.armed.replace(as_of) {
                 self.armed.remove(&(armed, home));

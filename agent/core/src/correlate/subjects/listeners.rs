@@ -1,21 +1,19 @@
 //! Listeners that a subject closed, and the refused connections that they would have accepted.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::attribute::Map;
 use crate::event::{Kind, Tcp};
 use crate::ids::CgroupId;
+use crate::ledger::{Hole, Why};
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
+use crate::tolerances::{CLOSERS_SWEEP, UNHASHED};
 
 use super::Subjects;
-use super::doubt::Span;
 use super::subject::State;
 
 const LISTENERS: usize = 64;
-/// The kernel takes a listener out of its table before it records the close.
-const UNHASHED: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
@@ -143,8 +141,6 @@ impl Listeners {
 
 /// Network namespaces for which closers are kept. In further namespaces nothing shows whose clients are refused.
 const NAMESPACES: usize = 1_024;
-/// How often the namespaces without a closed listener are dropped, if there is no room.
-const SWEEP: Duration = Duration::from_secs(1);
 
 impl Subjects {
     /// The probes attribute a refused client to the last closed listener of the port. A neighbour in the same network namespace that listens
@@ -153,12 +149,12 @@ impl Subjects {
         let subjects = &self.subjects;
         let is_closer = |of: &CgroupId| listeners(subjects, *of).is_some_and(|listeners| !listeners.is_empty());
         if self.closers.len() >= NAMESPACES && !self.closers.contains_key(&tcp.netns) {
-            if self.closers_swept.plus(SWEEP) <= self.now {
+            if self.closers_swept.plus(CLOSERS_SWEEP) <= self.now {
                 self.closers_swept = self.now;
                 self.closers.retain(|_, closers| closers.iter().any(is_closer));
             }
             if self.closers.len() >= NAMESPACES {
-                return self.doubt(own, Kind::Tcp, Span::from(at), 1);
+                return self.doubt(own, from_then_on(at));
             }
         }
         let closers = self.closers.entry(tcp.netns).or_default();
@@ -175,7 +171,7 @@ impl Subjects {
         }
         for of in doubtful {
             // The later one keeps the port.
-            self.doubt(of, Kind::Tcp, Span::from(at), 1);
+            self.doubt(of, from_then_on(at));
             self.weigh(of);
         }
     }
@@ -190,6 +186,14 @@ fn listeners(subjects: &Map<CgroupId, State>, of: CgroupId) -> Option<&Listeners
 fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
     let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
     listener.port() == to.port() && (any || listener.ip() == to.ip())
+}
+
+/// Whose a refused connection is cannot be told any more.
+fn from_then_on(at: Boot) -> Hole {
+    Hole {
+        to: None,
+        ..Hole::of(Why::Dropped, Kind::Tcp, at, at, 1)
+    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,9 @@
 mod budget;
 mod clients;
 mod connection;
-mod coverage;
-mod doubt;
+mod dropped;
 mod evidence;
 mod finish;
-mod holes;
 mod inside;
 mod listeners;
 mod missed;
@@ -26,33 +24,29 @@ mod watching;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
 use crate::container::ContainerFact;
-use crate::event::{ExitStatus, Kind};
+use crate::event::ExitStatus;
 use crate::ids::{CgroupId, Comm};
 use crate::input::{Observation, ProbeState};
+use crate::ledger::{Coverage, Hole, LossPlace, Span};
 use crate::report::StopSignalIgnored;
 use crate::termination::{OomKill, Open, TerminationFacts};
 use crate::time::{Boot, TickRate, WallClock, WallOffset};
 
 use super::Limits;
 use super::attribution::Attributor;
+use super::limits::STEPS;
 use clients::Clients;
-use coverage::Coverage;
-use doubt::{EarlyDoubt, Span};
+use dropped::EarlyDoubt;
 use finish::Context;
 use missed::Missed;
 use subject::State;
 use timers::Due;
 
-pub(super) use coverage::{Hole, LossPlace, Whose};
 pub(super) use resumed::Scan;
 pub(super) use subject::ProcessId;
-
-/// A timeline's place in the order of idleness is renewed at most this often.
-const TOUCH: Duration = Duration::from_secs(1);
 
 /// An event of a subject.
 #[derive(Debug)]
@@ -127,6 +121,7 @@ impl SubjectEvent {
 pub(super) struct Subjects {
     limits: Limits,
     coverage: Coverage,
+    clock: WallClock<STEPS>,
     /// Time of the last call.
     now: Boot,
     boot_id: String,
@@ -172,6 +167,7 @@ impl Subjects {
         Subjects {
             limits,
             coverage: Coverage::default(),
+            clock: WallClock::default(),
             now: Boot(0),
             boot_id: String::new(),
             tick_rate: TickRate::USUAL,
@@ -199,15 +195,15 @@ impl Subjects {
     pub fn start(&mut self, ended: Boot, observation: &Observation) {
         self.coverage.start(ended, observation.since);
         if self.boot_id != observation.boot_id {
-            self.coverage.clock = WallClock::default();
+            self.clock = WallClock::default();
         }
-        self.coverage.clock.set(observation.since, observation.wall_offset);
+        self.clock.set(observation.since, observation.wall_offset);
         self.boot_id.clone_from(&observation.boot_id);
         self.tick_rate = observation.tick_rate();
     }
 
     pub fn clock(&mut self, now: Boot, offset: WallOffset) {
-        self.coverage.clock.set(now, offset);
+        self.clock.set(now, offset);
     }
 
     /// The states of the probes follow.
@@ -224,13 +220,9 @@ impl Subjects {
         self.coverage.probe(name, state);
     }
 
-    pub fn lost(&mut self, now: Boot, kind: Kind, of: Whose, place: LossPlace, since: Boot, count: u64) {
-        self.coverage.lost(kind, of, place, since, now, count);
-    }
-
-    /// The recording or the journal does not have what came between `since` and now.
-    pub fn not_kept(&mut self, now: Boot, kind: Kind, why: Hole, since: Boot) {
-        self.coverage.not_kept(kind, why, since, now);
+    /// Records of the subjects there are missing.
+    pub fn lost(&mut self, hole: Hole, place: LossPlace) {
+        self.coverage.lost(hole, place);
     }
 
     /// Records of clients' connects to the servers of that hash were lost.
@@ -312,6 +304,7 @@ impl Subjects {
             boot_id: &self.boot_id,
             index: around.index(),
             coverage: &self.coverage,
+            clock: &self.clock,
             clients: &self.clients,
             kubelet_known: around.knows_kubelet(),
             reorder: self.limits.reorder,

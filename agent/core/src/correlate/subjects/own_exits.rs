@@ -4,21 +4,11 @@
 //! A program below a wrapper can exit by itself: the main process's own exit comes a little later. What clients lost at the program's
 //! exit belongs to that termination, and the program may have been terminated while the kernel recorded no sockets.
 
-use std::time::Duration;
-
-use super::doubt::Span;
+use crate::ledger::Span;
 use crate::time::Boot;
+use crate::tolerances::{OWN_EXITS_JOINED, OWN_EXITS_KEPT};
 
-/// A wrapper passes its program's end on within milliseconds; one that cleans up takes seconds.
-pub(super) const REACH: Duration = Duration::from_secs(10);
-/// How long the kernel records the sockets for such an exit or close, if the subject goes on.
-pub(super) const WATCH: Duration = Duration::from_secs(2);
-/// Times this close are kept as one span.
-const ONE: Duration = Duration::from_secs(1);
-/// Longer than a record may be late.
-const KEPT: Duration = Duration::from_secs(60);
-
-/// The last times, bounded by [`KEPT`] and [`ONE`].
+/// The last times, bounded by [`OWN_EXITS_KEPT`] and [`OWN_EXITS_JOINED`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnExits {
     recorded: Vec<Span>,
@@ -88,8 +78,8 @@ impl OwnExits {
 }
 
 fn keep(spans: &mut Vec<Span>, at: Boot) {
-    spans.retain(|span| span.last.plus(KEPT) >= at);
-    let is_near = |span: &&mut Span| span.first.minus(ONE) <= at && at <= span.last.plus(ONE);
+    spans.retain(|span| span.last.plus(OWN_EXITS_KEPT) >= at);
+    let is_near = |span: &&mut Span| span.first.minus(OWN_EXITS_JOINED) <= at && at <= span.last.plus(OWN_EXITS_JOINED);
     match spans.iter_mut().find(is_near) {
         Some(span) => *span = span.and(Span::at(at)),
         None => spans.push(Span::at(at)),

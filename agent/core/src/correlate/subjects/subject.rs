@@ -6,39 +6,26 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, ProcessExit, Task};
+use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, Kind, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
+use crate::ledger::{Drops, Hole, Span, Why};
 use crate::termination::{InnerProcess, MainExit, MainProcess, Role};
 use crate::time::Boot;
+use crate::tolerances::{ANNOUNCE, REFUSED_LATE, REFUSED_ON, REFUSED_PAUSE, SOCKETS_CLOSED, START_SLACK, TOGETHER};
 
 use super::budget::NOT_LISTED;
-use super::doubt::{Doubts, EVIDENCE, Span};
+use super::dropped::EVIDENCE;
 use super::inside::InnerFacts;
 use super::missed::Place;
 use super::own_exits::OwnExits;
 use super::timeline::{SignalFact, Timeline};
 
-/// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
-const START_SLACK: Duration = Duration::from_millis(20);
-/// Within this time a process that is no older than an announced one is not announced.
-const ANNOUNCE: Duration = Duration::from_secs(10);
 /// Most candidates for the main process per subject.
 const CANDIDATES: usize = 16;
 /// Most exits of other processes that are kept without a timeline.
 const EXITS: usize = 32;
-/// Refusals after the exit of a pod's container count for this long at most, and until a pause without refusals: a proxy or client
-/// without CPU time for some seconds continues afterwards.
-const REFUSED_ON: Duration = Duration::from_secs(30);
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// For other subjects only early refusals count: refusals this late mean that clients still connect.
-const REFUSED_LATE: Duration = Duration::from_millis(500);
-/// The kernel closes the sockets of a process after the record of its exit: after seconds where others use the processors. The cgroup can
-/// be removed after that only, and a runtime removes it at once.
-const CLOSED: Duration = Duration::from_secs(10);
 
-/// systemd signals all processes of a unit in one go; without CPU time that takes longer.
-const TOGETHER: Duration = Duration::from_secs(5);
 /// A process whose parent has exited gets this one.
 pub(super) const INIT: Pid = Pid(1);
 
@@ -95,7 +82,7 @@ pub(super) struct Rare {
     /// When the sockets were last let go.
     pub unwatched_at: Option<Boot>,
     /// Evidence that was dropped.
-    pub doubts: Doubts,
+    pub drops: Drops,
     pub own_exits: OwnExits,
 }
 
@@ -103,7 +90,7 @@ static NOTHING_RARE: Rare = Rare {
     exits_dropped: 0,
     warned: None,
     unwatched_at: None,
-    doubts: Doubts::NONE,
+    drops: Drops::NONE,
     own_exits: OwnExits::NONE,
 };
 
@@ -157,6 +144,36 @@ pub(super) struct Candidate {
     pub parent: Pid,
 }
 
+/// A process that served clients until its exit, by the exit's record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub id: ProcessId,
+    comm: Comm,
+    /// See [`Candidate::came`].
+    came: Option<Boot>,
+    pub at: Boot,
+    pub status: ExitStatus,
+    pub held: HeldSockets,
+    /// With a socket that no probe observes.
+    pub unobserved: bool,
+    pub is_own: bool,
+}
+
+impl Served {
+    pub fn process(&self) -> InnerProcess {
+        InnerProcess {
+            tgid: self.id.tgid,
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    /// Of a later life than the one that terminated at `end`.
+    pub fn is_after(&self, end: Boot) -> bool {
+        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+    }
+}
+
 impl State {
     pub fn new(subject: Subject) -> State {
         State {
@@ -200,7 +217,7 @@ impl State {
         self.early.retain(is_next);
         if let Some(rare) = &mut self.rare {
             rare.exits_dropped = 0;
-            rare.doubts.expire(end);
+            rare.drops.expire(end);
             rare.own_exits.expire(end);
         }
     }
@@ -302,6 +319,34 @@ impl State {
             fact.sender.role == Role::Runtime && fact.is_stop() && is_other
         };
         signals.iter().filter(is_with)
+    }
+
+    /// In the order of arrival, the possible main processes last.
+    pub fn served(&self) -> impl Iterator<Item = Served> {
+        let exits = self.exits.iter().filter(|(_, exit)| exit.served()).map(|(at, exit)| Served {
+            id: ProcessId::of(&exit.task),
+            comm: exit.task.comm,
+            came: None,
+            at: *at,
+            status: exit.status,
+            held: exit.held.unwrap_or_default(),
+            unobserved: exit.unobserved,
+            is_own: exit.is_own,
+        });
+        let candidates = self.candidates.iter().filter_map(|of| {
+            let ((held, unobserved), exit) = of.sockets.zip(of.exit)?;
+            Some(Served {
+                id: of.id,
+                comm: of.comm,
+                came: of.came,
+                at: exit.at,
+                status: exit.status,
+                held,
+                unobserved,
+                is_own: false,
+            })
+        });
+        exits.chain(candidates)
     }
 
     fn exit_of(&self, id: &ProcessId) -> Option<&(Boot, ProcessExit)> {
@@ -514,8 +559,19 @@ impl State {
         self.exits.push_back((at, *exit));
         self.newest_exit = self.newest_exit.max(at);
         let cap = if self.timeline.is_some() { cap } else { EXITS };
+        // Helpers come and go, by the hundred: first those on which nothing rests.
+        let is_plain = |(_, exit): &(Boot, ProcessExit)| {
+            let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
+            !exit.served() && !by_fault
+        };
         while self.exits.len() > cap {
-            self.exits.pop_front();
+            let plain = self.exits.iter().position(is_plain);
+            let dropped = self.exits.remove(plain.unwrap_or(0));
+            if let Some((at, _)) = dropped.filter(|of| !is_plain(of)) {
+                self.rare_mut()
+                    .drops
+                    .add(Hole::of(Why::Dropped, Kind::ProcessExit, at, at, 1));
+            }
             if self.timeline.is_some() {
                 self.rare_mut().exits_dropped += 1;
             }
@@ -554,8 +610,8 @@ impl State {
         }
         let closed = match self.removed {
             Some(removed) if removed <= soon => return soon,
-            Some(removed) => removed.min(end.plus(CLOSED)).plus(linger),
-            None => end.plus(CLOSED),
+            Some(removed) => removed.min(end.plus(SOCKETS_CLOSED)).plus(linger),
+            None => end.plus(SOCKETS_CLOSED),
         };
         // What is closed after that may be the next process's.
         let outside = self.candidates.iter().filter(|other| other.outside && other.is_after(end));
@@ -688,9 +744,8 @@ impl State {
     pub fn drop_timeline(&mut self, now: Boot) -> u64 {
         let Some(timeline) = self.timeline.take() else { return 0 };
         let (since, count) = (timeline.since().unwrap_or(now), timeline.len() as u64);
-        let span = Span { first: since, last: now };
-        let doubts = &mut self.rare_mut().doubts;
-        EVIDENCE.into_iter().for_each(|kind| doubts.add(kind, span, count));
+        let time = Span { first: since, last: now };
+        self.rare_mut().drops.add_each(&EVIDENCE, time, count);
         count
     }
 
@@ -711,7 +766,7 @@ impl State {
 
 impl Rare {
     fn bytes(&self) -> usize {
-        size_of::<Rare>() + self.doubts.bytes() + self.own_exits.bytes()
+        size_of::<Rare>() + self.drops.bytes() + self.own_exits.bytes()
     }
 }
 

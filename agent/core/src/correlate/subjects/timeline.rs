@@ -7,16 +7,12 @@ use crate::event::{Armed, Disposition, ProcessExit, SignalDeliver, SignalGenerat
 use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Actor, OomKill, OomRole, Role};
 use crate::time::Boot;
+use crate::tolerances::{BETWEEN_AGENTS, FOLD};
 
-use super::coverage::BETWEEN_AGENTS;
 use super::inside::InnerFacts;
 use super::subject::{Candidate, ProcessId};
 use super::traffic::Sockets;
 
-/// Signals further apart than this are different requests.
-pub(super) const RUN_GAP: Duration = Duration::from_secs(600);
-/// The same signal from the same sender again within this time is counted, not kept.
-const FOLD: Duration = Duration::from_secs(60);
 /// Of a signal's sender: mostly shared with the index.
 const TEXTS: usize = 64;
 /// Most equal handler entries that are kept.

@@ -8,24 +8,14 @@ use crate::termination::Open;
 use crate::time::Boot;
 
 use super::subject::{Candidate, Others, ProcessId, State};
-use super::{SubjectEvent, Subjects, finish, holes, traffic};
+use super::{SubjectEvent, Subjects, finish, traffic};
 use crate::correlate::Limits;
 use crate::correlate::attribution::Attributor;
-use crate::correlate::limits::KEEP_FINISHED;
+use crate::tolerances::{CLIENTS_SWEEP, KEEP_FINISHED, STAGE_WAIT, UNITS_OTHERS, WATCH};
 
-/// If no termination follows a signal or an exit, the kernel stops watching the subject's sockets after this time.
-const WATCH: Duration = Duration::from_secs(60);
 /// Most finished subjects that are remembered. Without it a late event makes a subject again: without a main process and a stop signal
 /// there is no termination, and both come before the removal of the cgroup.
 const GONE: usize = 1_024;
-/// Clients' connects are looked through this often.
-const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
-/// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
-/// shows that the container terminated; without a removal, this is the longest wait for a process whose name does not show what it is.
-const STAGE: Duration = Duration::from_secs(60);
-
-/// systemd gives the processes of a unit 90 s by default, and some units more.
-const OTHERS: Duration = Duration::from_secs(600);
 
 /// The timers of the subjects.
 #[derive(Debug, Default)]
@@ -178,7 +168,7 @@ impl Subjects {
         self.unlist(own, &mut state);
         self.unweigh(own, &mut state);
         let context = self.context(around);
-        if state.is_step(self.limits.linger) && !holes::may_have_been_stopped(&context, own, &state) {
+        if state.is_step(self.limits.linger) && !finish::may_have_been_stopped(context.ledger(own, &state), &state) {
             return self.step(own, state, out);
         }
         let facts = finish::facts(&context, own, &state, open, self.now);
@@ -388,12 +378,12 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
     let due = exit.map(|at| state.counted_until(at, limits.linger));
     match (exit, due) {
         (Some(_), Some(_)) if removed.is_none() && state.may_be_stage() && state.is_named_as_stage() => None,
-        (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
+        (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE_WAIT)).max(due)),
         (Some(at), Some(due)) => Some(match state.others() {
             Others::None => due,
             Others::Exited(last) => due.max(last.plus(limits.linger)),
             // They may still be killed, or one of them is the program; the removal shows that they are gone.
-            Others::Run => due.max(removed.unwrap_or(at.plus(OTHERS))),
+            Others::Run => due.max(removed.unwrap_or(at.plus(UNITS_OTHERS))),
         }),
         _ => due.or(removed),
     }

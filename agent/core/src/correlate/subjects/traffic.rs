@@ -44,12 +44,12 @@ mod bounds;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use crate::event::{Client, Tcp, TcpOp, TcpState};
 use crate::ids::Pid;
 use crate::termination::{Count, Held, RefusedSource, Traffic};
 use crate::time::{Boot, TickRate};
+use crate::tolerances::EXIT_TAKES;
 
 use super::clients::{Clients, Connect};
 use super::connection::{
@@ -646,8 +646,6 @@ const FIN: TcpOp = TcpOp::State {
     old: TcpState::Established,
     new: TcpState::FinWait1,
 };
-/// A program that exits this long after a close has not closed the connection with its exit.
-const EXIT_TAKES: Duration = Duration::from_secs(1);
 const ECONNREFUSED: u32 = 111;
 const ETIMEDOUT: u32 = 110;
 /// Processes of a server with a worker for each connection.

@@ -8,8 +8,9 @@ use crate::ids::{CgroupId, PodUid, Signal};
 use crate::time::Boot;
 
 use super::subject::{ProcessId, State};
-use super::{SubjectEvent, Subjects, own_exits};
+use super::{SubjectEvent, Subjects};
 use crate::correlate::attribution::What;
+use crate::tolerances::PASSED_ON;
 
 /// Most cgroups below a subject's own with observed sockets.
 const BELOW: usize = 15;
@@ -71,7 +72,7 @@ impl State {
         if !self.wants_watch()
             && let Some(timeline) = &mut self.timeline
         {
-            timeline.sockets.forget(now.minus(2 * own_exits::REACH));
+            timeline.sockets.forget(now.minus(2 * PASSED_ON));
         }
     }
 

@@ -110,7 +110,26 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
 }
 
 #[test]
-fn a_loss_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
+fn a_loss_long_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
+    check(
+        &container(
+            "
+        +0.9 lost signal_generate +0.1 3
+        +12 TERM runc -> main handler
+        +12.001 enter main TERM
+        +12.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
+        "#]],
+    );
+}
+
+/// A program below the main process that was killed some seconds before the stop counts.
+#[test]
+fn a_loss_shortly_before_the_stop_may_hide_the_end_of_a_program() {
     check(
         &container(
             "
@@ -121,9 +140,31 @@ fn a_loss_before_the_stop_that_was_seen_matters_for_the_traffic_alone() {
         ",
         ),
         expect![[r#"
-            clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
+    );
+}
+
+/// As long as a stop signal that was seen.
+#[test]
+fn a_loss_of_up_to_an_hour_before_may_be_that_of_the_stop_signal() {
+    let exits = |at: u32| container(&format!("+1 lost signal_generate +0.5 3\n+{at} exit main 0"));
+    check(
+        &exits(3_000),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost before, and one of these may have been a stop signal
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+        "#]],
+    );
+    check(
+        &exits(3_700),
+        expect![[r#"
+        clean: Completed/Clean/Quiet
+          PID 1 `app` exited by itself with code 0
+    "#]],
     );
 }
 

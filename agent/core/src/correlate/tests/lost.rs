@@ -110,3 +110,25 @@ fn without_the_stop_signal_a_main_process_is_not_a_step_before_another() {
         "#]],
     );
 }
+
+/// A shell starts helpers by the dozen after its server has crashed.
+#[test]
+fn the_end_of_a_server_is_kept_before_those_of_helpers() {
+    let mut script =
+        "proc server in=app pid=200 ns=20 start=+0.5 parent=main comm=server\n+1 exit server SEGV serving\n".to_owned();
+    for i in 0..40 {
+        let (pid, at) = (300 + i, 1_010 + i);
+        script += &format!(
+            "proc h{i} in=app pid={pid} ns={pid} start=+1 parent=main comm=sleep\n+1.{} exit h{i} 0\n",
+            at - 1_000
+        );
+    }
+    check(
+        &container(&format!("{script}+1.5 exit main 0")),
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              `server` was terminated by SIGSEGV, and PID 1 `app` exited with code 0
+              fix: look at the core dump or the last lines of the log: the fault is in the program
+        "#]],
+    );
+}

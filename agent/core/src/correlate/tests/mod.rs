@@ -16,6 +16,7 @@ mod lost;
 mod monotone;
 mod nested;
 mod node;
+mod oracle;
 mod peers;
 mod pods;
 mod processes;

@@ -6,6 +6,7 @@ use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
 use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
 use crate::time::Boot;
+use crate::tolerances::LEAST_EXCESS;
 use crate::verdict::judge::Case;
 use crate::verdict::seconds;
 use crate::verdict::sentence::{at_least, many};
@@ -13,7 +14,6 @@ use crate::verdict::spent::Spent;
 
 /// A sleep gets advice if it is this many times too long, and by this much.
 const FAR_TOO_LONG: u32 = 4;
-const LEAST_EXCESS: Duration = Duration::from_secs(10);
 /// With fewer new connections a silence may be chance; with so many, the silence in a sleep that is far too long is sixty times
 /// their pauses.
 const ENOUGH: u64 = 20;

@@ -6,9 +6,10 @@ use super::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
 use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
+use crate::tolerances::KUBELET_MINIMUM;
 use crate::verdict::judge::{Case, Judged, may_have_begun_before};
 use crate::verdict::sentence::own_grace;
-use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
+use crate::verdict::spent::Spent;
 use crate::verdict::{Exit, seconds};
 
 /// A grace period gets advice if it is this many times too long.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::Case;
 use crate::event::ExitStatus;
 use crate::ids::Signal;
-use crate::kubernetes::{PreStopRun, RESOLUTION};
+use crate::kubernetes::PreStopRun;
 use crate::pod::PreStop;
+use crate::tolerances::RESOLUTION;
 use crate::verdict::spent::Spent;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,7 @@
 //! The main process's own answer goes first where it is proven. A process that got the signal from another one decides only if it held
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
-use std::time::Duration;
-
+use super::doubt::{self, Ask, INSIDE, INSIDE_NOR_STOP};
 use super::kernel::{finding, unknown};
 use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
@@ -12,20 +11,8 @@ use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
+use crate::tolerances::{AFTER_DISCARD, NO_TIME, ONLY_WAITED, REFLEX};
 use crate::verdict::{Cause, Exit};
-
-/// A process that sends itself the stop signal again so soon after its handler has entered has finished no work in between.
-const REFLEX: Duration = Duration::from_millis(10);
-/// A process that got the stop signal so short a time before its SIGKILL need not have run in between.
-const NO_TIME: Duration = Duration::from_millis(100);
-/// Longest time between the exit of a wrapper's child and the wrapper's own.
-const AFTER_CHILD: Duration = Duration::from_millis(300);
-/// An exit so soon after a second signal that the kernel discarded follows from it.
-const AFTER_DISCARD: Duration = Duration::from_millis(100);
-/// What the way inside rests on.
-const INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit];
-/// What could show that a reflex was none.
-const REFLEX_ABSENT: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::Tcp];
 
 /// What a process did with a stop signal until it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +125,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(match (forwards[of].handler_entered, proof) {
             (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
-            _ => reflex(case, cause, why),
+            _ => reflex(case, Exit::DefaultAction, cause, why),
         });
     }
     if let Some(of) = first(&|forward| abandoned(case, forward)) {
@@ -188,10 +175,12 @@ pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
         Exit::KilledByOther if is_reason && found.cause == Cause::Completed => Cause::External,
         _ => found.cause,
     };
-    Finding {
-        no_stop_seen: found.no_stop_seen,
-        ..inside(exit, cause, Why::Below(Box::new(found.why)))
-    }
+    let rests = if found.rests.contains(&Ask::NoStop) {
+        INSIDE_NOR_STOP
+    } else {
+        INSIDE
+    };
+    finding(exit, cause, Why::Below(Box::new(found.why)), rests)
 }
 
 /// Of the programs that were killed.
@@ -213,7 +202,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
         return exited(case, cause).map(|_| unknown(case, Missing::Lost(vec![Kind::ProcessExit])));
     }
     let last = forwards.iter().filter_map(|forward| forward.exit).map(|exit| exit.at).max()?;
-    (case.end.since(last) <= AFTER_CHILD).then(|| exited(case, cause)).flatten()
+    (case.end.since(last) <= ONLY_WAITED).then(|| exited(case, cause)).flatten()
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
@@ -238,7 +227,7 @@ pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
 }
 
 /// The finding of a handler that was a reflex, or that looks so because a listener's end may not be recorded.
-pub(super) fn reflex(case: &Case<'_>, cause: Cause, why: Why) -> Finding {
+pub(super) fn reflex(case: &Case<'_>, exit: Exit, cause: Cause, why: Why) -> Finding {
     let gaps = &case.gaps;
     if gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name()) {
         return unknown(case, Missing::Lost(vec![Kind::Tcp]));
@@ -246,10 +235,7 @@ pub(super) fn reflex(case: &Case<'_>, cause: Cause, why: Why) -> Finding {
     if gaps.over_cap > 0 {
         return unknown(case, Missing::OverCap);
     }
-    Finding {
-        absent: REFLEX_ABSENT,
-        ..inside(Exit::DefaultAction, cause, why)
-    }
+    finding(exit, cause, why, doubt::REFLEX)
 }
 
 /// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
@@ -261,10 +247,7 @@ pub(super) fn raised_then_failed(case: &Case<'_>, stop: &Stop, exit_at: Boot) ->
 }
 
 pub(super) fn inside(exit: Exit, cause: Cause, why: Why) -> Finding {
-    Finding {
-        inside: true,
-        ..finding(exit, cause, why, INSIDE)
-    }
+    finding(exit, cause, why, INSIDE)
 }
 
 fn held(case: &Case<'_>, of: usize, cause: Cause) -> Finding {
@@ -432,8 +415,8 @@ enum Proof {
 /// the child has exited, or does not wait for a child with clients, as the trap of a shell that exits. An application that stops a helper has more to do.
 fn relays(case: &Case<'_>, forward: &Forward) -> bool {
     let follows = |other: &Forward| match forward.exit.zip(other.exit) {
-        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= AFTER_CHILD,
-        Some((own, childs)) => own.at.since(childs.at) <= AFTER_CHILD,
+        Some((own, childs)) if own.at < childs.at => other.served && own.at.since(other.at) <= ONLY_WAITED,
+        Some((own, childs)) => own.at.since(childs.at) <= ONLY_WAITED,
         None => may_miss_exits(case),
     };
     let mut others = case.inside.forwards.iter();

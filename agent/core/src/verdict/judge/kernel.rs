@@ -1,20 +1,15 @@
 //! The kernel's evidence decides how the process terminated. No other source changes this.
 
+use super::doubt::*;
 use super::inside::{self, Answer, inside, is_reflex, reflex};
-use super::{Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes, may_have_been_stopped_before};
+use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
 use crate::termination::{Actor, Kill, Open, Role, Stop};
 use crate::time::Boot;
+use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::{Cause, Exit};
-
-/// What could show that an exit was not clean: a signal, or an OOM kill of another process.
-const CLEAN: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim];
-/// The same where nobody asked: or the exit of a program below the main process.
-const COMPLETED: &[Kind] = &[Kind::SignalGenerate, Kind::OomVictim, Kind::ProcessExit];
-/// The same of a main process that sent its stop signal on.
-const CLEAN_INSIDE: &[Kind] = &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
 
 pub(super) fn find(case: &Case<'_>) -> Finding {
     if let Some(finding) = oom_killed(case) {
@@ -53,8 +48,8 @@ fn oom_killed(case: &Case<'_>) -> Option<Finding> {
         .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
     // The kernel's own SIGKILL took effect, so no other came first.
     let by_kernel = case.kill().is_some_and(|kill| kill.sender.role == Role::Kernel);
-    let absent: &[Kind] = if by_kernel { &[] } else { &[Kind::SignalGenerate] };
-    (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, absent))
+    let rests = if by_kernel { PROVEN } else { NO_SIGNAL };
+    (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, rests))
 }
 
 /// Daemons that kill processes before memory has run out, each by the unit that its package runs it in: systemd makes the cgroup, and no
@@ -81,35 +76,26 @@ fn killed(case: &Case<'_>) -> Finding {
     };
     match kill.sender.role {
         // Also after a stop signal of its own: earlyoom begins with SIGTERM.
-        Role::Other if is_oom_daemon(&kill.sender) => {
-            finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, &[Kind::SignalGenerate])
-        }
+        Role::Other if is_oom_daemon(&kill.sender) => finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, NO_SIGNAL),
         Role::Runtime => match case.stop().filter(|stop| stop.sender.role == Role::Runtime) {
             Some(stop) => killed_after(case, stop),
-            None => Finding {
-                no_stop_seen: true,
-                ..finding(
-                    Exit::ForceKilled,
-                    kubernetes::stopped(case),
-                    Why::Forced,
-                    &[Kind::SignalGenerate],
-                )
-            },
+            None => {
+                let cause = kubernetes::stopped(case);
+                finding(Exit::ForceKilled, cause, Why::Forced, NO_SIGNAL_NOR_STOP)
+            }
         },
         Role::Other | Role::Inside => match case.stop().filter(|stop| is_manual_stop(case, stop, kill)) {
             Some(stop) => killed_after(case, stop),
-            None => Finding {
+            None => {
                 // It may be a manual stop whose signal a gap has hidden. What was long before the observation is not of it.
-                no_stop_seen: case.stop().is_none() && may_stop(case, kill) && !case.gaps.late_start,
-                ..finding(
-                    Exit::KilledByOther,
-                    cause(case, Cause::External),
-                    Why::KilledByOther,
-                    &[Kind::SignalGenerate],
-                )
-            },
+                let rests = match case.stop().is_none() && may_stop(case, kill) && !case.gaps.late_start {
+                    true => NO_SIGNAL_NOR_STOP,
+                    false => NO_SIGNAL,
+                };
+                finding(Exit::KilledByOther, cause(case, Cause::External), Why::KilledByOther, rests)
+            }
         },
-        Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), &[]),
+        Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), PROVEN),
         Role::Kernel => kernel_killed(case, kill),
         Role::Unknown => unknown(case, Missing::SenderNotSeen(Signal::KILL)),
     }
@@ -137,9 +123,10 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     let answer = Answer::of_main(case, stop);
     // Of a main process that read the signal, another process may have held up the exit.
     match answer {
-        Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[]),
-        Answer::RaisedInVain => finding(Exit::IgnoredStopSignal, cause, Why::RaisedInVain, &[]),
-        Answer::Unread(how) => finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver]),
+        Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, PROVEN),
+        Answer::RaisedInVain => reflex(case, Exit::IgnoredStopSignal, cause, Why::RaisedInVain),
+        // Unless it sent the signal on, unseen.
+        Answer::Unread(how) => inside(Exit::BlockedStopSignal, cause, Why::Blocked(how)),
         Answer::Handled | Answer::Read => {
             let held = inside::killed_after(case, cause);
             held.unwrap_or_else(|| inside(Exit::KilledAfterGrace, cause, Why::AfterGrace))
@@ -151,24 +138,12 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
 fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
     let is_main = case.main().is_some_and(|main| main.tgid == kill.sender.tgid);
     if is_main {
-        return finding(
-            Exit::Crashed,
-            cause(case, Cause::Crash),
-            Why::Crashed(Crash::Limit),
-            &[Kind::OomVictim],
-        );
+        return finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), NO_OOM);
     }
     if case.fatal().is_some_and(|fatal| fatal.namespace_ended) {
-        return Finding {
-            // The init may have been the main process, and have ended by its stop.
-            no_stop_seen: true,
-            ..finding(
-                Exit::KilledByOther,
-                cause(case, Cause::External),
-                Why::NamespaceEnded,
-                &[Kind::OomVictim],
-            )
-        };
+        // The init may have been the main process, and have ended by its stop.
+        let cause = cause(case, Cause::External);
+        return finding(Exit::KilledByOther, cause, Why::NamespaceEnded, NO_OOM_NOR_STOP);
     }
     unknown(case, Missing::KernelKill)
 }
@@ -181,77 +156,61 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         .is_some_and(|stop| stop.signal == signal && stop.disposition == Disposition::Handler);
     if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
         if is_reflex(case, stop.handler_entered, stop.raised_again) {
-            return reflex(case, cause(case, Cause::Unknown), Why::RaisedAgain);
+            return reflex(case, Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain);
         }
         if stop.handler_entered.is_some() {
             // A wrapper raises the signal again, too, once its child has ended by it.
             if let Some(finding) = inside::raised_after_child(case, cause(case, Cause::Unknown)) {
                 return finding;
             }
-            return Finding {
-                inside: true,
-                ..finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, CLEAN)
-            };
+            return finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, CLEAN);
         }
         // The stop signal was fatal, unless the process later raised the same signal itself.
         if case.fatal().filter(by_itself).is_none() {
-            let absent: &[Kind] = if stop.disposition == Disposition::Default {
-                &[Kind::SignalGenerate]
-            } else {
-                &[Kind::SignalGenerate, Kind::SignalDeliver]
+            let is_unit = matches!(case.subject, Subject::Unit { .. });
+            let rests = match (stop.disposition == Disposition::Default, is_unit) {
+                (true, true) => NO_SIGNAL_TO_ANY,
+                (true, false) => NO_SIGNAL,
+                (false, true) => NO_SIGNAL_NOR_HANDLER_OF_ANY,
+                (false, false) => NO_SIGNAL_NOR_HANDLER,
             };
-            return Finding {
-                // systemd signals each process: another one may be the program.
-                inside: matches!(case.subject, Subject::Unit { .. }),
-                ..finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, absent)
-            };
+            return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, rests);
         }
     }
     match case.fatal() {
-        Some(fatal) if by_itself(&fatal) => Finding {
-            // It may be the stop signal again, raised at the end of its handler.
-            no_stop_seen: case.stop().is_none() && !(signal.is_fault() || signal.is_self_inflicted()),
-            ..finding(
-                Exit::Crashed,
-                cause(case, Cause::Crash),
-                Why::Crashed(how_crashed(signal)),
-                if may_be_raised_again {
-                    &[Kind::SignalDeliver]
-                } else if signal.is_fault() || signal.is_self_inflicted() {
-                    &[]
-                } else {
-                    // The stop signal may be the one that was lost.
-                    &[Kind::SignalGenerate]
-                },
-            )
-        },
+        Some(fatal) if by_itself(&fatal) => {
+            let rests = match () {
+                () if may_be_raised_again => NO_HANDLER,
+                () if signal.is_fault() || signal.is_self_inflicted() => PROVEN,
+                // It may be the stop signal again, raised at the end of its handler, and the stop signal may be the one that was lost.
+                () if case.stop().is_none() => NO_SIGNAL_NOR_STOP,
+                () => NO_SIGNAL,
+            };
+            let why = Why::Crashed(how_crashed(signal));
+            finding(Exit::Crashed, cause(case, Cause::Crash), why, rests)
+        }
         Some(fatal) => match fatal.sender.role {
-            Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[]),
+            Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), PROVEN),
             Role::Runtime => finding(
                 Exit::DefaultAction,
                 cause(case, Cause::Stopped),
                 Why::DefaultAction,
-                &[Kind::SignalGenerate, Kind::SignalDeliver],
+                NO_SIGNAL_NOR_HANDLER,
             ),
             Role::Unknown => unknown(case, Missing::SenderNotSeen(signal)),
             Role::Itself | Role::Inside | Role::Other => finding(
                 Exit::KilledByOther,
                 cause(case, Cause::External),
                 Why::KilledByOther,
-                &[Kind::SignalGenerate],
+                NO_SIGNAL,
             ),
         },
         None if signal.is_timer() => unknown(case, Missing::Timer(signal)),
         // Only a fault or a limit of the process raises these, unless the sender's record was lost.
-        None if signal.is_fault() || signal.is_self_inflicted() => Finding {
-            no_stop_seen: true,
-            ..finding(
-                Exit::Crashed,
-                cause(case, Cause::Crash),
-                Why::Crashed(how_crashed(signal)),
-                &[Kind::SignalGenerate],
-            )
-        },
+        None if signal.is_fault() || signal.is_self_inflicted() => {
+            let why = Why::Crashed(how_crashed(signal));
+            finding(Exit::Crashed, cause(case, Cause::Crash), why, NO_SIGNAL_NOR_STOP)
+        }
         None => unknown(case, Missing::SenderNotSeen(signal)),
     }
 }
@@ -262,13 +221,8 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
     }
     match case.stop() {
         None if let Some(finding) = failed_below(case) => finding,
-        None => Finding {
-            // A stop that was not seen may have ended otherwise below it, or in its preStop hook.
-            no_stop_seen: true,
-            // A program that the exit left behind was killed after it.
-            inside: true,
-            ..finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED)
-        },
+        // A stop that was not seen may have ended otherwise below it, or in its preStop hook.
+        None => finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED),
         Some(_) if let Some(finding) = unseen_below(case) => finding,
         // It may have sent the signal on, unseen.
         Some(stop) => {
@@ -276,15 +230,12 @@ fn exited_with_0(case: &Case<'_>) -> Finding {
                 SignalResult::Ignored => Why::StoppedAfterDiscard,
                 _ => Why::Stopped,
             };
-            let absent = if case.inside.forwards.is_empty() {
+            let rests = if case.inside.forwards.is_empty() {
                 CLEAN
             } else {
                 CLEAN_INSIDE
             };
-            Finding {
-                inside: true,
-                ..finding(Exit::Clean, cause(case, Cause::Completed), why, absent)
-            }
+            finding(Exit::Clean, cause(case, Cause::Completed), why, rests)
         }
     }
 }
@@ -295,18 +246,13 @@ fn failed_below(case: &Case<'_>) -> Option<Finding> {
     let child = case.failed_child?;
     let ExitStatus::Signaled { signal, .. } = child.exit.status else {
         let cause = cause(case, Cause::Crash);
-        return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, &[Kind::SignalGenerate]));
+        return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, NO_SIGNAL));
     };
     if case.inside.killed_programs().any(|killed| killed.process == child.process) {
         return None;
     }
     Some(match signal.is_fault() {
-        true => finding(
-            Exit::Crashed,
-            cause(case, Cause::Crash),
-            Why::ChildCrashed,
-            &[Kind::SignalGenerate],
-        ),
+        true => finding(Exit::Crashed, cause(case, Cause::Crash), Why::ChildCrashed, NO_SIGNAL),
         false => unknown(case, Missing::EndOfChild(signal)),
     })
 }
@@ -321,11 +267,11 @@ fn oom_child(case: &Case<'_>) -> Option<Finding> {
         .filter(|oom| !oom.is_main() && !oom.role.is_from_outside() && stop <= oom.at && oom.at <= end);
     let first = victims.next()?;
     // A child of the main process is its own. Any other may have come from outside, by an exec whose record is lost.
-    let absent: &[Kind] = match first.of_main || victims.any(|oom| oom.of_main) {
-        true => &[],
-        false => &[Kind::ProcessExec],
+    let rests = match first.of_main || victims.any(|oom| oom.of_main) {
+        true => PROVEN,
+        false => NO_EXEC,
     };
-    Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, absent))
+    Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, rests))
 }
 
 /// What is clean, if nothing below the main process was worse.
@@ -353,15 +299,14 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
             false => Cause::Crash,
         };
         // A child's fault may be the reason.
-        let (inside, absent): (_, &[Kind]) = match signal_of(code).is_some_and(Signal::is_fault) {
-            true => (true, &[Kind::SignalGenerate, Kind::OomVictim, Kind::ProcessExit]),
-            false => (false, &[Kind::SignalGenerate, Kind::OomVictim]),
+        let by_fault = signal_of(code).is_some_and(Signal::is_fault);
+        let rests = match (by_fault, may_be_signal_code(code)) {
+            (true, true) => COMPLETED,
+            (true, false) => CLEAN,
+            (false, true) => NO_SIGNAL_NOR_OOM_NOR_STOP,
+            (false, false) => NO_SIGNAL_NOR_OOM,
         };
-        return Finding {
-            inside,
-            no_stop_seen: may_be_signal_code(code),
-            ..finding(Exit::NonzeroExit, cause(case, otherwise), Why::Nonzero, absent)
-        };
+        return finding(Exit::NonzeroExit, cause(case, otherwise), Why::Nonzero, rests);
     };
     let cause = cause(case, Cause::Crash);
     if let Some(finding) = inside::exited(case, cause) {
@@ -371,7 +316,7 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     // PID 1 has no default action: a language runtime exits by itself after its second signal.
     let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
     if is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again) {
-        return reflex(case, cause, Why::RaisedAgain);
+        return reflex(case, Exit::DefaultAction, cause, Why::RaisedAgain);
     }
     if !is_signal_code && inside::raised_then_failed(case, stop, at) {
         return clean(case, Why::RaisedThenFailed);
@@ -379,17 +324,8 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
     let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
     if !is_signal_code || stop.handler_entered.is_none() && !reads {
-        return Finding {
-            // Also one to which the main process sent the signal on, unseen.
-            inside: true,
-            ..finding(
-                Exit::NonzeroExit,
-                cause,
-                Why::Nonzero,
-                // Another process may have had the worse end.
-                CLEAN_INSIDE,
-            )
-        };
+        // Another process may have had the worse end, also one to which the main process sent the signal on, unseen.
+        return finding(Exit::NonzeroExit, cause, Why::Nonzero, CLEAN_INSIDE);
     }
     // It may be an init that has the code from a child, which the default action terminated.
     if stop.handler_entered.is_none() && !case.inside.observed {
@@ -404,10 +340,7 @@ fn unseen_below(case: &Case<'_>) -> Option<Finding> {
 }
 
 fn clean(case: &Case<'_>, why: Why) -> Finding {
-    Finding {
-        inside: true,
-        ..finding(Exit::Clean, cause(case, Cause::Completed), why, CLEAN_INSIDE)
-    }
+    finding(Exit::Clean, cause(case, Cause::Completed), why, CLEAN_INSIDE)
 }
 
 /// 128 + n of a signal that can stop a container: any but SIGKILL and the ones that pause a process.
@@ -430,18 +363,11 @@ pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
         true => kubernetes::cause_before(case, case.end).unwrap_or(Cause::Unknown),
         false => cause(case, Cause::Unknown),
     };
-    finding(Exit::Unknown, cause, Why::Unknown(missing), &[])
+    finding(Exit::Unknown, cause, Why::Unknown(missing), PROVEN)
 }
 
-pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind]) -> Finding {
-    Finding {
-        exit,
-        cause,
-        why,
-        absent,
-        inside: false,
-        no_stop_seen: false,
-    }
+pub(super) fn finding(exit: Exit, cause: Cause, why: Why, rests: &'static [Ask]) -> Finding {
+    Finding { exit, cause, why, rests }
 }
 
 /// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request. The runtime's request goes
@@ -449,7 +375,8 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
 fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
     let may_miss = case.missing.over_cap
-        || case.missing.lost.contains(&Kind::SignalGenerate)
+        || case.missing.may_lack(Kind::SignalGenerate)
+        || !case.missing.stops.is_empty()
         || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {

@@ -5,21 +5,18 @@
 
 use std::time::Duration;
 
+use super::doubt::{CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
 use super::kernel::{finding, unknown, unless_worse_below};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
-use crate::event::{ExitStatus, Kind};
+use crate::event::ExitStatus;
 use crate::ids::Signal;
-use crate::kubernetes::{PodContext, RESOLUTION};
+use crate::kubernetes::PodContext;
 use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
+use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
+use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit, TrafficAxis};
-
-/// The kubelet's minimum plus the delay of a slow runtime.
-const MINIMUM_AT_MOST: Duration = Duration::from_secs(3);
-/// A busy node does not explain a container that runs this long after its grace period.
-pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the runtime stopped the container.
 pub(super) fn stopped(case: &Case<'_>) -> Cause {
@@ -71,7 +68,7 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
             Exit::RuntimeFailed,
             cause_before(case, case.end).unwrap_or(Cause::Unknown),
             Why::NeverStarted,
-            &[],
+            PROVEN,
         );
     }
     match &found.why {
@@ -82,7 +79,7 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
                 Cause::Crash => Cause::Completed,
                 cause => cause,
             };
-            unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, &[]))
+            unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, CLEAN_INSIDE))
         }
         // The manifest has foreseen the code: what it asks for follows.
         Why::Nonzero if case.stop().is_none() && context.is_listed => {
@@ -94,12 +91,12 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
                 exit: Exit::Clean,
                 cause,
                 why: Why::Listed,
-                ..found
+                rests: COMPLETED,
             };
             unless_worse_below(case, listed)
         }
         Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap)) if is_stuck(case, context) => {
-            finding(Exit::Stuck, found.cause, Why::Stuck, &[Kind::ProcessExit])
+            finding(Exit::Stuck, found.cause, Why::Stuck, NO_EXIT)
         }
         Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) if case.kill().is_some() => {
             killed_while_stopping(case, context, found)
@@ -144,7 +141,7 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
         return unknown(case, Missing::Request);
     }
     if is_forced(context) {
-        return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, &[]);
+        return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, found.rests);
     }
     let Some(spent) = Spent::of(case) else { return found };
     let Some((grace, left)) = context.grace.zip(spent.left) else {
@@ -157,12 +154,12 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
         return found;
     }
     if is_starved(context, &spent, grace) {
-        return finding(Exit::SidecarStarved, found.cause, Why::Starved, &[]);
+        return finding(Exit::SidecarStarved, found.cause, Why::Starved, found.rests);
     }
     // A hook that was slow to start took more of the grace period than the hook's process shows.
     let was_cut = Hook::of(case).is_some_and(|hook| hook.end == HookEnd::Cut);
     if was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
-        return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, &[]);
+        return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, found.rests);
     }
     found
 }

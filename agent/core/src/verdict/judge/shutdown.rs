@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use super::doubt::NO_EXIT_NOR_REMOVAL;
 use super::kernel::unknown;
 use super::{Case, Finding, InnerEnd, Missing, Open, Why};
-use crate::event::Kind;
 use crate::ids::Pid;
-use crate::kubernetes::{RESOLUTION, StopReason};
+use crate::kubernetes::StopReason;
 use crate::termination::{Kill, Role};
+use crate::tolerances::RESOLUTION;
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit};
 
@@ -32,7 +33,7 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
         Why::Unknown(Missing::NoExit(Open::NodeDown)) if shutdown.ran_at.is_some() && case.stop().is_some() => Finding {
             exit: Exit::TruncatedByShutdown,
             why: Why::RanAtShutdown,
-            absent: &[Kind::ProcessExit, Kind::CgroupRmdir],
+            rests: NO_EXIT_NOR_REMOVAL,
             ..found
         },
         _ => found,

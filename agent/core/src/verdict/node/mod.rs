@@ -16,9 +16,7 @@ use super::{Evidence, Severity, ShutdownOutcome};
 use crate::node::InhibitMode;
 use crate::shutdown::{Ending, NodeShutdownFacts, PodInShutdown};
 use crate::time::Boot;
-
-/// logind and systemd send on their own connections: their messages may arrive in either order.
-const APART: Duration = Duration::from_secs(1);
+use crate::tolerances::BUS_APART;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShutdownVerdict {
@@ -134,7 +132,7 @@ fn why(facts: &NodeShutdownFacts) -> Why {
         return swept(facts);
     }
     let services = signs.services();
-    let is_late = |prepared: Boot| services.is_some_and(|services| prepared > services.plus(APART));
+    let is_late = |prepared: Boot| services.is_some_and(|services| prepared > services.plus(BUS_APART));
     if signs.prepared.is_none_or(is_late) {
         return match &gaps.bus {
             Some(reason) => Why::Unknown(Missing::Bus(reason.clone())),

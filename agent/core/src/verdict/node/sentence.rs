@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::evidence::{lock_text, sender_text};
-use super::{APART, Missing, NoLock, Why, blockers, clients, outcome, table};
+use super::{Missing, NoLock, Why, blockers, clients, outcome, table};
 use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind, SignalSender};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
+use crate::tolerances::BUS_APART;
 use crate::verdict::seconds;
 use crate::verdict::sentence::{lower, many, were};
 
@@ -365,7 +366,7 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
         ));
     }
     let released = facts.kubelet_lock()?.released?;
-    (released.since(delay.begin) + APART < config.needed()).then(|| {
+    (released.since(delay.begin) + BUS_APART < config.needed()).then(|| {
         format!(
             "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods \
              ({}) and its pods were over",

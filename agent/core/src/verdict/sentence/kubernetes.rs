@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
-use crate::kubernetes::{Asker, Detail, PodContext, RESOLUTION, Request, StopReason};
+use crate::kubernetes::{Asker, Detail, PodContext, Request, StopReason};
 use crate::pod::PreStop;
 use crate::termination::Role;
 use crate::time::Boot;
+use crate::tolerances::RESOLUTION;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::judge::{Case, Hook, HookEnd, quoted};
 use crate::verdict::spent::Spent;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Disposition, ExitStatus};
+use crate::event::{Disposition, ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::termination::{Open, Traffic};
 use crate::time::Boot;
+use crate::tolerances::YOUNG;
 use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use crate::verdict::table::row;
@@ -35,9 +36,6 @@ impl Managed {
 
 /// Lost records of one container or unit per second: as many as the smallest budget of a kind that a program can exceed by signals alone.
 const NOISE: u64 = 1024;
-
-/// A program that is younger may not have installed its handlers yet.
-const YOUNG: Duration = Duration::from_secs(1);
 
 pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
     let own = own_remedy(case, finding, axis);
@@ -447,6 +445,19 @@ fn noise(case: &Case<'_>) -> Option<(u64, Duration)> {
     (count >= NOISE * time.as_secs().max(1)).then_some((count, time))
 }
 
+fn of_records(case: &Case<'_>, kinds: &[Kind]) -> String {
+    let Some((count, time)) = noise(case) else {
+        return lost(case);
+    };
+    format!(
+        "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
+         does not change the budget",
+        super::subject(case),
+        super::records(kinds),
+        seconds(time)
+    )
+}
+
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
 fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
     match missing {
@@ -462,15 +473,8 @@ fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
              or unit many signals: a limited number is kept for one termination"
                 .to_owned()
         }
-        Missing::Lost(kinds) => noise(case).map_or_else(|| lost(case), |(count, time)| {
-            format!(
-                "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
-                 does not change the budget",
-                super::subject(case),
-                super::records(kinds),
-                seconds(time)
-            )
-        }),
+        Missing::Lost(kinds) => of_records(case, kinds),
+        Missing::StopLost => of_records(case, &[Kind::SignalGenerate]),
         Missing::NotRecorded => {
             "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
         }

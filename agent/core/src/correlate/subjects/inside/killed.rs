@@ -1,14 +1,14 @@
 //! Processes of the subject's own, other than the main one, that were killed.
 
-use super::{InnerSignal, Way, id, is_by, is_same, process, signals};
+use super::{InnerSignal, Way, id, is_by, is_same, signals};
 use crate::attribute::Map;
-use crate::correlate::subjects::own_exits::REACH;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
 use crate::correlate::subjects::timeline::Timeline;
 use crate::event::{ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
+use crate::tolerances::PASSED_ON;
 
 impl Way<'_> {
     pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> Vec<Unsignalled> {
@@ -42,7 +42,7 @@ impl Way<'_> {
     }
 }
 
-/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`REACH`] before. Whether there were others, which
+/// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`PASSED_ON`] before. Whether there were others, which
 /// came in from outside as far as their sockets show.
 pub(in crate::correlate::subjects) fn killed(
     state: &State,
@@ -59,7 +59,7 @@ pub(in crate::correlate::subjects) fn killed(
         is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL))
     });
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
-    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(REACH))?, fact))) {
+    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(PASSED_ON))?, fact))) {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
@@ -105,24 +105,15 @@ pub(in crate::correlate::subjects) fn unseen(
     (since, end, forwards): (Boot, Boot, &[Forward]),
 ) -> Vec<Unseen> {
     // Not the next life's.
-    let exits = state.exits.iter().filter(|(_, exit)| exit.served() && exit.task.start <= end);
-    let exits = exits.map(|(at, exit)| (*at, process(&exit.task), exit.status, exit.is_own));
-    let candidates = state
-        .candidates
-        .iter()
-        .filter(|of| of.sockets.is_some() && !of.id.same(main) && !of.is_after(end));
-    let candidates = candidates.filter_map(|of| Some((of.exit_at()?, of.as_inner(), of.exit?.status, false)));
-    let ended = exits.chain(candidates).filter_map(|(at, process, status, is_own)| {
-        let ExitStatus::Signaled { signal, .. } = status else {
-            return None;
-        };
-        Some(Unseen {
-            at,
-            process,
+    let others = state.served().filter(|of| !of.id.same(main) && !of.is_after(end));
+    let ended = others.filter_map(|of| match of.status {
+        ExitStatus::Signaled { signal, .. } if of.at >= since => Some(Unseen {
+            at: of.at,
+            process: of.process(),
             signal,
-            is_own,
-        })
-        .filter(|_| at >= since)
+            is_own: of.is_own,
+        }),
+        _ => None,
     });
     let is_forward = |of: &Unseen| forwards.iter().any(|forward| is_same(&forward.target, &of.process));
     let is_seen = |of: &Unseen| signals(timeline).any(|fact| fact.signal == of.signal && fact.to(&of.process));
@@ -146,20 +137,13 @@ pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Bo
 
 /// With what the exit's own record shows.
 fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
-    let of_exit = state.exits.iter().find(|(_, exit)| process.is(&exit.task));
-    let of_exit = of_exit.map(|(at, exit)| (*at, exit.held.unwrap_or_default(), exit.unobserved));
-    let candidates = state.candidates.iter().filter(|of| of.id.same(process));
-    let mut of_candidate = candidates.filter_map(|of| {
-        let (had, unobserved) = of.sockets?;
-        Some((of.exit_at()?, had, unobserved))
-    });
-    let Some((at, had, unobserved)) = of_exit.or_else(|| of_candidate.next()) else {
+    let Some(of) = state.served().find(|of| of.id.same(process)) else {
         return held;
     };
     Held {
-        listener: held.listener.or(had.listener.then_some(at)),
-        connection: held.connection.or(had.connection.then_some(at)),
-        other: (unobserved || had.unix_listener).then_some(at),
+        listener: held.listener.or(of.held.listener.then_some(of.at)),
+        connection: held.connection.or(of.held.connection.then_some(of.at)),
+        other: (of.unobserved || of.held.unix_listener).then_some(of.at),
     }
 }
 

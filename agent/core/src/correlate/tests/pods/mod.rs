@@ -42,7 +42,7 @@ const WEB: &str = "
     -58 pod web app=running
 ";
 
-fn web(rest: &str) -> String {
+pub(super) fn web(rest: &str) -> String {
     format!("{WEB}{rest}")
 }
 

@@ -1,0 +1,285 @@
+//! What may be missing of one termination, as its [`Ledger`] has it.
+
+use std::time::Duration;
+
+use super::Life;
+use crate::attribute::Subject;
+use crate::event::{Disposition, Kind, SignalResult};
+use crate::ids::CgroupId;
+use crate::ledger::{Hole, Ledger, MainUnsure, MissingEvidence, Why, merged};
+use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
+use crate::time::Boot;
+
+use crate::correlate::subjects::finish::Context;
+use crate::correlate::subjects::subject::{Candidate, Others, State};
+use crate::correlate::subjects::timeline::SignalFact;
+use crate::tolerances::{GRACE_REACH, LATE_REACH, OOM_CHILD_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
+
+/// Whose probes a judgement can rest on.
+const PROBES: [Kind; 5] = [
+    Kind::SignalGenerate,
+    Kind::SignalDeliver,
+    Kind::ProcessExec,
+    Kind::ProcessExit,
+    Kind::OomVictim,
+];
+
+impl Life<'_> {
+    pub fn missing(&self, inside: &Inside, oom: &[OomKill]) -> MissingEvidence {
+        let (ledger, timeline) = (self.ledger, self.timeline);
+        let (born, begin, end) = (self.born, self.begin, self.end);
+        let (reach, stops_from) = (self.reach(), self.stops_from());
+        // An OOM kill of another process counts from before the stop signal on.
+        let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
+        // Whether a victim came in from outside, its exec shows, or that of the process which started it.
+        let others = oom.iter().filter(|oom| !oom.is_main() && !oom.of_main);
+        let execs_from = others.map(|oom| oom.start.minus(LATE_REACH).max(born)).min();
+        let execs_from = execs_from.filter(|from| *from < end).unwrap_or(end);
+        let from = |hole: &Hole| match hole.kind {
+            Some(Kind::OomVictim) => reach.min(ooms_from),
+            Some(Kind::ProcessExec) => reach.min(execs_from),
+            _ => reach,
+        };
+        let since = |hole: &Hole, from: Boot| Hole {
+            from: hole.from.max(from),
+            ..*hole
+        };
+        let lost = ledger.of_main(reach.min(ooms_from).min(execs_from), end);
+        let lost = lost.filter(|hole| hole.overlaps(from(hole), end));
+        let lost = merged(lost.map(|hole| since(hole, from(hole))));
+        let stops = ledger
+            .of_main(stops_from, reach)
+            .filter(|hole| hole.is_of(Kind::SignalGenerate));
+        let stops = merged(stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from)));
+        // A process without an exit may be one whose exit was dropped.
+        let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
+        let exits_matter = self.state.rare().exits_dropped > 0 && lacks_exit;
+        let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
+        let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
+        let before_stop = before_stop.filter(|(from, to)| self.is_asked_for && born < *from && from < to);
+        MissingEvidence {
+            own_lost: ledger.own_lost(
+                if lost.is_empty() && !stops.is_empty() {
+                    stops_from
+                } else {
+                    reach
+                },
+                end,
+            ),
+            lost,
+            stops,
+            lost_inside: self.lost_inside(),
+            over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter,
+            inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
+            // Records of other CPUs may arrive that much later than the exit's.
+            gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
+            gap_below: ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), end),
+            late_start: late.map(|(_, to)| to).max(),
+            over_cap: timeline.over_cap_matters,
+            earlier_stop: self.earlier_stop(),
+            gap_before_stop: before_stop.map(|(_, to)| to).max(),
+            main_unsure: self.main_unsure(),
+            begins_late: {
+                let mut holes = ledger.of_main(end.minus(LATE_REACH).max(born), end);
+                holes.any(|hole| hole.why == Why::NotRecorded)
+            },
+        }
+    }
+
+    /// The same for the reader.
+    pub fn gaps(&self, missing: &MissingEvidence) -> Gaps {
+        let (born, begin, end, until) = (self.born, self.begin, self.end, self.until);
+        let stop_reach = self.stop_reach();
+        let mut late = self.ledger.late_gaps(born, end, stop_reach);
+        let is_late_start = late.any(|(from, to)| from <= born || from == to);
+        let within = self.ledger.gaps_between(begin, until.max(end.plus(self.context.reorder)));
+        let within = within.filter_map(|gap| Some((gap.from, gap.to?)));
+        let late = missing.late_start.map(|_| self.ledger.late_gaps(born, end, stop_reach));
+        let mut unobserved: Vec<(Boot, Boot)> = within.chain(late.into_iter().flatten()).collect();
+        unobserved.sort_unstable();
+        unobserved.dedup();
+        let later = unobserved.into_iter().filter(|(from, to)| born < *from && from < to);
+        Gaps {
+            lost: self.lost_records(),
+            over_cap: self.timeline.over_cap + self.timeline.sockets.over_cap(),
+            late_start: missing.late_start.is_some() && !missing.begins_late && is_late_start,
+            unobserved: later.map(|(since, until)| Unobserved { since, until }).collect(),
+            inactive_probes: self.ledger.inactive_probes(),
+            clock_step: self.context.clock.step_after(begin),
+        }
+    }
+
+    /// By kind, what the kernel lost. Lost events of sockets count from the clients' time on, and those of a damaged recording, too: the
+    /// severity depends on them.
+    fn lost_records(&self) -> Vec<(&'static str, u64)> {
+        let (reach, until) = (self.reach(), self.until);
+        let sockets_from = reach.min(self.clients_since());
+        let is_stated = |hole: &&Hole| match (hole.why, hole.kind) {
+            (Why::NotRecorded, _) => false,
+            (_, Some(Kind::Tcp)) => hole.overlaps(sockets_from, until),
+            (why, _) => why != Why::Damaged && hole.overlaps(reach, until),
+        };
+        let mut sums: Vec<(Kind, u64)> = Vec::new();
+        for hole in self.ledger.of_all(reach.min(sockets_from), until).filter(is_stated) {
+            let Some((kind, most)) = hole.kind.zip(hole.most) else {
+                continue;
+            };
+            match sums.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, sum)) => *sum = sum.saturating_add(most),
+                None => sums.push((kind, most)),
+            }
+        }
+        sums.sort_by_key(|(kind, _)| (*kind == Kind::Tcp, *kind));
+        sums.into_iter().map(|(kind, count)| (kind.name(), count)).collect()
+    }
+
+    /// The earliest time at which missing evidence could matter.
+    pub fn reach(&self) -> Boot {
+        if self.is_asked_for {
+            self.begin
+        } else {
+            self.begin.minus(LATE_REACH).max(self.born)
+        }
+    }
+
+    /// The same of a stop signal.
+    pub fn stops_from(&self) -> Boot {
+        if self.is_asked_for {
+            self.begin
+        } else {
+            self.begin.minus(self.stop_reach()).max(self.born)
+        }
+    }
+
+    /// How long before the end a stop signal may have come that nobody saw: as long as one that was seen would count. Of a pod the grace
+    /// periods are known: see [`TerminationFacts::with_grace`](crate::termination::TerminationFacts::with_grace).
+    fn stop_reach(&self) -> Duration {
+        match self.kill.is_some_and(|fact| fact.sender.role == Role::Runtime) {
+            true => GRACE_REACH,
+            false => STOP_REACH,
+        }
+    }
+
+    /// From when on the end of a program below the main process counts: from shortly before the stop.
+    pub fn below_from(&self) -> Boot {
+        self.begin.minus(PASSED_ON).max(self.born)
+    }
+
+    /// What was about the way of the stop signal inside, which does not end before the last process does.
+    fn lost_inside(&self) -> Vec<Hole> {
+        let from = self.below_from();
+        // The others of a unit end later.
+        let until = match self.state.others() {
+            Others::None => self.until,
+            Others::Exited(last) => self.until.max(last.plus(self.context.reorder)),
+            Others::Run => self.until.max(self.now),
+        };
+        let is_of = |hole: &Hole, kinds: &[Kind]| kinds.iter().any(|kind| hole.is_of(*kind));
+        let is_early = |hole: &&Hole| is_of(hole, &[Kind::SignalGenerate, Kind::ProcessExit]);
+        let is_late = |hole: &&Hole| is_of(hole, &[Kind::SignalDeliver]) && hole.overlaps(self.begin, until);
+        let lost = self.ledger.of_all(from, until);
+        merged(lost.filter(|hole| is_early(hole) || is_late(hole)).copied())
+    }
+
+    /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
+    /// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
+    fn earlier_stop(&self) -> Option<Vec<Hole>> {
+        let stop = self.stop?;
+        let is_discarded = stop.signal.result == SignalResult::Ignored;
+        if is_discarded && stop.signal.disposition != Disposition::Default {
+            return None;
+        }
+        let since = stop.at.minus(RUN_GAP);
+        let entered = self.timeline.delivers.iter().any(|(at, deliver)| {
+            let in_time = since <= *at && *at < stop.at;
+            let is_mains = self.main.is_some_and(|main| main.id.is(&deliver.task));
+            in_time && deliver.signal == stop.signal.signal && is_mains
+        });
+        let lost = |kind: Kind| self.ledger.lacks_since(kind, since, stop.at).is_some();
+        let handled = |fact: &SignalFact| {
+            let is_like = fact.signal.signal == stop.signal.signal && since <= fact.at && fact.at < stop.at;
+            is_like && fact.is_handled() && self.main.is_some_and(|main| main.id.is(&fact.signal.target))
+        };
+        let entered = entered || lost(Kind::SignalDeliver) && self.timeline.signals.iter().any(handled);
+        // Of an entry without a loss, the signal is observed: another party's.
+        let is_unexplained = entered && (is_discarded || lost(Kind::SignalGenerate));
+        let is_earlier = is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver);
+        let hides = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::SignalDeliver);
+        is_earlier.then(|| merged(self.ledger.of_main(since, stop.at).filter(hides).copied()))
+    }
+
+    /// Why another process may be the main process.
+    fn main_unsure(&self) -> Option<MainUnsure> {
+        let (state, now) = (self.state, self.now);
+        if self.main.as_ref().is_some_and(|main| self.may_be_command(main)) {
+            return Some(MainUnsure::MayBeCommand);
+        }
+        let lost = |kind: Kind, from: Boot| {
+            if !self.ledger.sees(kind) {
+                return Some(MainUnsure::Inactive(kind));
+            }
+            let lost = merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied());
+            (!lost.is_empty()).then_some(MainUnsure::Lost(lost))
+        };
+        // Also one that comes later, as an init's after the runtime's own first stage.
+        let since = || since(self.context, (self.own, state), self.born);
+        let by_exec = (!self.is_sure()).then(|| lost(Kind::ProcessExec, since())).flatten();
+        let end = || self.main.and_then(|main| main.exit_at()).or(state.removed).unwrap_or(now);
+        by_exec.or_else(|| {
+            state
+                .is_last_step(self.context.linger)
+                .then(|| lost(Kind::CgroupRmdir, end()))?
+        })
+    }
+
+    /// A process of a unit that began unobserved, and has ended or is as young as such commands are: systemd gives them 90 s by default. One
+    /// after whose begin a listener was closed is a server.
+    fn may_be_command(&self, main: &Candidate) -> bool {
+        let end = main.exit_at().unwrap_or(self.now);
+        let is_unit = matches!(self.state.subject, Subject::Unit { .. });
+        let is_server = || {
+            let closed = self.timeline.sockets.listeners().closed(|at| at >= main.id.start);
+            !closed.is_empty()
+        };
+        is_unit && end.since(main.id.start) < LATE_REACH && self.ledger.began_unobserved(main.id.start) && !is_server()
+    }
+
+    /// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process
+    /// only because no other is known.
+    fn is_sure(&self) -> bool {
+        let by_runtime = self.stop.is_some_and(|stop| stop.sender.role == Role::Runtime);
+        let is_container = matches!(self.state.subject, Subject::Container { .. });
+        let main = self.main.as_ref();
+        is_container && main.is_none_or(|main| main.is_ns_init() && (main.outside || by_runtime))
+    }
+
+    /// The cgroup was removed without an observed event, and records that could show one were lost.
+    pub fn is_unseen(&self, open: Open) -> bool {
+        let state = self.state;
+        let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
+        let from = since(self.context, (self.own, state), self.end);
+        let lost = |kind: Kind| self.ledger.lacks_since(kind, from, self.end).is_some();
+        open == Open::CgroupRemoved && untouched && [Kind::ProcessExec, Kind::ProcessExit].into_iter().any(lost)
+    }
+}
+
+/// Since when a record of the subject's processes that matters at that time may have been lost: of a unit not before its cgroup was
+/// created. A container can make a cgroup that bears its own id: which of them has the main process, older records show.
+fn since(context: &Context<'_>, (own, state): (CgroupId, &State), at: Boot) -> Boot {
+    let reach = at.minus(LATE_REACH);
+    let created = match state.subject {
+        Subject::Unit { .. } => context.index.empty_until(own),
+        Subject::Container { .. } => None,
+    };
+    created.map_or(reach, |created| reach.max(created))
+}
+
+/// The record of a stop signal to a unit's process that has exited may be lost: then the exit was not a step of the unit.
+pub(in crate::correlate::subjects) fn may_have_been_stopped(ledger: Ledger<'_>, state: &State) -> bool {
+    let Some((main, end)) = state.main().and_then(|main| Some((main, main.exit_at()?))) else {
+        return false;
+    };
+    let from = end.minus(LATE_REACH).max(main.id.start);
+    let is_lost = ledger.lacks_since(Kind::SignalGenerate, from, end).is_some();
+    matches!(state.subject, Subject::Unit { .. }) && is_lost
+}

@@ -1,0 +1,181 @@
+//! The signals to the main process: the stop, the kill, the fatal one.
+
+use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
+use crate::ids::Signal;
+use crate::termination::{Fatal, RaisedAgain, Role, Stop};
+use crate::time::Boot;
+
+use crate::correlate::subjects::inside::acted;
+use crate::correlate::subjects::subject::{Candidate, State};
+use crate::correlate::subjects::timeline::{SignalFact, Timeline};
+use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, RUN_GAP, STOP_REACH};
+
+/// The signals to the main process until its exit, in the order of their own times.
+pub(super) fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
+    let is_main = |fact: &&SignalFact| main.is_some_and(|main| main.id.is(&fact.signal.target));
+    let mut signals: Vec<&SignalFact> = timeline
+        .signals
+        .iter()
+        .filter(is_main)
+        .filter(|fact| fact.at <= end)
+        .collect();
+    signals.sort_by_key(|fact| fact.key());
+    signals
+}
+
+/// The first SIGKILL that took effect: the kernel discards a SIGKILL to a namespace's init from inside.
+pub(super) fn kill<'a>(signals: &[&'a SignalFact]) -> Option<&'a SignalFact> {
+    let mut kills = signals.iter().filter(|fact| fact.signal.signal == Signal::KILL);
+    kills.find(|fact| fact.signal.result != SignalResult::Ignored).copied()
+}
+
+/// The fatal signal: of several with its number the last before the exit (earlier ones were handled).
+pub(super) fn fatal(
+    signals: &[&SignalFact],
+    kill: Option<&SignalFact>,
+    status: Option<ExitStatus>,
+    main: Option<&Candidate>,
+) -> Option<Fatal> {
+    let fact = match status {
+        Some(ExitStatus::Signaled { signal, .. }) if signal != Signal::KILL => {
+            let alike = |fact: &&&SignalFact| fact.signal.signal == signal && fact.signal.result != SignalResult::Ignored;
+            let fatal = signals.iter().rev().find(alike).copied();
+            fatal.or_else(|| aborted(signals, signal, main))?
+        }
+        _ => kill?,
+    };
+    let sender = &fact.signal.sender;
+    let same_space = sender.pidns == fact.signal.target.pidns || sender.ns_level < fact.signal.target.ns_level;
+    let is_main = main.is_some_and(|main| main.id.tgid == sender.tgid);
+    Some(Fatal {
+        at: fact.at,
+        signal: fact.signal.signal,
+        code: fact.signal.code,
+        call: fact.signal.call,
+        namespace_ended: fact.sender.role == Role::Kernel && sender.is_ns_init() && same_space && !is_main,
+        sender: fact.sender.clone(),
+    })
+}
+
+/// PID 1 has no default action, so abort(3) sends SIGABRT in vain, and then executes an instruction that is a fault.
+fn aborted<'a>(signals: &[&'a SignalFact], fault: Signal, main: Option<&Candidate>) -> Option<&'a SignalFact> {
+    let exit = main.filter(|main| main.is_ns_init())?.exit?;
+    let is_last_act = |fact: &&SignalFact| {
+        let signal = &fact.signal;
+        let is_abort = signal.signal == Signal::ABRT && signal.disposition == Disposition::Default;
+        is_abort && fact.sender.role == Role::Itself && exit.at.since(fact.last) <= ABORT_REACH
+    };
+    let last = signals.iter().rev().copied().find(is_last_act);
+    last.filter(|_| fault.is_fault() && fault != Signal::ABRT)
+}
+
+/// Group 0 with code 0: nothing else sends that to another process.
+pub(super) fn is_cgroup_kill(fact: &SignalFact) -> bool {
+    !fact.signal.group && fact.signal.code == si_code::USER && fact.sender.role != Role::Itself
+}
+
+/// The stop signal: the runtime's before other senders', a conventional stop signal before one that mostly means "reload", and
+/// the first of the last series.
+pub(super) fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool) -> Option<&'a SignalFact> {
+    let stops: Vec<&SignalFact> = possible_stops(signals, deadline).collect();
+    let reach = |fact: &SignalFact| match fact.sender.role {
+        Role::Runtime if killed_by_runtime => GRACE_REACH,
+        Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
+        Role::Runtime => RUN_GAP,
+        // A reload, mostly.
+        _ if !fact.is_conventional_stop() && fact.is_handled() => HANDLED_REACH,
+        _ => RUN_GAP,
+    };
+    let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&'a SignalFact> {
+        let mut first: Option<&SignalFact> = None;
+        for fact in stops.iter().rev().filter(|fact| ok(fact)) {
+            let near = match first {
+                None => deadline.since(fact.last) <= reach(fact),
+                Some(first) => first.at.since(fact.last) <= RUN_GAP,
+            };
+            if !near {
+                break;
+            }
+            first = Some(fact);
+        }
+        first
+    };
+    let by = |role: Role| move |fact: &SignalFact| fact.sender.role == role;
+    run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
+        .or_else(|| run(&by(Role::Runtime)))
+        .or_else(|| run(&by(Role::Other)))
+        .or_else(|| run(&by(Role::Unknown)))
+        .or_else(|| run(&by(Role::Kernel)))
+        .or_else(|| run(&by(Role::Inside)))
+}
+
+/// Without a stop signal: one from another process or a terminal that the process handled shortly before it exited. The exit may follow
+/// from it, whatever its number: the process did not exit by itself.
+pub(super) fn handled_last<'a>(signals: &[&'a SignalFact], end: Boot) -> Option<&'a SignalFact> {
+    let is_handled = |fact: &&&SignalFact| {
+        let by_other = matches!(fact.sender.role, Role::Other | Role::Inside | Role::Kernel);
+        by_other && !fact.signal.signal.is_job_control() && fact.is_handled() && end.since(fact.last) <= HANDLED_REACH
+    };
+    signals
+        .iter()
+        .filter(is_handled)
+        .max_by_key(|fact| (fact.last, fact.key()))
+        .copied()
+}
+
+/// Signals that may be stop signals.
+fn possible_stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterator<Item = &'a SignalFact> {
+    signals
+        .iter()
+        .filter(move |fact| fact.is_stop() && fact.at <= deadline)
+        .copied()
+}
+
+/// The stop signal `fact`, with the kernel's result.
+pub(super) fn stop(
+    fact: &SignalFact,
+    (state, timeline): (&State, &Timeline),
+    signals: &[&SignalFact],
+    main: Option<&Candidate>,
+    deadline: Boot,
+    end: Boot,
+) -> Stop {
+    let entered = timeline.delivers.iter().filter(|(at, deliver)| {
+        deliver.signal == fact.signal.signal
+            && *at >= fact.at
+            && *at <= end
+            && main.is_some_and(|main| main.id.is(&deliver.task))
+    });
+    let handler_entered = entered.map(|(at, _)| *at).min();
+    let raised_again = handler_entered.zip(main).and_then(|(entered, main)| {
+        let is_raised = |other: &&&SignalFact| {
+            let (of, role) = (&other.signal, other.sender.role);
+            role == Role::Itself && of.signal == fact.signal.signal && of.disposition == Disposition::Default
+        };
+        let raised = signals
+            .iter()
+            .filter(is_raised)
+            .flat_map(|raised| [(raised.at, raised), (raised.last, raised)]);
+        let (at, raised) = raised.filter(|(at, _)| *at >= entered).min_by_key(|(at, _)| *at)?;
+        let read_in_vain = timeline.inside.discarded(&main.id, fact.signal.signal, at);
+        let discarded = raised.signal.result == SignalResult::Ignored || read_in_vain;
+        let acted = acted(state, timeline, &main.id, (entered, at));
+        Some(RaisedAgain { at, discarded, acted })
+    });
+    let later: u32 = possible_stops(signals, deadline)
+        .filter(|other| other.last >= fact.at)
+        .map(|other| other.count)
+        .sum();
+    Stop {
+        at: fact.at,
+        signal: fact.signal.signal,
+        sender: fact.sender.clone(),
+        result: fact.signal.result,
+        disposition: fact.signal.disposition,
+        state: fact.signal.state,
+        handler_entered,
+        raised_again,
+        still_pending: None,
+        repeated: later.saturating_sub(1),
+    }
+}

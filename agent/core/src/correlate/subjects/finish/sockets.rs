@@ -1,0 +1,239 @@
+//! What clients met, and whether all of it was observed.
+
+use super::Life;
+use crate::event::{Armed, ExitStatus, Kind, TargetState};
+use crate::ids::Signal;
+use crate::ledger::Hole;
+use crate::termination::{Inside, Role, Stop, Traffic};
+use crate::time::Boot;
+
+use crate::correlate::subjects::inside::{self, Unseen, is_same, killed, killed_by_end_of, unseen};
+use crate::correlate::subjects::subject::{INIT, Others};
+use crate::correlate::subjects::traffic::Window;
+use crate::tolerances::RUN_GAP;
+
+/// How far the sockets were observed.
+#[derive(Clone, Copy)]
+pub(super) struct Observed {
+    /// What closed was recorded, once the sockets were watched.
+    is_seen: bool,
+    /// And to the end of the clients' time.
+    is_to_the_end: bool,
+    /// The cgroup still existed then.
+    is_unclosed: bool,
+    is_v1: bool,
+}
+
+impl Life<'_> {
+    pub fn observed(&self, has_gap: bool) -> Observed {
+        let (state, until) = (self.state, self.until);
+        let is_v1 = self.own.hierarchy != 0 || state.shares_cgroup;
+        let is_unclosed = self.exit().is_some() && until <= self.now && !state.is_removed_by(until);
+        let sockets_lost = self.ledger.may_lack(Kind::Tcp, self.reach().min(self.clients_since()), until);
+        let is_seen = self.ledger.sees_sockets() && !sockets_lost && !has_gap && !is_v1 && !state.cgroups_over;
+        Observed {
+            is_seen,
+            is_to_the_end: is_seen
+                // The observation ended before all of the clients' time.
+                && until <= self.now
+                && !is_unclosed
+                // Its record shows whether the sockets were recorded by then, and which connections it dropped.
+                && self.exit().is_some(),
+            is_unclosed,
+            is_v1,
+        }
+    }
+
+    /// Of a termination without a stop.
+    fn is_unasked(&self) -> bool {
+        self.stop.is_none() && self.state.requested.is_none()
+    }
+
+    fn own_since(&self) -> Option<Boot> {
+        let own_exits = &self.state.rare().own_exits;
+        self.is_unasked()
+            .then(|| own_exits.since(self.below_from(), self.begin))
+            .flatten()
+    }
+
+    /// Clients count from the deletion request on; of a termination without a stop, from the exit of the program below the main process.
+    pub fn clients_since(&self) -> Boot {
+        let since = self.state.requested.or(self.own_since());
+        since.map_or(self.begin, |at| at.min(self.begin))
+    }
+
+    /// What a process had open is in the record of its exit, and of the handler that may close it before.
+    fn exits_since(&self) -> Boot {
+        if self.is_unasked() {
+            self.below_from()
+        } else {
+            self.clients_since()
+        }
+    }
+
+    pub fn traffic(&self, observed: Observed, is_main_sure: bool, stop: Option<&Stop>, inside: &Inside) -> Traffic {
+        let (state, timeline, end, until) = (self.state, self.timeline, self.end, self.until);
+        let exits_since = self.exits_since();
+        let mut traffic = timeline.sockets.within(&Window {
+            since: self.clients_since(),
+            until,
+            refusing_from: state.refusing_from(end, self.context.linger),
+            end,
+            observed: observed.is_to_the_end && is_main_sure && self.is_whole(),
+            sees_all: self.ledger.sees_all_clients(),
+            clients: self.context.clients,
+            kubelet_known: self.context.kubelet_known,
+        });
+        traffic.cgroup_v1 = observed.is_v1;
+        traffic.unclosed = observed.is_unclosed;
+        let own_exits = &state.rare().own_exits;
+        // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
+        let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
+        let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
+        // A lost signal may be one that was read without a handler.
+        let lacks_signals = self
+            .ledger
+            .may_lack(Kind::SignalGenerate, exits_since, end.plus(self.context.reorder));
+        let lacks_handlers = self.ledger.may_lack(Kind::SignalDeliver, exits_since, until);
+        traffic.observed &= serves_tcp || self.ledger.sees(Kind::SignalDeliver) && !lacks_handlers && !lacks_signals;
+        traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
+        traffic.unlooked = !serves_tcp && reads_unlooked(stop, self.kill.is_some(), inside);
+        traffic
+    }
+
+    /// Nothing that clients met is missing from when on they count.
+    fn is_whole(&self) -> bool {
+        let (state, ledger) = (self.state, self.ledger);
+        let (since, until) = (self.clients_since(), self.until);
+        let is_asked = self.stop.is_some() || state.requested.is_some();
+        let from = if is_asked { since } else { self.end };
+        // A signal of longer ago would be another request.
+        let first_stop = from.minus(RUN_GAP).max(self.born).min(self.stops_from());
+        let own_exits = self.is_unasked().then(|| &state.rare().own_exits);
+        let is_recorded = own_exits.is_none_or(|own| {
+            let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));
+            is_watched && !own.has_unrecorded(self.below_from(), self.end)
+        });
+        !ledger.has_gap(since, until)
+            && self.timeline.sockets.over_cap() == 0
+            // A lost stop signal would be the start of what counts, and of what the kernel recorded.
+            && ledger.sees(Kind::SignalGenerate)
+            && ledger.lacks_since(Kind::SignalGenerate, first_stop, from).is_none()
+            && (self.stop.is_none() || state.requested.is_some() || !ledger.has_gap(first_stop, from))
+            && is_recorded
+            && !ledger.may_lack(Kind::ProcessExit, self.exits_since(), until)
+            && self.is_watched(true)
+    }
+
+    /// Whether the kernel watched the sockets, and did not let them go since: from the deletion request or the stop signal on, without
+    /// both from the exit. Records up to version 3 do not have this for an exit; then from the exit of a process that looks like a main
+    /// process.
+    fn is_watched(&self, by_fatal: bool) -> bool {
+        let (state, main) = (self.state, self.main.as_ref());
+        if state.requested.is_some_and(|at| state.is_watched_since(at)) {
+            return true;
+        }
+        let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
+        let (is_armed, at) = match (self.stop, self.fatal.as_ref().filter(|_| by_fatal)) {
+            (Some(stop), _) => (stop.armed_sockets(), Some(stop.at)),
+            (None, _) if by_exit.is_some() => (by_exit == Some(true), self.exit().map(|exit| exit.at)),
+            (None, Some(fatal)) => (true, Some(fatal.at)),
+            (None, None) => {
+                let exit = self.exit();
+                let failed = exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
+                let looks_main = main.is_some_and(|main| main.is_ns_init() || main.ns_level == 0 || failed);
+                (looks_main && exit.is_some(), exit.map(|exit| exit.at))
+            }
+        };
+        is_armed && at.is_some_and(|at| state.is_watched_since(at))
+    }
+
+    /// With the processes that were killed, and whether it is known what they had open.
+    pub fn with_killed(&self, inside: Inside, observed: Observed, lost_inside: &[Hole]) -> Inside {
+        let Some((main, exit)) = self.main.as_ref().and_then(|main| Some((main, main.exit?))) else {
+            return inside;
+        };
+        let (state, timeline, stop) = (self.state, self.timeline, self.stop);
+        let since = stop.map_or(exit.at, |stop| stop.at);
+        let (mut killed, others_killed) = killed(state, timeline, &main.id, since);
+        // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
+        let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);
+        let stopper = stopper.map(|stop| [stop.signal.sender.tgid, stop.signal.target.ppid]);
+        let starter = Some(main.parent).filter(|_| main.outside && !main.is_ns_init() && main.parent != INIT);
+        for killed in killed.iter_mut().filter(|killed| killed.kill.role == Role::Other) {
+            let by = killed.kill.sender.tgid;
+            if starter == Some(by) || stopper.is_some_and(|stopper| stopper.contains(&by)) {
+                killed.kill.role = Role::Runtime;
+            }
+        }
+        // What a stop from inside leads to is not recorded: then it is not known whether they were asked to stop.
+        let by_end =
+            |of: &Unseen| stop.is_none() && main.is_ns_init() && of.at >= exit.at && of.is_own && of.signal == Signal::KILL;
+        let unseen = unseen(state, timeline, &main.id, (since, exit.at, &inside.forwards));
+        let (by_end, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(by_end);
+        let room = Inside::KILLED.saturating_sub(killed.len());
+        killed.extend(by_end.iter().take(room).map(|of| killed_by_end_of(main, exit.at, state, of)));
+        let first = killed
+            .iter()
+            .map(|killed| killed.kill.at)
+            .filter(|at| *at >= since)
+            .min()
+            .unwrap_or(exit.at);
+        // A process that was killed after that exit closed its sockets later.
+        let by_exit = first >= exit.at && main.exit_armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
+        let is_watched = by_exit || self.is_watched(false);
+        // What each of them had open by other sockets is in the record of its exit.
+        let exits_lost = lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit));
+        let mut exits = killed.iter().map(|killed| inside::exit(state, &inside::id(&killed.process)));
+        let are_shown = !exits_lost || exits.all(|exit| exit.is_some());
+        Inside {
+            sockets_known: observed.is_to_the_end && is_watched && are_shown && timeline.sockets.knows_holders(first),
+            killed,
+            others_killed,
+            // Where no init takes the orphans, one may have a parent outside.
+            ended_unseen: unseen
+                .iter()
+                .find(|of| of.is_own || !main.is_ns_init())
+                .map(|of| (of.process, of.signal)),
+            program_unsure: self.is_program_unsure(observed),
+            ..inside
+        }
+    }
+
+    /// See [`Inside::program_unsure`].
+    fn is_program_unsure(&self, observed: Observed) -> bool {
+        let (state, timeline) = (self.state, self.timeline);
+        if !state.may_be_wrapped() {
+            return false;
+        }
+        // systemd's signal to one of the others is a fact that does not matter otherwise.
+        if timeline.over_cap > 0 || timeline.inside.over_cap > 0 || state.rare().exits_dropped > 0 {
+            return true;
+        }
+        let last = match state.others() {
+            Others::None => return false,
+            Others::Exited(last) => last.plus(self.context.linger),
+            Others::Run => Boot(u64::MAX),
+        };
+        let from = self.stop.map_or(last, |stop| stop.at);
+        let is_watched = self
+            .stop
+            .is_some_and(|stop| stop.armed_sockets() && state.is_watched_since(stop.at));
+        let is_lost = self.ledger.may_lack(Kind::Tcp, from, last);
+        !observed.is_seen || is_lost || !is_watched || !timeline.sockets.knows_holders(from)
+    }
+}
+
+/// See [`Traffic::unlooked`]. A process that sends the signal on is an init. One that was killed may not have read it.
+fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool {
+    let reads = |state: TargetState, entered: Option<Boot>, still_pending: Option<bool>, is_killed: bool| {
+        (state.blocked || state.sigwait) && entered.is_none() && (still_pending == Some(false) || !is_killed)
+    };
+    let of_main = stop.is_some_and(|stop| reads(stop.state, stop.handler_entered, stop.still_pending, is_killed));
+    let mut others = inside.forwards.iter();
+    of_main && inside.forwards.is_empty()
+        || others.any(|of| {
+            let sent_on = inside.forwards.iter().any(|other| is_same(&other.sender, &of.target));
+            !sent_on && reads(of.state, of.handler_entered, of.still_pending, of.kill.is_some())
+        })
+}

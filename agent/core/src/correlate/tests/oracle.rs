@@ -1,0 +1,146 @@
+//! The oracle of doubt: a hole allows records of its kind at each place in the order. Such records are put into a history, and lost: of the
+//! rest, the verdict is that of the whole history, or less certain. So no list of what a verdict rests on can lack a kind.
+//!
+//! Only what a kernel and one runtime could have done: no second stop, no SIGKILL before the one that ended the process, no handler's entry
+//! without a signal.
+
+use std::time::Duration;
+
+use super::container;
+use super::pods::properties::ends;
+use super::pods::web;
+use super::properties::deaths;
+use crate::fixtures::monotone::Rule;
+use crate::fixtures::script;
+use crate::time::Boot;
+
+/// Of each kind whose loss can change a verdict, by each party: the lines of a script behind their time. `BY` stands for the runtime or
+/// systemd, `HOME` for the cgroup.
+const RECORDS: [&[&str]; 12] = [
+    &["TERM BY -> main handler", "enter main TERM"],
+    &["TERM BY -> main ignored default"],
+    &["TERM bash -> main handler", "enter main TERM"],
+    &["TERM main -> helper default already-armed", "exit helper TERM"],
+    &[
+        "TERM main -> helper handler already-armed",
+        "enter helper TERM",
+        "KILL main -> helper",
+        "exit helper KILL",
+    ],
+    &["oom helper", "exit helper KILL"],
+    &["exec probe", "oom probe", "exit probe KILL"],
+    &["exit helper SEGV listening serving"],
+    &["exit helper 3 listening looked"],
+    &["KILL bash -> helper already-armed", "exit helper KILL serving"],
+    &["tcp HOME closed 80", "tcp HOME refused 80 5009"],
+    &["tcp HOME reset 80 5010"],
+];
+
+/// The main process has executed its program.
+const BEGIN: f64 = 0.002;
+
+#[test]
+fn what_a_hole_allows_makes_no_verdict_cleaner_and_blames_no_other() {
+    check(deaths());
+}
+
+#[test]
+fn what_a_hole_allows_makes_no_pods_verdict_cleaner_and_blames_no_other() {
+    check(ends());
+}
+
+/// Found by a reader: the script behind its begin, and when its record is lost, or nobody observes.
+#[test]
+fn histories_that_broke_the_rule() {
+    let of_pods = [
+        // The exit of a killed process is late, and the stop signal of as long ago is not over.
+        (
+            "+1.05 pod web deleted=+1:30\n+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+31.3 KILL runc -> main\n+660 exit main KILL",
+            1.3,
+        ),
+        // Of a long grace period the stop signal may be long ago.
+        (
+            "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
+            +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0",
+            1.0,
+        ),
+        // A code for which a rule restarts the container leaves the end of a program below what it was.
+        (
+            "pod web app app.rule=restart:3\n-58 pod web app=running\nproc helper in=web:app pid=130 ns=9 start=+0 parent=main comm=helper
+            +1 KILL bash -> helper already-armed\n+1.001 exit helper KILL serving\n+1.2 exit main 3",
+            1.0,
+        ),
+    ];
+    // Clients count from the stop signal on, as long ago as it was.
+    let of_none =
+        "+1 TERM runc -> main handler armed\n+1.001 enter main TERM\n+2 tcp app closed 80\n+2.5 tcp app refused 80 5002
+        +1500 exit main 0 armed";
+    let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));
+    let breaches: Vec<String> = scripts
+        .into_iter()
+        .chain([(container(of_none), 1.0)])
+        .filter_map(|(text, lost)| {
+            let at = script::ZERO.plus(Duration::from_secs_f64(lost));
+            let broken = Rule::of(&script::parse(&text).inputs).lose(&[at]).err();
+            broken.map(|breach| format!("{breach}\n{text}"))
+        })
+        .collect();
+    assert!(breaches.is_empty(), "{}", breaches.join("\n\n"));
+}
+
+fn check(scripts: Vec<String>) {
+    let with_all = |text: &String| RECORDS.map(|records| with_each(text, records)).concat();
+    let breaches: Vec<String> = scripts.iter().flat_map(with_all).collect();
+    assert!(breaches.is_empty(), "{} breaches\n{}", breaches.len(), breaches.join("\n\n"));
+}
+
+/// The breaches of those records, in each of the pauses between the records of the script: one of them is lost, or all.
+fn with_each(text: &str, records: &[&str]) -> Vec<String> {
+    let home = text.lines().find_map(|line| line.trim().strip_prefix("proc main in="));
+    let home = home.and_then(|home| home.split(' ').next()).unwrap_or_default();
+    let is_unit = home.ends_with(".service");
+    let by = if is_unit { "systemd" } else { "runc" };
+    let stop = format!(" {by} -> main");
+    if text.contains(&stop) && records[0].contains("BY -> main") || is_unit && records[1..].join("").contains("probe") {
+        return Vec::new();
+    }
+    let cast = [
+        format!("proc helper in={home} pid=990 ns=9 start=+0.0004 parent=main comm=helper"),
+        format!("proc probe in={home} pid=991 ns=10 start=+0.0004 parent=shim comm=probe"),
+    ];
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // While the main process lives. What another party asks for, it asks for before the stop.
+    let is_stop = |line: &String| records[0].contains("bash -> main") && line.contains(&stop);
+    let is_last = |line: &String| is_stop(line) || line.contains(" exit main ");
+    let until = lines.iter().position(is_last).unwrap_or(lines.len() - 1);
+    let mut breaches = Vec::new();
+    for (at, next) in lines[..=until].iter().enumerate() {
+        let Some(time) = seconds(next).filter(|time| *time > BEGIN) else {
+            continue;
+        };
+        let before = lines[..at].iter().filter_map(|line| seconds(line)).fold(BEGIN, f64::max);
+        let step = (time - before) / (1 + records.len()) as f64;
+        let times: Vec<f64> = (1..=records.len()).map(|i| before + step * i as f64).collect();
+        let record = |(time, line): (&f64, &&str)| format!("+{time} {}", line.replace("BY", by).replace("HOME", home));
+        let records: Vec<String> = times.iter().zip(records).map(record).collect();
+        let script = [&lines[..at], &cast, &records, &lines[at..]].concat().join("\n");
+        let history = script::parse(&script).inputs;
+        let rule = Rule::of(&history);
+        let times: Vec<Boot> = times
+            .iter()
+            .map(|time| script::ZERO.plus(Duration::from_secs_f64(*time)))
+            .collect();
+        for lost in times.chunks(1).chain([&times[..]]) {
+            let broken = rule.lose(lost).err();
+            breaches.extend(broken.map(|breach| format!("{}: {breach}\n{script}", records.join("; "))));
+            let broken = rule.miss(lost).err();
+            breaches.extend(broken.map(|breach| format!("{}; GAP: {breach}\n{script}", records.join("; "))));
+        }
+    }
+    breaches
+}
+
+/// The time of a line.
+fn seconds(line: &str) -> Option<f64> {
+    line.trim().strip_prefix('+')?.split(' ').next()?.parse().ok()
+}

@@ -1,0 +1,82 @@
+//! A hole: a time in which evidence may be missing, and which.
+
+use crate::event::Kind;
+use crate::time::Boot;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hole {
+    pub why: Why,
+    /// None: records of any kind.
+    pub kind: Option<Kind>,
+    pub whose: Whose,
+    pub from: Boot,
+    /// None: the end is not known.
+    pub to: Option<Boot>,
+    /// Most records that are missing. None: any number.
+    pub most: Option<u64>,
+}
+
+/// Why records are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// Nobody observed.
+    Gap,
+    /// The kernel could not write the record, or the record was lost on its way.
+    Lost,
+    /// The record reached the core, which had no room for it.
+    Dropped,
+    /// The recording begins later.
+    NotRecorded,
+    /// A part of the recording or of the journal is damaged or missing.
+    Damaged,
+}
+
+/// The processes that a hole concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whose {
+    Any,
+    /// Others than the first ones: what became of a stop signal inside.
+    Others,
+}
+
+impl Hole {
+    pub fn gap(from: Boot, to: Option<Boot>) -> Hole {
+        Hole {
+            why: Why::Gap,
+            kind: None,
+            whose: Whose::Any,
+            from,
+            to,
+            most: None,
+        }
+    }
+
+    pub fn of(why: Why, kind: Kind, from: Boot, to: Boot, most: u64) -> Hole {
+        Hole {
+            kind: Some(kind),
+            most: Some(most),
+            why,
+            ..Hole::gap(from, Some(to))
+        }
+    }
+
+    pub fn is_of(&self, kind: Kind) -> bool {
+        self.kind.is_none_or(|of| of == kind)
+    }
+
+    /// Whether a record between the two may be missing.
+    pub fn overlaps(&self, from: Boot, to: Boot) -> bool {
+        match self.why {
+            // At both ends somebody observed.
+            Why::Gap => self.from < to && self.to.is_none_or(|end| end > from),
+            _ => self.from <= to && self.to.is_none_or(|end| end >= from),
+        }
+    }
+
+    /// With another hole of the same records.
+    pub fn extend(&mut self, other: &Hole) {
+        self.from = self.from.min(other.from);
+        self.to = self.to.zip(other.to).map(|(own, other)| own.max(other));
+        self.most = self.most.zip(other.most).map(|(own, other)| own.saturating_add(other));
+    }
+}
