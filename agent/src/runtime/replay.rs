@@ -151,7 +151,7 @@ impl<R: Read> Recorded<R> {
         self.cut.then(|| {
             format!(
                 "{name} has no end record: it is an export, or its recorder was killed, or the end of the file is lost; what happened \
-                 afterwards is unknown, and counts of what was still going on are the least"
+                 afterwards is unknown, and counts of what was still going on are minimum numbers"
             )
         })
     }
