@@ -1,18 +1,21 @@
 //! The state of one subject: its main process, and the facts of a possible termination.
 
+mod closing;
+mod process;
+mod wrapped;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{Armed, Disposition, ExitStatus, HeldSockets, Kind, ProcessExit, Task};
-use crate::ids::{CgroupId, Comm, Pid, Signal};
-use crate::input::ProcessFact;
+use crate::event::{ExitStatus, Kind, ProcessExit, Task};
+use crate::ids::{CgroupId, Pid, Signal};
 use crate::ledger::{Drops, Hole, Span, Why};
-use crate::termination::{InnerProcess, MainExit, MainProcess, Role};
+use crate::termination::Role;
 use crate::time::Boot;
-use crate::tolerances::{ANNOUNCE, REFUSED_LATE, REFUSED_ON, REFUSED_PAUSE, SOCKETS_CLOSED, START_SLACK, TOGETHER};
+use crate::tolerances::ANNOUNCE;
 
 use super::budget::NOT_LISTED;
 use super::dropped::EVIDENCE;
@@ -20,6 +23,10 @@ use super::inside::InnerFacts;
 use super::missed::Place;
 use super::own_exits::OwnExits;
 use super::timeline::{SignalFact, Timeline};
+
+pub(in crate::correlate) use process::ProcessId;
+pub(super) use process::{Candidate, Served};
+pub(super) use wrapped::Others;
 
 /// Most candidates for the main process per subject.
 const CANDIDATES: usize = 16;
@@ -93,86 +100,6 @@ static NOTHING_RARE: Rare = Rare {
     drops: Drops::NONE,
     own_exits: OwnExits::NONE,
 };
-
-/// See [`State::others`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Others {
-    None,
-    /// All; the last one then.
-    Exited(Boot),
-    Run,
-}
-
-/// The default action of that signal terminated it.
-fn is_by_default(process: &Candidate, stop: &SignalFact) -> bool {
-    let by = process
-        .exit
-        .is_some_and(|exit| matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal == stop.signal.signal));
-    by && stop.signal.disposition == Disposition::Default
-}
-
-/// A process, identified beyond the reuse of process ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::correlate) struct ProcessId {
-    pub tgid: Pid,
-    pub start: Boot,
-    /// False if `start` is from `/proc`.
-    pub exact: bool,
-}
-
-/// A process that may be the main one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    pub id: ProcessId,
-    pub ns_level: u32,
-    pub ns_pid: u32,
-    /// Came in from outside the subject, or was there at the start.
-    pub outside: bool,
-    pub comm: Comm,
-    /// When the process had that name: an exec changes the name.
-    pub comm_at: Boot,
-    /// When the process from outside executed, if its start does not show this: the fork may be long before.
-    pub came: Option<Boot>,
-    pub exit: Option<MainExit>,
-    /// Whether the kernel recorded the sockets from that exit on, by the exit's record.
-    pub exit_armed: Option<Armed>,
-    /// Other tasks of its cgroups remained at that exit.
-    pub left_others: bool,
-    /// What it served clients with at its exit, and whether with a socket that no probe observes: see [`ProcessExit::served`].
-    pub sockets: Option<(HeldSockets, bool)>,
-    /// Who started it, by the first record.
-    pub parent: Pid,
-}
-
-/// A process that served clients until its exit, by the exit's record.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Served {
-    pub id: ProcessId,
-    comm: Comm,
-    /// See [`Candidate::came`].
-    came: Option<Boot>,
-    pub at: Boot,
-    pub status: ExitStatus,
-    pub held: HeldSockets,
-    /// With a socket that no probe observes.
-    pub unobserved: bool,
-    pub is_own: bool,
-}
-
-impl Served {
-    pub fn process(&self) -> InnerProcess {
-        InnerProcess {
-            tgid: self.id.tgid,
-            comm: self.comm,
-            start: self.id.start,
-        }
-    }
-
-    /// Of a later life than the one that terminated at `end`.
-    pub fn is_after(&self, end: Boot) -> bool {
-        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
-    }
-}
 
 impl State {
     pub fn new(subject: Subject) -> State {
@@ -268,59 +195,6 @@ impl State {
         Some(*main)
     }
 
-    /// systemd sends the stop signal to each process of a unit, and the default action ends a shell that only waited for its program. The
-    /// program is the main process then: it closed sockets after the signal, the shell none. Of several the one that ended worst. None until
-    /// all have exited.
-    fn wrapped(&self, first: &Candidate) -> Option<Candidate> {
-        let stop = self.ended_by_systemd(first)?;
-        let sockets = &self.timeline.as_deref()?.sockets;
-        let is_awaited = self.others_of(first) == Others::Run && self.removed.is_none();
-        if is_awaited || sockets.has_closed(first.id.tgid, stop.at) || !sockets.knows_holders(stop.at) {
-            return None;
-        }
-        let is_program = |fact: &&SignalFact| sockets.has_closed(fact.signal.target.tgid, stop.at);
-        let programs = self.stopped_with(first, stop).filter(is_program).map(|fact| {
-            let mut program = Candidate::of(&fact.signal.target, fact.at, true);
-            if let Some((at, exit)) = self.exit_of(&program.id) {
-                program.ended(*at, exit);
-            }
-            program
-        });
-        programs.min_by_key(|program| {
-            let rank = match program.exit.map(|exit| exit.status) {
-                None => 0,
-                Some(ExitStatus::Signaled { .. }) => 1,
-                Some(ExitStatus::Exited(1..)) => 2,
-                Some(ExitStatus::Exited(0)) => 3,
-            };
-            (rank, program.id.start, program.id.tgid)
-        })
-    }
-
-    /// The stop signal of the unit's first process, which has exited.
-    fn stopped_by_systemd(&self, first: &Candidate) -> Option<&SignalFact> {
-        let is_unit = matches!(self.subject, Subject::Unit { .. });
-        let exit = first.exit.filter(|_| is_unit)?;
-        let is_it = |fact: &&SignalFact| {
-            let is_to_it = fact.at <= exit.at && first.id.is(&fact.signal.target);
-            fact.sender.role == Role::Runtime && fact.is_conventional_stop() && is_to_it
-        };
-        let signals = &self.timeline.as_deref()?.signals;
-        signals.iter().filter(is_it).max_by_key(|fact| fact.key())
-    }
-
-    /// systemd's signals with that one to other processes.
-    fn stopped_with(&self, first: &Candidate, stop: &SignalFact) -> impl Iterator<Item = &SignalFact> {
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
-        let (first, at) = (first.id, stop.at);
-        let is_with = move |fact: &&SignalFact| {
-            let apart = fact.at.max(at).since(fact.at.min(at));
-            let is_other = !first.is(&fact.signal.target) && apart <= TOGETHER;
-            fact.sender.role == Role::Runtime && fact.is_stop() && is_other
-        };
-        signals.iter().filter(is_with)
-    }
-
     /// In the order of arrival, the possible main processes last.
     pub fn served(&self) -> impl Iterator<Item = Served> {
         let exits = self.exits.iter().filter(|(_, exit)| exit.served()).map(|(at, exit)| Served {
@@ -351,33 +225,6 @@ impl State {
 
     fn exit_of(&self, id: &ProcessId) -> Option<&(Boot, ProcessExit)> {
         self.exits.iter().find(|(_, exit)| id.is(&exit.task))
-    }
-
-    /// The default action of systemd's stop signal ended the unit's first process: it may be a wrapper of the program.
-    pub fn may_be_wrapped(&self) -> bool {
-        self.first_process()
-            .is_some_and(|first| self.ended_by_systemd(&first).is_some())
-    }
-
-    /// The stop signal of the unit's first process, which the signal's default action ended.
-    fn ended_by_systemd(&self, first: &Candidate) -> Option<&SignalFact> {
-        self.stopped_by_systemd(first).filter(|stop| is_by_default(first, stop))
-    }
-
-    /// What became of the other processes to which systemd sent the stop signal of the unit's first process, once that has exited.
-    pub fn others(&self) -> Others {
-        self.first_process().map_or(Others::None, |first| self.others_of(&first))
-    }
-
-    fn others_of(&self, first: &Candidate) -> Others {
-        let Some(stop) = self.stopped_by_systemd(first) else {
-            return Others::None;
-        };
-        let exits = self
-            .stopped_with(first, stop)
-            .map(|fact| self.exit_of(&ProcessId::of(&fact.signal.target)));
-        let exit = |exit: Option<&(Boot, ProcessExit)>| exit.map_or(Others::Run, |(at, _)| Others::Exited(*at));
-        exits.map(exit).max().unwrap_or(Others::None)
     }
 
     /// The earliest exit of another candidate before `next` came in.
@@ -589,64 +436,6 @@ impl State {
         facts.entry(at, task, signal, false, cap)
     }
 
-    /// Clients' errors count until then. A pod keeps its address until the sandbox is gone, and a late proxy sends clients there:
-    /// these refusals belong to the termination before them.
-    pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
-        let paused = self
-            .last_refused()
-            .filter(|_| self.is_of_pod())
-            .map(|last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)));
-        self.closed_by(end, linger).max(paused.unwrap_or(end))
-    }
-
-    /// Until when the sockets of the process that exited at `end` may be closed, and clients refused after that.
-    fn closed_by(&self, end: Boot, linger: Duration) -> Boot {
-        let soon = end.plus(linger);
-        // A unit's cgroup stays for its other processes, and its next main process begins there. A container that goes on has its sockets
-        // with it; those of a shared cgroup are not observed.
-        let is_unit = matches!(self.subject, Subject::Unit { .. });
-        if is_unit || self.shares_cgroup || self.removed.is_none() && self.is_step(linger) {
-            return soon;
-        }
-        let closed = match self.removed {
-            Some(removed) if removed <= soon => return soon,
-            Some(removed) => removed.min(end.plus(SOCKETS_CLOSED)).plus(linger),
-            None => end.plus(SOCKETS_CLOSED),
-        };
-        // What is closed after that may be the next process's.
-        let outside = self.candidates.iter().filter(|other| other.outside && other.is_after(end));
-        let next = outside.map(|other| other.id.start).min();
-        next.map_or(closed, |next| next.min(closed)).max(soon)
-    }
-
-    /// The cgroup is removed: no process of it can have a socket open.
-    pub fn is_removed_by(&self, until: Boot) -> bool {
-        self.removed.is_some_and(|removed| removed <= until)
-    }
-
-    /// Until when a known exit waits because clients are refused.
-    pub fn counted_on(&self, linger: Duration) -> Option<Boot> {
-        let end = self.main()?.exit_at()?;
-        let until = self.counted_until(end, linger);
-        (until > end.plus(linger) && !self.may_be_stage()).then_some(until)
-    }
-
-    /// Clients that were refused after this were refused until counting stopped, and so probably longer.
-    pub fn refusing_from(&self, end: Boot, linger: Duration) -> Boot {
-        match self.is_of_pod() {
-            true => end.plus(REFUSED_ON).minus(REFUSED_PAUSE),
-            false => self.counted_until(end, linger).minus(REFUSED_LATE),
-        }
-    }
-
-    fn last_refused(&self) -> Option<Boot> {
-        self.timeline.as_deref()?.sockets.last_refused()
-    }
-
-    fn is_of_pod(&self) -> bool {
-        matches!(self.subject, Subject::Container { pod: Some(_), .. })
-    }
-
     /// Not a main process: an exit with 0 and without a stop was a step before the main process (systemd's `ExecStartPre=`, a
     /// runtime's own first stage, the launcher of a daemon, whose process lives on) or after it (`ExecStopPost=`), and not a termination of
     /// the subject. systemd removes the cgroup of a
@@ -767,143 +556,5 @@ impl State {
 impl Rare {
     fn bytes(&self) -> usize {
         size_of::<Rare>() + self.drops.bytes() + self.own_exits.bytes()
-    }
-}
-
-impl ProcessId {
-    pub fn of(task: &Task) -> ProcessId {
-        ProcessId {
-            tgid: task.tgid,
-            start: task.start,
-            exact: true,
-        }
-    }
-
-    pub fn is(&self, task: &Task) -> bool {
-        self.same(&ProcessId::of(task))
-    }
-
-    /// Started after `end`; a start from `/proc` is rounded down.
-    pub fn is_after(&self, end: Boot) -> bool {
-        let slack = if self.exact { Duration::ZERO } else { START_SLACK };
-        self.start.plus(slack) > end
-    }
-
-    pub fn same(&self, other: &ProcessId) -> bool {
-        let apart = self.start.0.abs_diff(other.start.0);
-        let exact = self.exact && other.exact;
-        self.tgid == other.tgid && (apart == 0 || !exact && u128::from(apart) <= START_SLACK.as_nanos())
-    }
-}
-
-impl Candidate {
-    pub fn of(task: &Task, at: Boot, outside: bool) -> Candidate {
-        Candidate {
-            id: ProcessId::of(task),
-            ns_level: task.ns_level,
-            ns_pid: task.ns_pid,
-            outside,
-            comm: task.comm,
-            comm_at: at,
-            came: None,
-            exit: None,
-            exit_armed: None,
-            left_others: false,
-            sockets: None,
-            parent: task.ppid,
-        }
-    }
-
-    pub fn of_fact(fact: &ProcessFact, outside: bool) -> Candidate {
-        Candidate {
-            id: ProcessId {
-                tgid: fact.tgid,
-                start: fact.start,
-                exact: false,
-            },
-            ns_level: fact.ns_level,
-            ns_pid: fact.ns_pid,
-            outside,
-            comm: Comm::new(&fact.comm),
-            comm_at: fact.start,
-            came: None,
-            exit: None,
-            exit_armed: None,
-            left_others: false,
-            sockets: None,
-            parent: fact.ppid,
-        }
-    }
-
-    pub fn is_ns_init(&self) -> bool {
-        self.ns_level > 0 && self.ns_pid == 1
-    }
-
-    pub fn process(&self) -> MainProcess {
-        MainProcess {
-            tgid: self.id.tgid,
-            ns_pid: self.ns_pid,
-            is_ns_init: self.is_ns_init(),
-            comm: self.comm,
-            start: self.id.start,
-        }
-    }
-
-    pub fn as_inner(&self) -> InnerProcess {
-        InnerProcess {
-            tgid: self.id.tgid,
-            comm: self.comm,
-            start: self.id.start,
-        }
-    }
-
-    /// Of a later life than the one that terminated at `end`.
-    pub fn is_after(&self, end: Boot) -> bool {
-        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
-    }
-
-    /// A candidate may execute again: the first time counts.
-    pub fn came_in(&mut self, at: Option<Boot>) {
-        self.came = [self.came, at].into_iter().flatten().min();
-    }
-
-    pub fn exit_at(&self) -> Option<Boot> {
-        self.exit.map(|exit| exit.at)
-    }
-
-    pub fn ended(&mut self, at: Boot, exit: &ProcessExit) {
-        let end = MainExit { at, status: exit.status };
-        if self.exit.is_none_or(|known| known.at > at) {
-            self.exit = Some(end);
-            self.exit_armed = exit.armed;
-            self.left_others = exit.leaves_others;
-            self.sockets = exit.served().then(|| (exit.held.unwrap_or_default(), exit.unobserved));
-        }
-        self.named(exit.task.comm, at);
-    }
-
-    /// The latest name.
-    pub fn named(&mut self, comm: Comm, at: Boot) {
-        if at >= self.comm_at {
-            (self.comm, self.comm_at) = (comm, at);
-        }
-    }
-
-    /// The facts of both, in either order.
-    fn merge(&mut self, other: &Candidate) {
-        if other.id.exact && !self.id.exact {
-            self.id = other.id;
-            (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
-        }
-        self.outside |= other.outside;
-        self.came_in(other.came);
-        self.named(other.comm, other.comm_at);
-        if let Some(exit) = other.exit
-            && self.exit.is_none_or(|known| known.at > exit.at)
-        {
-            self.exit = Some(exit);
-            self.exit_armed = other.exit_armed;
-            self.left_others = other.left_others;
-        }
     }
 }

@@ -1,0 +1,211 @@
+//! A process of a subject, and one that may be the main process.
+
+use std::time::Duration;
+
+use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExit, Task};
+use crate::ids::{Comm, Pid};
+use crate::input::ProcessFact;
+use crate::termination::{InnerProcess, MainExit, MainProcess};
+use crate::time::Boot;
+use crate::tolerances::START_SLACK;
+
+/// A process, identified beyond the reuse of process ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::correlate) struct ProcessId {
+    pub tgid: Pid,
+    pub start: Boot,
+    /// False if `start` is from `/proc`.
+    pub exact: bool,
+}
+
+/// A process that may be the main one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::correlate::subjects) struct Candidate {
+    pub id: ProcessId,
+    pub ns_level: u32,
+    pub ns_pid: u32,
+    /// Came in from outside the subject, or was there at the start.
+    pub outside: bool,
+    pub comm: Comm,
+    /// When the process had that name: an exec changes the name.
+    pub comm_at: Boot,
+    /// When the process from outside executed, if its start does not show this: the fork may be long before.
+    pub came: Option<Boot>,
+    pub exit: Option<MainExit>,
+    /// Whether the kernel recorded the sockets from that exit on, by the exit's record.
+    pub exit_armed: Option<Armed>,
+    /// Other tasks of its cgroups remained at that exit.
+    pub left_others: bool,
+    /// What it served clients with at its exit, and whether with a socket that no probe observes: see [`ProcessExit::served`].
+    pub sockets: Option<(HeldSockets, bool)>,
+    /// Who started it, by the first record.
+    pub parent: Pid,
+}
+
+/// A process that served clients until its exit, by the exit's record.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::correlate::subjects) struct Served {
+    pub id: ProcessId,
+    pub(super) comm: Comm,
+    /// See [`Candidate::came`].
+    pub(super) came: Option<Boot>,
+    pub at: Boot,
+    pub status: ExitStatus,
+    pub held: HeldSockets,
+    /// With a socket that no probe observes.
+    pub unobserved: bool,
+    pub is_own: bool,
+}
+
+impl Served {
+    pub fn process(&self) -> InnerProcess {
+        InnerProcess {
+            tgid: self.id.tgid,
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    /// Of a later life than the one that terminated at `end`.
+    pub fn is_after(&self, end: Boot) -> bool {
+        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+    }
+}
+
+impl ProcessId {
+    pub fn of(task: &Task) -> ProcessId {
+        ProcessId {
+            tgid: task.tgid,
+            start: task.start,
+            exact: true,
+        }
+    }
+
+    pub fn is(&self, task: &Task) -> bool {
+        self.same(&ProcessId::of(task))
+    }
+
+    /// Started after `end`; a start from `/proc` is rounded down.
+    pub fn is_after(&self, end: Boot) -> bool {
+        let slack = if self.exact { Duration::ZERO } else { START_SLACK };
+        self.start.plus(slack) > end
+    }
+
+    pub fn same(&self, other: &ProcessId) -> bool {
+        let apart = self.start.0.abs_diff(other.start.0);
+        let exact = self.exact && other.exact;
+        self.tgid == other.tgid && (apart == 0 || !exact && u128::from(apart) <= START_SLACK.as_nanos())
+    }
+}
+
+impl Candidate {
+    pub fn of(task: &Task, at: Boot, outside: bool) -> Candidate {
+        Candidate {
+            id: ProcessId::of(task),
+            ns_level: task.ns_level,
+            ns_pid: task.ns_pid,
+            outside,
+            comm: task.comm,
+            comm_at: at,
+            came: None,
+            exit: None,
+            exit_armed: None,
+            left_others: false,
+            sockets: None,
+            parent: task.ppid,
+        }
+    }
+
+    pub fn of_fact(fact: &ProcessFact, outside: bool) -> Candidate {
+        Candidate {
+            id: ProcessId {
+                tgid: fact.tgid,
+                start: fact.start,
+                exact: false,
+            },
+            ns_level: fact.ns_level,
+            ns_pid: fact.ns_pid,
+            outside,
+            comm: Comm::new(&fact.comm),
+            comm_at: fact.start,
+            came: None,
+            exit: None,
+            exit_armed: None,
+            left_others: false,
+            sockets: None,
+            parent: fact.ppid,
+        }
+    }
+
+    pub fn is_ns_init(&self) -> bool {
+        self.ns_level > 0 && self.ns_pid == 1
+    }
+
+    pub fn process(&self) -> MainProcess {
+        MainProcess {
+            tgid: self.id.tgid,
+            ns_pid: self.ns_pid,
+            is_ns_init: self.is_ns_init(),
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    pub fn as_inner(&self) -> InnerProcess {
+        InnerProcess {
+            tgid: self.id.tgid,
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    /// Of a later life than the one that terminated at `end`.
+    pub fn is_after(&self, end: Boot) -> bool {
+        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+    }
+
+    /// A candidate may execute again: the first time counts.
+    pub fn came_in(&mut self, at: Option<Boot>) {
+        self.came = [self.came, at].into_iter().flatten().min();
+    }
+
+    pub fn exit_at(&self) -> Option<Boot> {
+        self.exit.map(|exit| exit.at)
+    }
+
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit) {
+        let end = MainExit { at, status: exit.status };
+        if self.exit.is_none_or(|known| known.at > at) {
+            self.exit = Some(end);
+            self.exit_armed = exit.armed;
+            self.left_others = exit.leaves_others;
+            self.sockets = exit.served().then(|| (exit.held.unwrap_or_default(), exit.unobserved));
+        }
+        self.named(exit.task.comm, at);
+    }
+
+    /// The latest name.
+    pub fn named(&mut self, comm: Comm, at: Boot) {
+        if at >= self.comm_at {
+            (self.comm, self.comm_at) = (comm, at);
+        }
+    }
+
+    /// The facts of both, in either order.
+    pub(super) fn merge(&mut self, other: &Candidate) {
+        if other.id.exact && !self.id.exact {
+            self.id = other.id;
+            (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
+        }
+        self.outside |= other.outside;
+        self.came_in(other.came);
+        self.named(other.comm, other.comm_at);
+        if let Some(exit) = other.exit
+            && self.exit.is_none_or(|known| known.at > exit.at)
+        {
+            self.exit = Some(exit);
+            self.exit_armed = other.exit_armed;
+            self.left_others = other.left_others;
+        }
+    }
+}
