@@ -21,8 +21,7 @@ const TEXT: usize = 512;
 /// An endpoint that was ready for longer after the deletion request sent clients to a pod that was stopping.
 const LATE: Duration = Duration::from_secs(1);
 
-/// What the observer saw: the replacement, the removal from each Service, the loss of the node. Only where this explains something: an
-/// unclean termination, a lost node, an endpoint that was ready for too long, a replacement that did not become ready.
+/// What the observer saw, where it explains something: the replacement, the removal from each Service, the loss of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
