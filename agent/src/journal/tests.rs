@@ -448,7 +448,7 @@ fn a_segment_of_the_first_builds_is_read_also_without_its_header() {
     let expected = recovered(&path);
     let header = serde_json::json!({ "epitaph": "0.1.0", "observation": observation(), "first": true });
     let mut bytes = Vec::new();
-    append_header(&mut bytes, format::VERSION, &header).unwrap();
+    append_header(&mut bytes, VERSION, &header).unwrap();
     let first = bytes.len();
     bytes.extend_from_slice(&frames);
     fs::write(&segment, &bytes).unwrap();
