@@ -10,6 +10,7 @@ use super::container;
 use super::pods::properties::ends;
 use super::pods::web;
 use super::properties::deaths;
+use crate::correlate::Limits;
 use crate::fixtures::monotone::Rule;
 use crate::fixtures::script;
 use crate::time::Boot;
@@ -58,34 +59,116 @@ fn histories_that_broke_the_rule() {
             "+1.05 pod web deleted=+1:30\n+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+31.3 KILL runc -> main\n+660 exit main KILL",
             1.3,
         ),
-        // Of a long grace period the stop signal may be long ago.
+        // Another party's signal is not the one that a deletion asked for.
         (
-            "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
-            +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0",
+            "+1.05 pod web deleted=+1:30\n+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+5 TERM bash -> main handler
+            +31.3 KILL runc -> main\n+31.31 exit main KILL",
+            1.3,
+        ),
+        (
+            "+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+3 TERM bash -> main handler\n+5.05 pod web deleted=+5:30\n+7 exit main 0",
+            1.3,
+        ),
+        // A code that is expected, or for which a rule restarts the container, leaves the end of a program below what it was.
+        (
+            "pod web expect=3 app\n-58 pod web app=running\nproc helper in=web:app pid=130 ns=9 start=+0 parent=main comm=helper
+            +1 oom helper\n+1.001 exit helper KILL\n+1.2 exit main 3",
             1.0,
         ),
-        // A code for which a rule restarts the container leaves the end of a program below what it was.
+        (
+            "pod web expect=3 app\n-58 pod web app=running\nproc helper in=web:app pid=130 ns=9 start=+0 parent=main comm=helper
+            +1 KILL bash -> helper already-armed\n+1.001 exit helper KILL serving\n+1.2 exit main 3",
+            1.0,
+        ),
         (
             "pod web app app.rule=restart:3\n-58 pod web app=running\nproc helper in=web:app pid=130 ns=9 start=+0 parent=main comm=helper
             +1 KILL bash -> helper already-armed\n+1.001 exit helper KILL serving\n+1.2 exit main 3",
             1.0,
+        ),
+        // A hook, a forced deletion, or the main containers took the time, unless a process below is at fault.
+        (
+            "pod web app app.prestop=exec:/bin/hook\n-58 pod web app=running\nproc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
+            proc helper in=web:app pid=131 ns=9 start=+0 parent=main comm=helper\n+1.05 pod web deleted=+1:8\n+1.12 exec hook
+            +9.3 TERM runc -> main handler\n+9.31 enter main TERM\n+9.32 TERM main -> helper ignored default
+            +11.4 KILL runc -> main\n+11.41 exit main KILL\n+11.42 exit hook KILL\n+12 pod web app=137:Error\n+13 gone web",
+            9.32,
+        ),
+        (
+            "-10 skew 0 10\nproc helper in=web:app pid=131 ns=9 start=+0 parent=main comm=helper\n+1.05 pod web deleted=+1:30
+            +2 TERM runc -> main handler\n+2.01 enter main TERM\n+2.02 TERM main -> helper ignored default\n+5.05 pod web deleted=+5:0
+            +6 KILL runc -> main\n+6.01 exit main KILL\n+7 gone web",
+            2.02,
+        ),
+        (
+            "pod web grace=8 app log:sidecar\n-57 mkdir web:log\nproc log in=web:log pid=110 ns=1 start=-57 parent=shim comm=log\n-57 exec log
+            proc helper in=web:log pid=131 ns=9 start=+0 parent=log comm=helper\n-56 pod web app=running log=running
+            +1.05 pod web deleted=+1:8\n+1.2 TERM runc -> main handler\n+1.21 enter main TERM\n+9.3 TERM runc -> log handler
+            +9.31 enter log TERM\n+9.32 TERM log -> helper ignored default\n+9.9 KILL runc -> main\n+9.91 exit main KILL
+            +11.5 KILL runc -> log\n+11.51 exit log KILL\n+12 pod web app=137:Error log=137:Error\n+13 gone web",
+            9.32,
         ),
     ];
     // Clients count from the stop signal on, as long ago as it was.
     let of_none =
         "+1 TERM runc -> main handler armed\n+1.001 enter main TERM\n+2 tcp app closed 80\n+2.5 tcp app refused 80 5002
         +1500 exit main 0 armed";
+    // What a handler did before it raised the signal again in vain.
+    let work = [
+        "tcp app closed 80",
+        "exit helper 0",
+        "TERM main -> helper handler already-armed",
+    ];
+    let raised = work.map(|work| {
+        let rest = format!(
+            "proc helper in=app pid=130 ns=9 start=+0 parent=main comm=helper
+            +1 TERM runc -> main handler armed\n+1.001 enter main TERM\n+1.003 {work}
+            +1.005 TERM main -> main ignored default thread already-armed\n+11 KILL runc -> main already-armed\n+11.001 exit main KILL"
+        );
+        (container(&rest), 1.003)
+    });
+    // Of a long grace period the stop signal may be long ago. (In a gap, the cause is the deletion all the same.)
+    let of_long_ago = "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
+        +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0";
     let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));
+    let scripts = scripts.into_iter().chain([(container(of_none), 1.0)]).chain(raised);
+    let scripts = scripts.map(|(text, lost)| (text, lost, true));
     let breaches: Vec<String> = scripts
-        .into_iter()
-        .chain([(container(of_none), 1.0)])
-        .filter_map(|(text, lost)| {
+        .chain([(web(of_long_ago), 1.0, false)])
+        .flat_map(|(text, lost, in_gap)| {
             let at = script::ZERO.plus(Duration::from_secs_f64(lost));
-            let broken = Rule::of(&script::parse(&text).inputs).lose(&[at]).err();
-            broken.map(|breach| format!("{breach}\n{text}"))
+            let history = script::parse(&text).inputs;
+            let rule = Rule::of(&history);
+            let missed = if in_gap { rule.miss(&[at]) } else { Ok(()) };
+            let broken = [("", rule.lose(&[at])), ("GAP: ", missed)];
+            broken.map(|(how, broken)| broken.err().map(|breach| format!("{how}{breach}\n{text}")))
         })
+        .flatten()
         .collect();
     assert!(breaches.is_empty(), "{}", breaches.join("\n\n"));
+}
+
+/// A program's end before the stop, and more exits after it than are kept.
+#[test]
+fn exits_of_helpers_push_no_programs_end_out() {
+    let rest = |served: &str| {
+        let helpers = (0..6).map(|i| format!("proc h{i} in=app pid={} ns={} start=+0 parent=main comm=h\n", 140 + i, 20 + i));
+        let ends = (0..6).map(|i| format!("+1.{} exit h{i} 0{served}\n", i + 1));
+        format!(
+            "proc helper in=app pid=130 ns=9 start=+0 parent=main comm=helper\n{}
+            +1 KILL bash -> helper already-armed\n+1.001 exit helper KILL serving\n{}
+            +2 TERM runc -> main handler armed\n+2.001 enter main TERM\n+2.1 exit main 0",
+            helpers.collect::<String>(),
+            ends.collect::<String>()
+        )
+    };
+    let limits = Limits {
+        facts: 4,
+        ..Limits::default()
+    };
+    for served in ["", " serving"] {
+        let text = container(&rest(served));
+        assert_eq!(Rule::of(&script::parse(&text).inputs).limit(limits), Ok(()), "{text}");
+    }
 }
 
 fn check(scripts: Vec<String>) {
