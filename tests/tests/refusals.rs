@@ -264,7 +264,7 @@ fn a_file_that_is_not_a_recording_is_not_replayed() -> anyhow::Result<()> {
     refuses(
         &replay("newer")?,
         65,
-        &[&stage.path("newer"), "version 7", "up to 1", "or a newer one"],
+        &[&stage.path("newer"), "version 7", "up to 2", "or a newer one"],
     );
     for name in ["text", "empty"] {
         refuses(&replay(name)?, 65, &[&stage.path(name), "`epitaph record`"]);

@@ -22,15 +22,15 @@ other side has acknowledged them. This proves some losses, not all:
 | the client has sent bytes, and the server none | cut |
 | the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
 | bytes were not read, or came after the close | reset |
-| in the accept queue at the close of the listener | reset; if the client had closed first, undecided, or no loss without a byte of the client's |
-| aborted by the server (SO_LINGER 0) with all bytes read, and bytes that it wrote were never sent | reset; undecided if the client had closed first |
+| in the accept queue at the close of the listener | reset. If the client had closed first: undecided if the client had sent bytes, otherwise no loss |
+| aborted by the server (SO_LINGER 0) with all bytes read, while bytes that the server had written were not sent yet | reset; undecided if the client had closed first |
 | aborted by the server (SO_LINGER 0) with all bytes read, and the last bytes are the server's | undecided |
-| neither side has ever sent a byte | idle: no loss. Undecided if the connection was established at most 250 ticks (0.25 to 2.5 s) earlier: the client may wait for the server's greeting |
+| neither side has ever sent a byte | idle: no loss. Undecided if the connection was established at most a second earlier: the client may wait for the server's greeting |
 | the client had closed first, and has its answer, or has never sent a byte | no loss |
 | the client's socket is the container's own (a gateway to its own listener) | not a client |
 | the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
-| the server closed the connection as in the row above, but possibly in the middle of a long answer: more than 64 KiB were unacknowledged; or the server had sent more than 16 KiB per data segment of the client, its last bytes came more than 25 ticks after the client's, and they were unacknowledged or, without shutdown(2), sent at most 250 ticks (0.25 to 2.5 s) before the close | undecided |
-| the client never acknowledged the server's close, 2 s after the exit: the way to the client is gone, or the client itself | undecided, whatever the close was |
+| the server closed the connection as in the row above, but possibly in the middle of a long answer: more than 64 KiB were unacknowledged; or the server had sent more than 16 KiB per data segment of the client, its last bytes came more than 0.1 s after the client's, and they were unacknowledged or, without shutdown(2), sent at most a second before the close | undecided |
+| 2 s after the exit the client has not acknowledged the server's close: the client or the network to it is gone | undecided, whatever the close was |
 | all else: mostly, the last bytes are the server's | undecided |
 
 An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
