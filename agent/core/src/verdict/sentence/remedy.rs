@@ -6,9 +6,9 @@ use super::{actor, clients_were, inside, kubernetes, lower, manager, many, secon
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind};
 use crate::ids::Signal;
-use crate::termination::{Open, Traffic};
+use crate::termination::{Open, Role, Traffic};
 use crate::time::Boot;
-use crate::tolerances::YOUNG;
+use crate::tolerances::{NO_TIME, YOUNG};
 use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use crate::verdict::table::row;
@@ -409,10 +409,10 @@ fn serves_on(case: &Case<'_>) -> Option<String> {
     })
 }
 
-/// Nothing kept the process from running: it was killed at once.
+/// Nothing kept the process from running: the runtime, which knows the grace period, killed it at once.
 pub(super) fn had_no_time(case: &Case<'_>, how: Blocked) -> bool {
-    const NO_TIME: Duration = Duration::from_millis(100);
-    let waited = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
+    let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime);
+    let waited = case.stop().zip(kill).map(|(stop, kill)| kill.at.since(stop.at));
     matches!(how, Blocked::HandlerNeverEntered | Blocked::NothingEntered) && waited.is_some_and(|waited| waited <= NO_TIME)
 }
 
