@@ -54,13 +54,14 @@ struct Life<'a> {
     timeline: &'a Timeline,
     ledger: Ledger<'a>,
     main: Option<Candidate>,
+    /// See [`to_main`].
+    signals: Vec<&'a SignalFact>,
     /// The stop signal.
     stop: Option<&'a SignalFact>,
     /// It is the runtime's. Before another party's, and one that was only handled last, the runtime's may be missing.
     is_asked_for: bool,
     kill: Option<&'a SignalFact>,
     fatal: Option<Fatal>,
-    born: Boot,
     begin: Boot,
     end: Boot,
     /// Until when clients count.
@@ -115,16 +116,20 @@ impl<'a> Life<'a> {
             timeline,
             ledger: context.ledger(own, state),
             main,
+            signals,
             stop,
             is_asked_for: asked.is_some_and(by_runtime),
             kill,
-            born: main.as_ref().map_or(Boot(0), |main| main.id.start),
             begin: first.or(fatal.as_ref().map(|fatal| fatal.at)).unwrap_or(end),
             fatal,
             end,
             until,
             now,
         }
+    }
+
+    fn born(&self) -> Boot {
+        self.main.map_or(Boot(0), |main| main.id.start)
     }
 
     fn exit(&self) -> Option<MainExit> {
@@ -139,12 +144,11 @@ impl<'a> Life<'a> {
     /// The stop, with the kernel's result.
     fn stop(&self) -> Option<Stop> {
         let fact = self.stop?;
-        let signals = to_main(self.timeline, self.main.as_ref(), self.end);
         let pending = self.kill.and_then(|kill| kill.signal.pending);
         let of = (self.state, self.timeline);
         Some(Stop {
             still_pending: pending.map(|set| set.contains(fact.signal.signal)),
-            ..signals::stop(fact, of, &signals, self.main.as_ref(), self.deadline(), self.end)
+            ..signals::stop(fact, of, &self.signals, self.main.as_ref(), self.deadline(), self.end)
         })
     }
 
@@ -178,8 +182,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let timeline = state.timeline.as_deref().unwrap_or(&empty);
     let life = Life::new(context, (own, state), timeline, open, now);
     let exit = life.exit();
-    let has_signals = || !to_main(timeline, life.main.as_ref(), life.end).is_empty();
-    if life.main.is_none() && !has_signals() && !life.is_unseen(open) {
+    if life.main.is_none() && life.signals.is_empty() && !life.is_unseen(open) {
         return None;
     }
     // Without a stop request, a termination needs an observed exit.
@@ -201,7 +204,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),
             cgroup: own,
-            main_start: life.born,
+            main_start: life.born(),
         },
         subject: state.subject.clone(),
         container: None,

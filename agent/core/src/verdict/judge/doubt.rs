@@ -143,8 +143,7 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     if rests_on_first_stop(finding.exit)
         && let Some(hidden) = &holes.earlier_stop
     {
-        let not_kept = not_kept(hidden).map(|_| Missing::records(hidden));
-        return Some(not_kept.unwrap_or_else(|| Missing::Lost(vec![Kind::SignalGenerate])));
+        return Some(Missing::not_kept(hidden).unwrap_or_else(|| Missing::Lost(vec![Kind::SignalGenerate])));
     }
     if rests_on_first_stop(finding.exit) && gap_may_hide_stop(case) {
         return Some(Missing::Gap);
@@ -167,8 +166,7 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
         return Some(Missing::records(&lost));
     }
     if rests.contains(&Ask::NoStop) && !holes.stops.is_empty() {
-        let not_kept = not_kept(&holes.stops).map(|_| Missing::records(&holes.stops));
-        return Some(not_kept.unwrap_or(Missing::StopLost));
+        return Some(Missing::not_kept(&holes.stops).unwrap_or(Missing::StopLost));
     }
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
@@ -191,13 +189,17 @@ impl Missing {
 
     /// Of records that may be missing.
     fn records(holes: &[Hole]) -> Missing {
-        match not_kept(holes) {
-            Some(ledger::Why::NotRecorded) => Missing::NotRecorded,
-            Some(_) => Missing::Damaged,
-            None => {
-                let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
-                Missing::Lost(kinds.into_iter().collect())
-            }
-        }
+        Missing::not_kept(holes).unwrap_or_else(|| {
+            let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
+            Missing::Lost(kinds.into_iter().collect())
+        })
+    }
+
+    /// Of records of which the kernel lost none.
+    fn not_kept(holes: &[Hole]) -> Option<Missing> {
+        Some(match not_kept(holes)? {
+            ledger::Why::NotRecorded => Missing::NotRecorded,
+            _ => Missing::Damaged,
+        })
     }
 }

@@ -27,7 +27,7 @@ const PROBES: [Kind; 5] = [
 impl Life<'_> {
     pub fn missing(&self, inside: &Inside, oom: &[OomKill]) -> MissingEvidence {
         let (ledger, timeline) = (self.ledger, self.timeline);
-        let (born, begin, end) = (self.born, self.begin, self.end);
+        let (born, begin, end) = (self.born(), self.begin, self.end);
         let (reach, stops_from) = (self.reach(), self.stops_from());
         // An OOM kill of another process counts from before the stop signal on.
         let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
@@ -88,7 +88,7 @@ impl Life<'_> {
 
     /// The same for the reader.
     pub fn gaps(&self, missing: &MissingEvidence) -> Gaps {
-        let (born, begin, end, until) = (self.born, self.begin, self.end, self.until);
+        let (born, begin, end, until) = (self.born(), self.begin, self.end, self.until);
         let stop_reach = self.stop_reach();
         let mut late = self.ledger.late_gaps(born, end, stop_reach);
         let is_late_start = late.any(|(from, to)| from <= born || from == to);
@@ -138,7 +138,7 @@ impl Life<'_> {
         if self.is_asked_for {
             self.begin
         } else {
-            self.begin.minus(LATE_REACH).max(self.born)
+            self.begin.minus(LATE_REACH).max(self.born())
         }
     }
 
@@ -147,7 +147,7 @@ impl Life<'_> {
         if self.is_asked_for {
             self.begin
         } else {
-            self.begin.minus(self.stop_reach()).max(self.born)
+            self.begin.minus(self.stop_reach()).max(self.born())
         }
     }
 
@@ -162,7 +162,7 @@ impl Life<'_> {
 
     /// From when on the end of a program below the main process counts: from shortly before the stop.
     pub fn below_from(&self) -> Boot {
-        self.begin.minus(PASSED_ON).max(self.born)
+        self.begin.minus(PASSED_ON).max(self.born())
     }
 
     /// What was about the way of the stop signal inside, which does not end before the last process does.
@@ -174,9 +174,8 @@ impl Life<'_> {
             Others::Exited(last) => self.until.max(last.plus(self.context.reorder)),
             Others::Run => self.until.max(self.now),
         };
-        let is_of = |hole: &Hole, kinds: &[Kind]| kinds.iter().any(|kind| hole.is_of(*kind));
-        let is_early = |hole: &&Hole| is_of(hole, &[Kind::SignalGenerate, Kind::ProcessExit]);
-        let is_late = |hole: &&Hole| is_of(hole, &[Kind::SignalDeliver]) && hole.overlaps(self.begin, until);
+        let is_early = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::ProcessExit);
+        let is_late = |hole: &&Hole| hole.is_of(Kind::SignalDeliver) && hole.overlaps(self.begin, until);
         let lost = self.ledger.of_all(from, until);
         merged(lost.filter(|hole| is_early(hole) || is_late(hole)).copied())
     }
@@ -222,7 +221,7 @@ impl Life<'_> {
             (!lost.is_empty()).then_some(MainUnsure::Lost(lost))
         };
         // Also one that comes later, as an init's after the runtime's own first stage.
-        let since = || since(self.context, (self.own, state), self.born);
+        let since = || since(self.context, (self.own, state), self.born());
         let by_exec = (!self.is_sure()).then(|| lost(Kind::ProcessExec, since())).flatten();
         let end = || self.main.and_then(|main| main.exit_at()).or(state.removed).unwrap_or(now);
         by_exec.or_else(|| {

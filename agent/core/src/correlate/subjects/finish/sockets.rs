@@ -105,10 +105,9 @@ impl Life<'_> {
     fn is_whole(&self) -> bool {
         let (state, ledger) = (self.state, self.ledger);
         let (since, until) = (self.clients_since(), self.until);
-        let is_asked = self.stop.is_some() || state.requested.is_some();
-        let from = if is_asked { since } else { self.end };
+        let from = if self.is_unasked() { self.end } else { since };
         // A signal of longer ago would be another request.
-        let first_stop = from.minus(RUN_GAP).max(self.born).min(self.stops_from());
+        let first_stop = from.minus(RUN_GAP).max(self.born()).min(self.stops_from());
         let own_exits = self.is_unasked().then(|| &state.rare().own_exits);
         let is_recorded = own_exits.is_none_or(|own| {
             let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));

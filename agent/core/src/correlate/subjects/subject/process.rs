@@ -59,16 +59,12 @@ pub(in crate::correlate::subjects) struct Served {
 
 impl Served {
     pub fn process(&self) -> InnerProcess {
-        InnerProcess {
-            tgid: self.id.tgid,
-            comm: self.comm,
-            start: self.id.start,
-        }
+        self.id.named(self.comm)
     }
 
     /// Of a later life than the one that terminated at `end`.
     pub fn is_after(&self, end: Boot) -> bool {
-        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+        self.id.is_of_later_life(self.came, end)
     }
 }
 
@@ -89,6 +85,19 @@ impl ProcessId {
     pub fn is_after(&self, end: Boot) -> bool {
         let slack = if self.exact { Duration::ZERO } else { START_SLACK };
         self.start.plus(slack) > end
+    }
+
+    /// The same of a process that executed then: see [`Candidate::came`].
+    fn is_of_later_life(&self, came: Option<Boot>, end: Boot) -> bool {
+        self.is_after(end) || came.is_some_and(|came| came > end)
+    }
+
+    fn named(&self, comm: Comm) -> InnerProcess {
+        InnerProcess {
+            tgid: self.tgid,
+            comm,
+            start: self.start,
+        }
     }
 
     pub fn same(&self, other: &ProcessId) -> bool {
@@ -152,16 +161,12 @@ impl Candidate {
     }
 
     pub fn as_inner(&self) -> InnerProcess {
-        InnerProcess {
-            tgid: self.id.tgid,
-            comm: self.comm,
-            start: self.id.start,
-        }
+        self.id.named(self.comm)
     }
 
     /// Of a later life than the one that terminated at `end`.
     pub fn is_after(&self, end: Boot) -> bool {
-        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+        self.id.is_of_later_life(self.came, end)
     }
 
     /// A candidate may execute again: the first time counts.
