@@ -161,17 +161,16 @@ impl<R: Read> Frames<R> {
     pub(crate) fn next(&mut self) -> Next {
         let mut skipped = 0;
         loop {
-            let least = STAMP + self.expected.map_or(0, |_| NUMBER);
-            if let Some(length) = self.whole().filter(|length| *length >= least) {
+            let of_number = self.bytes_of_number();
+            if let Some(length) = self.whole().filter(|length| *length >= STAMP + of_number) {
+                let missing = self.missing_here();
                 let at = self.at + PREFIX;
                 self.at = at + length;
-                let (missing, number) = self.missing_before(at);
-                let (at, length) = (at + number, length - number);
                 return Next::Frame {
                     skipped,
                     missing,
-                    at,
-                    length,
+                    at: at + of_number,
+                    length: length - of_number,
                 };
             }
             if !self.fill(1) {
@@ -191,16 +190,20 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// How many frames are missing before the one whose payload begins there, and the bytes of its number.
-    fn missing_before(&mut self, at: usize) -> (u64, usize) {
-        let Some(expected) = self.expected else { return (0, 0) };
-        let b = &self.buffer[at..at + NUMBER];
-        let number = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+    /// Of a frame's number; the frames of the first version have none.
+    fn bytes_of_number(&self) -> usize {
+        self.expected.map_or(0, |_| NUMBER)
+    }
+
+    /// How many frames are missing before the complete one that begins here.
+    fn missing_here(&mut self) -> u64 {
+        let Some(expected) = self.expected else { return 0 };
+        let number = self.number(PREFIX);
         self.expected = Some(number.wrapping_add(1));
         let ahead = number.wrapping_sub(expected);
         // A lower number: parts of the file are in another order, or there twice.
         let missing = if ahead > u32::MAX / 2 { 1 } else { ahead };
-        (missing.into(), NUMBER)
+        missing.into()
     }
 
     /// Magic and version, as they stand at the beginning; nothing is used up. None: the file is shorter.
@@ -262,8 +265,7 @@ impl<R: Read> Frames<R> {
             return None;
         }
         let length = self.number(0) as usize;
-        let most = MAX_PAYLOAD + self.expected.map_or(0, |_| NUMBER);
-        if length > most || !self.fill(PREFIX + length) {
+        if length > MAX_PAYLOAD + self.bytes_of_number() || !self.fill(PREFIX + length) {
             return None;
         }
         self.searched += length;

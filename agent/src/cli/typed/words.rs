@@ -298,8 +298,7 @@ pub const WORDS: [Word; 62] = [
         names: &["159", "SIGSYS", "signal 31", "Bad system call", "seccomp"],
         meaning: "Exit code 159 is 128 + 31: the kernel refused a system call of the program, because a seccomp filter does not allow it \
                   (`seccompProfile` of a pod, a profile of the container runtime, `SystemCallFilter=` of a unit, or a sandbox of the program's own). \
-                  From Linux 5.16 on, \
-                  the report of a main process that ends so names the system call.",
+                  From Linux 5.16 on, the report of a main process that ends so names the system call.",
         verdicts: FAULT,
     },
     Word {
