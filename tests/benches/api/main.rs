@@ -6,6 +6,7 @@
 
 #[path = "../../tests/api_cost/agent.rs"]
 mod agent;
+mod audit;
 mod fleet;
 mod kwok;
 mod metrics;

@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use epitaph::source::pods::{Access, connect};
 use epitaph_tests::cluster::Tools;
-use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::deploy::as_observer;
 use epitaph_tests::cluster::kubectl::Kubectl;
@@ -27,6 +26,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::audit::audited;
 use crate::kwok::{self, post, post_all};
 use crate::proxy::Proxy;
 
@@ -106,23 +106,14 @@ impl Round {
 async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round) -> anyhow::Result<()> {
     let Round { nodes, zones, lost } = round;
     let directory = tempfile::tempdir()?;
-    let (policy, audit) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
     // Of a watch the beginning counts, of every other request the end.
     let rule =
         |verbs: &[&str], omitted: &str| json!({"level": "Metadata", "users": [USER], "verbs": verbs, "omitStages": [omitted]});
-    let rules = [
+    let rules = vec![
         rule(&["watch"], "ResponseComplete"),
         rule(&["get", "list", "create", "update", "patch", "delete"], "ResponseStarted"),
-        json!({"level": "None"}),
     ];
-    let audited = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules});
-    std::fs::write(&policy, audited.to_string())?;
-    let flags = [
-        format!("--audit-policy-file={}", policy.display()),
-        format!("--audit-log-path={}", audit.display()),
-    ];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let plane = ControlPlane::full_with(tools, &directory.path().join("plane"), &flags, CONTROLLERS)?;
+    let (plane, audit) = audited(tools, directory.path(), rules, CONTROLLERS)?;
     let kubectl = plane.kubectl();
     let client = connect(&Access::Kubeconfig(plane.admin())).await?;
     for namespace in ["epitaph", "shop"] {

@@ -4,24 +4,25 @@
 //! kubelets. The agents are real but for their probes: see `agent.rs`. Not on either side: Leases, and what nodes write at rest.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::source::pods::{Access, connect};
 use epitaph_core::report::Report;
 use epitaph_tests::cluster::Tools;
-use epitaph_tests::cluster::control_plane::ControlPlane;
-use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::deploy::{as_agent, as_observer};
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::cluster::process::Process;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::service::Service;
+use epitaph_tests::timeout::{holds, until_within};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::REST;
+use crate::audit::audited;
 use crate::fleet::{self, GRACE, MIX, NAMESPACE};
 use crate::kwok::{self, post, post_all};
 use crate::metrics::{Writes, writes};
@@ -35,7 +36,6 @@ const COMPUTED: (f64, f64) = (5_000.0, 60.0);
 const MOST: Duration = Duration::from_secs(1_800);
 /// The observer writes two minutes after it first saw something of a pod; nothing was written for so long: nothing more comes.
 const QUIET: Duration = Duration::from_secs(150);
-const STEP: Duration = Duration::from_secs(2);
 const AGENT: &str = "system:serviceaccount:epitaph:epitaph-agent";
 const OBSERVER: &str = "system:serviceaccount:epitaph:epitaph-observer";
 
@@ -43,8 +43,11 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
     let pods = pods.unwrap_or(PODS);
     let nodes = pods.div_ceil(PODS_PER_NODE);
     let directory = tempfile::tempdir()?;
-    let audit = directory.path().join("audit.log");
-    let plane = audited(tools, directory.path(), &audit)?;
+    // What Epitaph writes, with the bodies.
+    let written = json!({
+        "level": "Request", "users": [AGENT, OBSERVER], "verbs": ["create", "update", "patch", "delete"], "omitStages": ["ResponseStarted"],
+    });
+    let (plane, audit) = audited(tools, directory.path(), vec![written], &[])?;
     let kubectl = plane.kubectl();
     let client = connect(&Access::Kubeconfig(plane.admin())).await?;
     for namespace in ["epitaph", NAMESPACE] {
@@ -75,22 +78,17 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
         create(&client, name, deployment).await?;
     }
     let begun = Instant::now();
-    rolled_out(&kubectl, &deployments).await?;
+    rolled_out(&kubectl, &deployments)?;
     eprintln!(
         "{pods} pods on {nodes} nodes run after {:.0} s",
         begun.elapsed().as_secs_f64()
     );
 
-    let with_token = |name: &str| -> anyhow::Result<PathBuf> {
-        let file = directory.path().join(format!("{name}.kubeconfig"));
-        let token = plane.token("epitaph", name)?;
-        std::fs::write(&file, kubeconfig(&plane.url(), &plane.authority()?, &Proof::Token(&token)))?;
-        Ok(file)
-    };
-    let (_counts, mut reports, _running) = fleet::agents(&[with_token("epitaph-agent")?], nodes).await?;
-    let observer = observer(epitaph, directory.path(), &with_token("epitaph-observer")?)?;
+    let of_account = |name: &str| plane.kubeconfig_of_service_account("epitaph", name);
+    let (_counts, mut reports, _running) = fleet::agents(&[of_account("epitaph-agent")?], nodes).await?;
+    let observer = observer(epitaph, directory.path(), &of_account("epitaph-observer")?)?;
     observer.until("epitaph_observer_known", &["object=\"pods\""], pods as f64)?;
-    sleep(Duration::from_secs(20)).await;
+    sleep(REST).await;
 
     let (before, own_before) = (writes(&kubectl)?, own(&audit)?);
     let begun = Instant::now();
@@ -99,9 +97,9 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
             json!({"spec": {"template": {"metadata": {"annotations": {"version": "2", "code": deployment.code.to_string()}}}}});
         kubectl.run(&["-n", NAMESPACE, "patch", "deployment", name, "-p", &patch.to_string()])?;
     }
-    rolled_out(&kubectl, &deployments).await?;
+    rolled_out(&kubectl, &deployments)?;
     let took = begun.elapsed();
-    let after = quiet(&kubectl, &audit).await?;
+    let after = quiet(&kubectl, &audit)?;
     let own = minus(own(&audit)?, &own_before);
     // Those by both APIs of Events, and by everybody.
     let mut others = minus(after, &before);
@@ -135,23 +133,6 @@ impl Drop for Kubelets {
     fn drop(&mut self) {
         let _ = self.0.end(Duration::from_secs(5));
     }
-}
-
-/// A control plane that writes down what Epitaph writes, with the bodies.
-fn audited(tools: &Tools, directory: &Path, audit: &Path) -> anyhow::Result<ControlPlane> {
-    let rules = [
-        json!({"level": "Request", "users": [AGENT, OBSERVER], "verbs": ["create", "update", "patch", "delete"], "omitStages": ["ResponseStarted"]}),
-        json!({"level": "None"}),
-    ];
-    let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules});
-    let file = directory.join("policy.yaml");
-    std::fs::write(&file, policy.to_string())?;
-    let flags = [
-        format!("--audit-policy-file={}", file.display()),
-        format!("--audit-log-path={}", audit.display()),
-    ];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    ControlPlane::full_with(tools, &directory.join("plane"), &flags, &[])
 }
 
 fn observer(epitaph: &Path, directory: &Path, kubeconfig: &Path) -> anyhow::Result<Service> {
@@ -216,10 +197,9 @@ async fn create(client: &Client, name: &str, kind: &Kind) -> anyhow::Result<()> 
 }
 
 /// Waits until every Deployment has its pods, and no other pod is left.
-async fn rolled_out(kubectl: &Kubectl, deployments: &BTreeMap<String, Kind>) -> anyhow::Result<()> {
+fn rolled_out(kubectl: &Kubectl, deployments: &BTreeMap<String, Kind>) -> anyhow::Result<()> {
     let wanted: usize = deployments.values().map(|kind| kind.replicas).sum();
-    let begun = Instant::now();
-    loop {
+    until_within(MOST, "the rollout of each Deployment", || {
         let all = kubectl.json(&["-n", NAMESPACE, "get", "deployments", "-o", "json"])?;
         let is_done = |deployment: &Value| {
             let (spec, status) = (&deployment["spec"], &deployment["status"]);
@@ -231,32 +211,24 @@ async fn rolled_out(kubectl: &Kubectl, deployments: &BTreeMap<String, Kind>) -> 
         };
         let items = all["items"].as_array().context("a list")?;
         let pods = kubectl.run(&["-n", NAMESPACE, "get", "pods", "-o", "name"])?.lines().count();
-        if items.len() == deployments.len() && items.iter().all(is_done) && pods == wanted {
-            return Ok(());
-        }
-        ensure!(
-            begun.elapsed() < MOST,
-            "{pods} pods, and Deployments that are not rolled out: {all}"
-        );
-        sleep(STEP).await;
-    }
+        let is_over = items.len() == deployments.len() && items.iter().all(is_done) && pods == wanted;
+        Ok(holds(is_over, || {
+            format!("{pods} pods, and Deployments that are not rolled out: {all}")
+        }))
+    })
 }
 
 /// All writes, once Epitaph has written nothing for a while.
-async fn quiet(kubectl: &Kubectl, audit: &Path) -> anyhow::Result<BTreeMap<String, Writes>> {
+fn quiet(kubectl: &Kubectl, audit: &Path) -> anyhow::Result<BTreeMap<String, Writes>> {
     let (mut last, mut since) = (0.0, Instant::now());
-    let begun = Instant::now();
-    loop {
+    until_within(MOST, "the last write of Epitaph", || {
         let count = own(audit)?.values().map(|of| of.count).sum();
         if count != last {
             (last, since) = (count, Instant::now());
         }
-        if since.elapsed() > QUIET {
-            return writes(kubectl);
-        }
-        ensure!(begun.elapsed() < MOST, "Epitaph goes on writing");
-        sleep(STEP).await;
-    }
+        Ok(holds(since.elapsed() > QUIET, || format!("{last} writes")))
+    })?;
+    writes(kubectl)
 }
 
 /// What Epitaph has written, by resource, but Leases.
