@@ -73,10 +73,28 @@ impl Hole {
         }
     }
 
+    pub fn is_like(&self, other: &Hole) -> bool {
+        (self.why, self.kind, self.whose) == (other.why, other.kind, other.whose)
+    }
+
     /// With another hole of the same records.
     pub fn extend(&mut self, other: &Hole) {
         self.from = self.from.min(other.from);
         self.to = self.to.zip(other.to).map(|(own, other)| own.max(other));
         self.most = self.most.zip(other.most).map(|(own, other)| own.saturating_add(other));
     }
+}
+
+/// Adds a hole: those of the same records are one, so of many losses a few remain.
+pub(super) fn join(holes: &mut Vec<Hole>, hole: Hole) {
+    match holes.iter_mut().find(|known| known.is_like(&hole)) {
+        Some(known) => known.extend(&hole),
+        None => holes.push(hole),
+    }
+}
+
+pub(crate) fn merged(holes: impl Iterator<Item = Hole>) -> Vec<Hole> {
+    let mut merged = Vec::new();
+    holes.for_each(|hole| join(&mut merged, hole));
+    merged
 }

@@ -75,19 +75,6 @@ impl MissingEvidence {
     }
 }
 
-/// Holes of the same records as one: of many losses a few remain.
-pub(crate) fn merged(holes: impl Iterator<Item = Hole>) -> Vec<Hole> {
-    let mut merged: Vec<Hole> = Vec::new();
-    for hole in holes {
-        let key = |of: &Hole| (of.why, of.kind, of.whose);
-        match merged.iter_mut().find(|known| key(known) == key(&hole)) {
-            Some(known) => known.extend(&hole),
-            None => merged.push(hole),
-        }
-    }
-    merged
-}
-
 /// The kernel lost none of these: the recording begins later, or a part of it is damaged or missing. Which of the two, by all of them.
 pub fn not_kept(holes: &[Hole]) -> Option<Why> {
     let is = |whys: &[Why]| !holes.is_empty() && holes.iter().all(|hole| whys.contains(&hole.why));

@@ -21,7 +21,7 @@ pub use missing::{MainUnsure, MissingEvidence, not_kept};
 
 pub(crate) use coverage::Coverage;
 pub(crate) use drops::{Drops, Span};
-pub(crate) use missing::merged;
+pub(crate) use hole::merged;
 pub(crate) use place::{Home, LossPlace};
 
 /// See the module.
@@ -61,6 +61,11 @@ impl<'a> Ledger<'a> {
     pub fn lacks_since(self, kind: Kind, from: Boot, to: Boot) -> Option<Boot> {
         let of_kind = self.of_main(from, to).filter(|hole| hole.is_of(kind));
         of_kind.map(|hole| hole.from.max(from)).min()
+    }
+
+    /// Exits of other processes that were dropped, on which nothing rests but the way of a stop signal inside.
+    pub fn dropped_exits(self) -> Option<&'a Hole> {
+        self.drops.exits()
     }
 
     /// The number of [`Ledger::of_main`], and the time in which they were lost, if all are of the subject's own processes.

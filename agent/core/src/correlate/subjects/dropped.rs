@@ -37,10 +37,8 @@ impl Subjects {
             self.early.pop_front();
         }
         let (came, reorder) = (self.now, self.limits.reorder);
-        let is_same = |early: &&mut EarlyDoubt| {
-            let is_alike = (early.own, early.hole.kind) == (own, hole.kind);
-            is_alike && came.since(early.came) < reorder
-        };
+        let is_same =
+            |early: &&mut EarlyDoubt| early.own == own && early.hole.is_like(&hole) && came.since(early.came) < reorder;
         if let Some(known) = self.early.iter_mut().rev().find(is_same) {
             return known.hole.extend(&hole);
         }

@@ -133,7 +133,7 @@ impl<'a> Life<'a> {
     }
 
     fn exit(&self) -> Option<MainExit> {
-        self.main.and_then(|main| main.exit)
+        Some(self.main?.exit?.main())
     }
 
     /// Of the SIGKILL, otherwise the end.
@@ -172,7 +172,8 @@ impl<'a> Life<'a> {
         let in_time = |(at, tgid): &(Boot, Pid)| self.begin <= *at && *at <= self.end && Some(*tgid) != main;
         let exits = state.exits.iter().map(|(at, exit)| (*at, exit.task.tgid));
         let candidates = state.candidates.iter().filter_map(|of| Some((of.exit_at()?, of.id.tgid)));
-        exits.chain(candidates).filter(in_time).count() as u64 + state.rare().exits_dropped
+        exits.chain(candidates).filter(in_time).count() as u64
+            + self.ledger.dropped_exits().and_then(|hole| hole.most).unwrap_or(0)
     }
 }
 

@@ -383,7 +383,7 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
     });
     let candidates = state.candidates.iter().filter(|candidate| candidate.id.same(of));
     exits
-        .chain(candidates.filter_map(|candidate| candidate.exit))
+        .chain(candidates.filter_map(|candidate| Some(candidate.exit?.main())))
         .min_by_key(|exit| exit.at)
 }
 

@@ -171,6 +171,26 @@ fn exits_of_helpers_push_no_programs_end_out() {
     }
 }
 
+/// The same where the core has no memory for all of it: clients' connections take most.
+#[test]
+fn connections_squeeze_no_programs_end_out() {
+    let clients = (0..200).map(|i| format!("+1.{:03} tcp app accepted 80 {}\n", 500 + i, 6_000 + i));
+    let text = container(&format!(
+        "proc helper in=app pid=130 ns=9 start=+0 parent=main comm=helper
+        +1 TERM runc -> main handler armed\n+1.001 enter main TERM\n+1.2 KILL bash -> helper already-armed
+        +1.201 exit helper KILL serving\n{}+2.1 exit main 0",
+        clients.collect::<String>()
+    ));
+    let history = script::parse(&text).inputs;
+    for memory in (24..40).map(|kib| kib << 10) {
+        let limits = Limits {
+            memory,
+            ..Limits::default()
+        };
+        assert_eq!(Rule::of(&history).limit(limits), Ok(()), "{memory} bytes\n{text}");
+    }
+}
+
 fn check(scripts: Vec<String>) {
     let with_all = |text: &String| RECORDS.map(|records| with_each(text, records)).concat();
     let breaches: Vec<String> = scripts.iter().flat_map(with_all).collect();

@@ -189,6 +189,9 @@ impl Missing {
 
     /// Of records that may be missing.
     fn records(holes: &[Hole]) -> Missing {
+        if holes.iter().all(|hole| hole.why == ledger::Why::Dropped) {
+            return Missing::OverCap;
+        }
         Missing::not_kept(holes).unwrap_or_else(|| {
             let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
             Missing::Lost(kinds.into_iter().collect())

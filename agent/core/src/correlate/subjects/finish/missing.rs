@@ -51,9 +51,6 @@ impl Life<'_> {
             .of_main(stops_from, reach)
             .filter(|hole| hole.is_of(Kind::SignalGenerate));
         let stops = merged(stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from)));
-        // A process without an exit may be one whose exit was dropped.
-        let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
-        let exits_matter = self.state.rare().exits_dropped > 0 && lacks_exit;
         let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
         let before_stop = before_stop.filter(|(from, to)| self.is_asked_for && born < *from && from < to);
@@ -68,8 +65,8 @@ impl Life<'_> {
             ),
             lost,
             stops,
-            lost_inside: self.lost_inside(),
-            over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter,
+            lost_inside: self.lost_inside(inside),
+            over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0,
             inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
@@ -166,7 +163,7 @@ impl Life<'_> {
     }
 
     /// What was about the way of the stop signal inside, which does not end before the last process does.
-    fn lost_inside(&self) -> Vec<Hole> {
+    fn lost_inside(&self, inside: &Inside) -> Vec<Hole> {
         let from = self.below_from();
         // The others of a unit end later.
         let until = match self.state.others() {
@@ -176,8 +173,12 @@ impl Life<'_> {
         };
         let is_early = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::ProcessExit);
         let is_late = |hole: &&Hole| hole.is_of(Kind::SignalDeliver) && hole.overlaps(self.begin, until);
-        let lost = self.ledger.of_all(from, until);
-        merged(lost.filter(|hole| is_early(hole) || is_late(hole)).copied())
+        let lost = self.ledger.of_all(from, until).filter(|hole| is_early(hole) || is_late(hole));
+        // A process without an exit may be one whose exit was dropped: that concerns whatever rests on others.
+        let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
+        let dropped = self.ledger.dropped_exits().filter(|_| lacks_exit);
+        let dropped = dropped.map(|hole| Hole { kind: None, ..*hole });
+        merged(lost.copied().chain(dropped))
     }
 
     /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process

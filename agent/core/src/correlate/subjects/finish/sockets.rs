@@ -132,7 +132,7 @@ impl Life<'_> {
         if state.requested.is_some_and(|at| state.is_watched_since(at)) {
             return true;
         }
-        let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
+        let by_exit = main.and_then(|main| main.exit?.armed).map(Armed::is_armed);
         let (is_armed, at) = match (self.stop, self.fatal.as_ref().filter(|_| by_fatal)) {
             (Some(stop), _) => (stop.armed_sockets(), Some(stop.at)),
             (None, _) if by_exit.is_some() => (by_exit == Some(true), self.exit().map(|exit| exit.at)),
@@ -179,7 +179,7 @@ impl Life<'_> {
             .min()
             .unwrap_or(exit.at);
         // A process that was killed after that exit closed its sockets later.
-        let by_exit = first >= exit.at && main.exit_armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
+        let by_exit = first >= exit.at && exit.armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
         let is_watched = by_exit || self.is_watched(false);
         // What each of them had open by other sockets is in the record of its exit.
         let exits_lost = lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit));
@@ -206,7 +206,7 @@ impl Life<'_> {
             return false;
         }
         // systemd's signal to one of the others is a fact that does not matter otherwise.
-        if timeline.over_cap > 0 || timeline.inside.over_cap > 0 || state.rare().exits_dropped > 0 {
+        if timeline.over_cap > 0 || timeline.inside.over_cap > 0 || self.ledger.dropped_exits().is_some() {
             return true;
         }
         let last = match state.others() {
